@@ -206,7 +206,7 @@ def lifecycle() -> str:
     lines = ["# Lifecycle of an incident, and of a job's recovery", "", NOTE]
     lines += [
         "Only the steps drawn here are possible: each is checked against this table before it is stored. Each one is an event that names",
-        "both states (`from` and `to` in its detail; the first has no `from`), so that the events of an incident tell all of its way.",
+        "both states (`from` and `to` in its detail; the first has no `from`), so that the events of an incident show all of its states.",
         "An incident begins with `incident.opened`, or as `suspected` with `incident.state`: if the suspicion holds, a step to `open`",
         "follows, and `incident.opened` without states marks the detection; if it does not, `incident.closed`. Events of release",
         "0.1.0a1 name no states when they open an incident.",
@@ -227,7 +227,13 @@ def lifecycle() -> str:
         "|---|---|",
     ]
     lines += [f"| `{kind.value}` | {_cell(docstrings(IncidentKind)[kind.name])} |" for kind in IncidentKind]
-    lines += ["", "## Recovery of a job", "", "One per run of a job that was hurt; it runs beside its incident.", ""]
+    lines += [
+        "",
+        "## Recovery of a job",
+        "",
+        "One for each affected run of a job; it runs in parallel to its incident.",
+        "",
+    ]
     lines += ["| phase | meaning |", "|---|---|"]
     lines += [f"| `{phase.value}` | {_cell(docstrings(RecoveryPhase)[phase.name])} |" for phase in RecoveryPhase]
     return "\n".join(lines) + "\n"

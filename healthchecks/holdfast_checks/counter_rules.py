@@ -49,7 +49,7 @@ def judge(
 ) -> Result:
     """The first rule of the table that is broken; the others that are, as evidence beside it."""
     if grown is None:
-        return Result.ok(check, component, summary="first look", pci=pci, sticky=True)
+        return Result.ok(check, component, summary="first sample", pci=pci, sticky=True)
     broken = [rule for rule in rules if rule.broken_by(grown.get(rule.counter, 0), seconds)]
     if not broken:
         return Result.ok(check, component, pci=pci, sticky=True)

@@ -46,7 +46,7 @@ def render() -> str:
 
 def _head() -> Iterator[str]:
     filled = sum(bool(row.ours) for row in table())
-    yield "# Coverage: other tools' checks beside ours\n"
+    yield "# Coverage: other tools' checks and ours\n"
     yield "<!-- Written by docs/generate.py from the code; do not edit. -->\n"
     yield f"{filled} of the {len(table())} things that these tools look at have a check here; of the others the table says why not."
     yield "What ours do, with thresholds: [checks](checks.md).\n"

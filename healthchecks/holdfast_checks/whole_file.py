@@ -17,7 +17,7 @@ def write_whole(
 ) -> None:
     """Replace the file: readers find the old one or the new one, never a part. Raises OSError.
 
-    The draft is made anew, under its own descriptor: in a folder that another user may write to, no link of theirs is followed.
+    The draft is made again, under its own descriptor: in a folder that another user may write to, no link of theirs is followed.
     ``mode``: None leaves it to the umask. ``owner``: user and group id. ``durable``: its content is on disk first."""
     draft = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_native_id()}")
     draft.unlink(missing_ok=True)  # of a process that has ended

@@ -135,7 +135,7 @@ def test_the_file_is_whole_and_readable_by_everybody(tmp_path: Path) -> None:
     assert (tmp_path / "agent-status.json").stat().st_mode & 0o777 == 0o644
     assert [path.name for path in tmp_path.iterdir()] == ["agent-status.json"]
     assert said[-1].splitlines() == [
-        "STATUS=NOT REPORTING for 61 s; checks go on, findings wait on disk. https://head: the certificate has ended: renew it",
+        "STATUS=NOT REPORTING for 61 s; checks continue, findings wait on disk. https://head: the certificate has ended: renew it",
         "ERRNO=113",
     ]
     (tmp_path / "agent-status.json").write_text(json.dumps({"standing": 1}))

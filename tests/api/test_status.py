@@ -112,7 +112,7 @@ def test_mode_pause_brakes_and_extensions_are_shown(
         "mode observe: faults are recorded, and nothing is done about them",
         "UTC by ann: storage; nothing is done until `holdfast resume`",
         "brake drains holds: 9 drains in 10 minutes",
-        "`holdfast release drains` lets it go",
+        "then release it with `holdfast release drains`",
         "budget ended is extended by 10 machines (of no more different nodes a day) until",
     ):
         assert words in out

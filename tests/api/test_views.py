@@ -177,14 +177,14 @@ def test_a_user_reads_why_the_own_job_died_and_no_other_ones(served: Any) -> Non
     long_ago = T0 - timedelta(days=9)
     older = replace(end, job=JobKey("c", 7, long_ago), uid=1002, user="bob", ended_at=long_ago)
     clue = Clue(Sign.EXCEPTION, "KeyError: 'x'")
-    bug = replace(end, cause=Cause.CODE, text="its program ended with an error of its own", clues=(clue,))
+    bug = replace(end, cause=Cause.CODE, text="the program ended with an error", clues=(clue,))
     served.commit(Change(ends=(bug, older, replace(older, job=JobKey("c", 8, T0)))))
     got = served.call("GET", "/v1/jobs/7/why", "1001").json()
     assert (got["user"], got["state"], [e["cause"] for e in got["ends"]]) == ("ann", "", ["users_code"])
     assert got["ends"][0]["clues"] == [{"sign": "exception", "line": "KeyError: 'x'", "node": ""}]
     assert (got["ends"][0]["again"], got["ends"][0]["advice"]) == (
         "not_known",
-        "mend the program, then submit it again",
+        "fix the program, then submit it again",
     )
     assert served.call("GET", "/v1/jobs/7/why").json() == got
     assert served.call("GET", "/v1/jobs/7/why?task=1", "1001").status_code == 404
@@ -224,7 +224,7 @@ def test_the_spare_pool_and_why(served: Any) -> None:
     assert (got["wanted"], got["ready"], got["reasons"]) == (2, 0, ["spares.wanted = 2"])
     (spare,) = got["spares"]
     assert (spare["node"], spare["ready"], spare["lemon"], spare["under_test"]) == ("n2", False, True, False)
-    assert spare["why"] == "its agent is not heard; dcgm.diag2 unknown; a lemon: last choice"
+    assert spare["why"] == "its agent does not report; dcgm.diag2 unknown; a lemon: last choice"
     assert "holdfast_spares_wanted 2.0" in served.call("GET", "/metrics").text
 
 

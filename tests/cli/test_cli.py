@@ -62,7 +62,7 @@ SHOWN = [
         ],
     ),
     (("checks",), ["gpu.xid", "acts", "proven", "observes", "[checks] act_on of", "otherwise on n1: an older agent"]),
-    (("spares",), ["holdfast-spares: 1 spare, 0 ready", "2 wanted", "spares.wanted = 2", "its agent is not heard"]),
+    (("spares",), ["holdfast-spares: 1 spare, 0 ready", "2 wanted", "spares.wanted = 2", "its agent does not report"]),
     (("incidents",), [ID, "n1", "awaiting_human", "fatal", "no capacity"]),
     (("incidents", "--open", "--node", "n2"), ["no incidents"]),
     (

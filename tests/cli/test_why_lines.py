@@ -16,10 +16,10 @@ END = {
     "exit_code": "1:0",
     "nodes": ["n1", "n2"],
     "cause": "users_code",
-    "text": "its program ended with an error of its own: KeyError: 'loss'",
+    "text": "the program ended with an error: KeyError: 'loss'",
     "again": "no_fault",
     "next_step": "Holdfast does not start it again",
-    "advice": "mend the program",
+    "advice": "fix the program",
     "reading": "read",
     "clues": [{"sign": "exception", "line": "KeyError: 'loss'", "node": ""}],
 }
@@ -34,9 +34,9 @@ def test_the_cause_its_evidence_and_what_to_do() -> None:
     assert _lines() == (
         "job 7 (train) of ada: FAILED\n"
         "  run 0: FAILED, exit code 1:0, at 2026-03-01 12:00:31 UTC on n1,n2\n"
-        "    why: the program itself: its program ended with an error of its own: KeyError: 'loss'\n"
+        "    why: the program itself: the program ended with an error: KeyError: 'loss'\n"
         "    what happens next: Holdfast does not start it again\n"
-        "    what you can do: mend the program"
+        "    what you can do: fix the program"
     )
 
 

@@ -70,9 +70,9 @@ def test_a_loss_is_the_incidents_until_the_job_is_whole() -> None:
         ("formed", "inc1", True),
     ]
     assert [e.text for e in events if e.incident_id] == [
-        f"room job-71: group {C} was shut out: {HELD}",
-        "room job-71: 2 groups go on (quorum 3, step 7)",
-        "room job-71: 3 groups, as many as before the loss (quorum 4, step 7)",
+        f"rendezvous job-71: group {C} was shut out: {HELD}",
+        "rendezvous job-71: 2 groups continue (quorum 3, step 7)",
+        "rendezvous job-71: 3 groups, as many as before the loss (quorum 4, step 7)",
     ]
 
 
@@ -83,7 +83,7 @@ def test_what_was_left_out_of_a_room_that_is_flooded_is_an_event_and_no_loss() -
     after, (event,) = fold(read, [omitted], {})
     assert (event.kind, event.text) == (
         K.QUORUM_OMITTED,
-        "room job-71: 120 events left out: more than 2000 an hour",
+        "rendezvous job-71: 120 events left out: more than 2000 an hour",
     )
     assert after.rooms == read.rooms
 

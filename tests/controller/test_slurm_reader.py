@@ -157,7 +157,7 @@ def test_what_only_looks_or_tells_needs_no_newer_view() -> None:
         for verb in (Verb.OUTPUT, Verb.EVIDENCE, Verb.STACKS, Verb.PROBE_PAIR, Verb.END_JOB)
     }
     assert [verb for verb, newer in needed.items() if newer] == [Verb.PROBE_PAIR, Verb.END_JOB]
-    assert not begins_something(Change(intents=(_planned(Notify("n1 needs a human", "look")),)))
+    assert not begins_something(Change(intents=(_planned(Notify("n1 needs an operator", "look")),)))
     assert begins_something(Change(intents=(_planned(Drain("n1", "x")),)))
 
 
@@ -345,7 +345,7 @@ def test_a_message_and_a_check_of_a_spare_leave_the_pace_low(monkeypatch: pytest
     kinds: list[type[Action]] = []
     agent = next(iter(site.loop.world.agents["n4"]))
     for action in (
-        Notify("n1 needs a human", "look"),
+        Notify("n1 needs an operator", "look"),
         order_to(agent, Verb.VALIDATE, 60.0, {}),
         CheckInstance("i-0001", "n1"),
     ):

@@ -49,9 +49,9 @@ def test_a_lost_store_pauses_and_doubles_nothing() -> None:
     calls = list(site.slurm.calls)
     lose(site)
     site.run(900, step_s=10)
-    assert "Slurm shows drains of ours that this store has never heard of: n1" in (site.book.paused or "")
+    assert "Slurm shows drains of Holdfast's that this store has no record of: n1" in (site.book.paused or "")
     assert (site.incident("n1").id, site.incident("n1").state) == (lost, _S.AWAITING_HUMAN)
-    assert any(text.startswith("n1 needs a human") for text in site.notices.sent)
+    assert any(text.startswith("n1 needs an operator") for text in site.notices.sent)
     assert (site.provider.candidates(), len(site.provider.tokens), site.provider.terminated) == (launched, 1, {})
     assert (job.state, job.restarts) == ("RUNNING", 1)
     assert site.slurm.calls == calls
@@ -109,7 +109,7 @@ def test_a_backup_from_before_a_drain_pauses_too_and_names_the_node(ago_s: float
     calls, launched = list(site.slurm.calls), site.provider.candidates()
     lose(site, backup)
     site.run(60, step_s=5)
-    assert "this store has never heard of: n1 (" in (site.book.paused or "")
+    assert "this store has no record of: n1 (" in (site.book.paused or "")
     assert (site.slurm.calls, site.provider.candidates()) == (calls, launched), (
         "nothing is done until an operator has looked"
     )
@@ -132,7 +132,7 @@ def test_a_drain_since_the_backup_for_what_was_only_a_warning_is_an_operators() 
     assert site.slurm.nodes["n1"].drain
     lose(site, backup)
     site.run(60, step_s=5)
-    assert "this store has never heard of: n1 (" in (site.book.paused or "")
+    assert "this store has no record of: n1 (" in (site.book.paused or "")
     site.operate("resume")
     site.run(60, step_s=5)
     assert (site.book.paused, site.incident("n1").state) == (None, _S.AWAITING_HUMAN)

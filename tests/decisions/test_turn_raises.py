@@ -73,7 +73,7 @@ def test_one_finding_that_no_stage_takes_holds_its_node_and_the_other_nodes_are_
     assert "ZeroDivisionError: drill" in held.headline
     assert not site.slurm.nodes["n1"].drain
     assert site.slurm.nodes["n2"].drain
-    assert any(text.startswith("n1 needs a human") for text in site.notices.sent)
+    assert any(text.startswith("n1 needs an operator") for text in site.notices.sent)
     (kept,) = [f for f in site.book.findings.values() if f.check == "gpu.odd"]
     assert kept.incident_id == held.id
     lines = [r.getMessage() for r in caplog.records if "event=input_set_aside" in r.getMessage()]

@@ -64,4 +64,4 @@ def test_a_node_that_uses_two_tokens(old_used_min: int | None, new_used_min: int
     tokens = (token("ab", 9 * DAY, old_used_min), token("cd", DAY, new_used_min))
     found = [a for a in diagnose(replace(good(), tokens=tokens)) if a.id == "tokens.replaced_in_use"]
     assert len(found) == said
-    assert all("n1 (abababababab beside the newer cdcdcdcdcdcd)" in one.what for one in found)
+    assert all("n1 (abababababab and the newer cdcdcdcdcdcd)" in one.what for one in found)

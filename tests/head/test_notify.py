@@ -58,15 +58,15 @@ def test_one_that_fails_is_tried_again_and_the_others_get_each_message_once(plac
     notifier = AppriseNotifier([bad.url, good.url])
     for _ in range(3):
         with pytest.raises(Unavailable, match="the others have it") as error:
-            notifier.notify("n1 needs a human", "why")
+            notifier.notify("n1 needs an operator", "why")
         assert "secret" not in str(error.value)
-    assert (bad.asked, good.got) == (3, ["n1 needs a human"])
+    assert (bad.asked, good.got) == (3, ["n1 needs an operator"])
     with pytest.raises(Unavailable):
-        notifier.notify("n2 needs a human", "why")
+        notifier.notify("n2 needs an operator", "why")
     bad.status = 200
-    notifier.notify("n1 needs a human", "why")
-    notifier.notify("n2 needs a human", "why")
-    assert bad.got == good.got == ["n1 needs a human", "n2 needs a human"]
+    notifier.notify("n1 needs an operator", "why")
+    notifier.notify("n2 needs an operator", "why")
+    assert bad.got == good.got == ["n1 needs an operator", "n2 needs an operator"]
 
 
 def test_the_same_words_a_day_later_are_another_message(places: tuple[Place, Place]) -> None:

@@ -190,11 +190,11 @@ def test_a_notifier_remembers_since_when_it_fails() -> None:
     assert notifier.state() == NotifierState(1)
     for _ in range(2):
         with pytest.raises(Unavailable):
-            notifier.notify("n1 needs a human", "why")
+            notifier.notify("n1 needs an operator", "why")
         clock.advance(60)
     assert notifier.state() == NotifierState(1, "SMTP 550", EPOCH)
     fails.clear()
-    notifier.notify("n1 needs a human", "why")
+    notifier.notify("n1 needs an operator", "why")
     assert notifier.state() == NotifierState(1)
 
 

@@ -42,7 +42,7 @@ def _anothers(folder: Path) -> None:
         (_link, "is no folder, or a link"),
         (lambda folder: folder.chmod(0o775), "may be written to by other users"),
         (lambda folder: folder.chmod(0o757), "may be written to by other users"),
-        (lambda folder: folder.parent.chmod(0o777), "anybody may put another in its place"),
+        (lambda folder: folder.parent.chmod(0o777), "any user may replace it"),
     ],
 )
 def test_a_folder_that_is_not_ours_alone_is_neither_used_nor_read(

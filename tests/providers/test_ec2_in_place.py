@@ -154,7 +154,7 @@ def test_successor_that_has_ended_needs_a_new_token(
     ("tags", "words"),
     [
         ({"holdfast:node": "n9"}, "is n9's machine, not n1's: left alone"),
-        ({"holdfast:node": ""}, "is nobody's machine"),
+        ({"holdfast:node": ""}, "belongs to no node"),
         ({"holdfast:cluster": "another"}, "left alone"),
         ({ASG_TAG: "gpus"}, "belongs to Auto Scaling group gpus"),
     ],

@@ -86,7 +86,7 @@ def test_call_that_waits_for_long_says_so(aws: EmulatorControl, open_ec2_provide
     aws.delays(shutting_down_s=1.0)
     machine = seed(aws.endpoint, cluster, ["n1"])["n1"]
     since = aws.last_call()
-    with pytest.raises(Unavailable, match=f"{machine} is stopping and on its way"):
+    with pytest.raises(Unavailable, match=f"{machine} is stopping while it is stopped"):
         stop_start(open_ec2_provider(patience_s=0.1, consistency_wait_s=0.1), machine)
     until_done(open_ec2_provider(patience_s=0.1, consistency_wait_s=0.1), machine)
     assert aws.effects("StopInstances", since) == aws.effects("StartInstances", since) == [machine]

@@ -119,4 +119,4 @@ def test_a_database_that_cannot_be_asked_keeps_no_service_from_starting(
 
         monkeypatch.setattr(subprocess, "run", run)
         assert "--adopt" not in written(config, tmp_path / "run.arguments")
-        assert "rooms of an earlier release are not read" in capsys.readouterr().err
+        assert "rendezvous of an earlier release are not read" in capsys.readouterr().err

@@ -91,7 +91,7 @@ def test_a_room_stays_done_over_a_restart_of_the_service_until_it_is_closed(tmp_
             await s.beat(url, f"{forged}!done")
         assert not (await s.do(do="status", room="r"))["rooms"][0]["done"]
         await s.beat(url, f"{zero}!done")
-        line = f"Holdfast's quorum room r: {DONE}"
+        line = f"Holdfast's rendezvous r: {DONE}"
         with pytest.raises(Exception, match=line):
             await asyncio.wait_for(spare, 10)
 

@@ -125,7 +125,7 @@ def test_the_service_keeps_a_group_that_is_known_and_says_why_another_is_refused
         code, line = await refusal(s.ask(opened["url"], named(opened, "2", "72.0")))
         assert (code, line) == (
             "PERMISSION_DENIED",
-            "Holdfast's quorum room r: 2~72.0:u: the groups of this job are 0 to 1",
+            "Holdfast's rendezvous r: 2~72.0:u: the groups of this job are 0 to 1",
         )
         bad = await s.do(do="open", room="r", rules={}, groups="2")
         assert "groups is no number" in bad["error"]
@@ -284,7 +284,7 @@ def test_starts_that_come_too_fast_are_told_to_ask_again_and_write_nothing(tmp_p
         code, line = await refusal(s.ask(url, replica_name(opened["token"], "1", "72.99") + ":u"))
         assert (code, line) == (
             "UNAVAILABLE",
-            "Holdfast's quorum room r: group 1 starts too often, or the groups of this room together do: ask again",
+            "Holdfast's rendezvous r: group 1 starts too often, or the groups of this room together do: ask again",
         )
         (room,) = (await s.do(do="status"))["rooms"]
         assert len(room["gone"]) <= GROUP_BURST

@@ -263,7 +263,7 @@ def test_a_fence_covers_the_restarts_inside_a_start(evicted: str, refused: list[
     r = room()
     r.evict(evicted, "gpu.xid 79")
     for start in refused:
-        with pytest.raises(Refused, match="told to go"):
+        with pytest.raises(Refused, match="cannot come back"):
             r.ask(member(Identity("1", start, "u")), 0.0)
     for start in may_come:
         assert r.refusal(Identity("1", start, "u")) is None

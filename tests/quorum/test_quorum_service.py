@@ -36,7 +36,7 @@ def test_groups_meet_and_an_eviction_frees_the_others_at_once(tmp_path: Path) ->
         assert gone == {"ok": True, "gone": ["2~a:u"]}
         assert await asyncio.gather(*others) == [(2, ids[:2])] * 2
         assert time.monotonic() - begun_s < 5.0
-        line = "Holdfast's quorum room job-7: 2~a:u was told to go and cannot come back: evicted (node n2: gpu.xid 79)"
+        line = "Holdfast's rendezvous job-7: 2~a:u cannot come back: evicted (node n2: gpu.xid 79)"
         assert await refusal(s.ask(url, ids[2])) == ("PERMISSION_DENIED", line)
         happened = (await s.do(do="events"))["events"]
         assert [e["kind"] for e in happened] == ["joined"] * 3 + ["quorum", "evicted", "quorum"]
@@ -101,7 +101,7 @@ def test_a_forged_token_gets_one_clear_line_and_delays_nobody(tmp_path: Path) ->
         code, line = await refusal(s.ask(opened["url"], named(other, "1")))
         assert code == "UNAUTHENTICATED"
         assert line == (
-            "Holdfast's quorum room a: the token of group 1 is not this job's: HOLDFAST_QUORUM_TOKEN is wrong or of another job"
+            "Holdfast's rendezvous a: the token of group 1 is not this job's: HOLDFAST_QUORUM_TOKEN is wrong or of another job"
         )
         assert (await refusal(s.ask(opened["url"], "stock:u")))[0] == "UNAUTHENTICATED"
         assert await s.ask(opened["url"], named(opened, "0")) == (1, [named(opened, "0")])
@@ -235,9 +235,9 @@ def test_while_nothing_changes_the_database_is_not_needed(tmp_path: Path, monkey
     ("asked", "says"),
     [
         ({"do": "dance"}, "do is one of open, close, evict"),
-        ({"do": "open", "room": "../x"}, "a room's name"),
+        ({"do": "open", "room": "../x"}, "a rendezvous' name"),
         ({"do": "open"}, "room is missing"),
-        ({"do": "open", "room": "r", "rules": {"min": 1}}, "rules: min is no number that a room knows"),
+        ({"do": "open", "room": "r", "rules": {"min": 1}}, "rules: min is not a known rule"),
         ({"do": "open", "room": "r", "rules": {"min_groups": 1.5}}, "rules: min_groups"),
         ({"do": "open", "room": "r", "rules": {"min_groups": 5, "max_groups": 4}}, "1 <= min_groups <= max_groups"),
         ({"do": "open", "room": "r", "rules": {"heartbeat_timeout_s": 0.01}}, "heartbeat_timeout_s lies"),

@@ -94,8 +94,8 @@ def test_an_older_book_cannot_undo_an_operators_word(store: SqlStore, verb: str)
     [
         ("close", "nope", NotFound, "no incident 'nope'"),
         ("close", "done", Rejected, "closed already"),
-        ("retry", "busy", Rejected, "is repairing: only one that awaits a human"),
-        ("retry", "inc1", Rejected, "only one that awaits a human"),
+        ("retry", "busy", Rejected, "is repairing: only one that waits for an operator"),
+        ("retry", "inc1", Rejected, "only one that waits for an operator"),
         ("release_brake", "drains", NotFound, "not tripped"),
         ("explode", "", Rejected, "unknown operation 'explode': use one of acknowledge, close"),
     ],

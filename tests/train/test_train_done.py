@@ -20,7 +20,7 @@ from holdfast_train.membership import refused_by
 from support.watched_job import M, start_group, write_tokens
 
 LAST = 12
-DONE = "holdfast_train: Holdfast's quorum room job-1: the training is done"
+DONE = "holdfast_train: Holdfast's rendezvous job-1: the training is done"
 
 
 @pytest.fixture
@@ -85,9 +85,9 @@ def test_who_waits_leaves_when_it_is_told_and_ends_when_the_last_step_is_done_an
 @pytest.mark.parametrize(
     ("line", "status"),
     [
-        ("Holdfast's quorum room job-1: the training is done", 0),
-        ("Holdfast's quorum room job-1: 0~1.0:u was told to go and cannot come back: evicted (drain)", 85),
-        ("Holdfast's quorum room job-1: 0~1.0:u cannot come back: left (the training is done by others)", 1),
+        ("Holdfast's rendezvous job-1: the training is done", 0),
+        ("Holdfast's rendezvous job-1: 0~1.0:u cannot come back: evicted (drain)", 85),
+        ("Holdfast's rendezvous job-1: 0~1.0:u cannot come back: left (the training is done by others)", 1),
     ],
 )
 def test_only_a_rooms_own_word_ends_a_group_well(line: str, status: int) -> None:

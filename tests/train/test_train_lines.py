@@ -104,7 +104,8 @@ def test_a_forged_token_is_told_by_the_room_and_at_once(rooms: Rooms, tmp_path: 
     opened = rooms.ask(do="open", room="job-7", rules={"min_groups": 1})
     line = one_line(started(tmp_path, {"HOLDFAST_QUORUM": opened["url"], "HOLDFAST_INCARNATION": "9.0"}), 1)
     assert (
-        "room job-7: the token of group 0 is not this job's: HOLDFAST_QUORUM_TOKEN is wrong or of another job" in line
+        "rendezvous job-7: the token of group 0 is not this job's: HOLDFAST_QUORUM_TOKEN is wrong or of another job"
+        in line
     )
 
 

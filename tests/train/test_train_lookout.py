@@ -11,7 +11,7 @@ import pytest
 from holdfast_train.errors import Refused
 from holdfast_train.lookout import Lookout
 
-EVICTED = Refused("Holdfast's quorum room job-1: 0~9.0 cannot come back: evicted (gpu.xid 79)", 85)
+EVICTED = Refused("Holdfast's rendezvous job-1: 0~9.0 cannot come back: evicted (gpu.xid 79)", 85)
 
 
 class World:

@@ -148,7 +148,7 @@ def test_an_impostor_that_answers_in_a_peer_s_place_is_not_believed(receiver: tr
     impostor = transport.PeerTransport("another", "127.0.0.1")
     body = pack({"w": torch.zeros(3)}).index
     impostor._server.answer = lambda path, nonce, shown: (200, body, "00" * 32)  # type: ignore[method-assign]
-    with pytest.raises(TransferFailed, match="corrupt, or from somebody"):
+    with pytest.raises(TransferFailed, match="corrupt, or from a process"):
         take(receiver, impostor)
     impostor.shutdown()
 

@@ -94,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
         ("latest", _latest, "directory", "print the path of the newest complete checkpoint"),
         ("list", _list, "directory", "judge every checkpoint of a directory"),
         ("verify", _verify, "path", "judge one checkpoint, every digest included"),
-        ("register", _register, "directory", "tell the node's agent where this job's checkpoints are"),
+        ("register", _register, "directory", "register this job's checkpoint directory with the node's agent"),
     ):
         sub = verbs.add_parser(name, help=text, description=text)
         sub.set_defaults(verb=verb)

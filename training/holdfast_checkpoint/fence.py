@@ -121,7 +121,7 @@ def add_fence(
         if newer is not None:
             raise FencedOff(f"{newer.run} has taken over this directory; {run} must stop")
         if any(f.run == run for f in fences):
-            raise FencedOff(f"{run} was started here before; give every restart a HOLDFAST_ATTEMPT of its own")
+            raise FencedOff(f"{run} was started here before; give every restart a different HOLDFAST_ATTEMPT")
         fence = Fence(_next_sequence(root), run, resumed_step, resumed_name, member)
         if _create(directory, fence):
             return fence

@@ -242,7 +242,7 @@ class _Judge:
             path=candidate.path,
             layout=candidate.layout,
             verdict=Verdict.FENCED if fenced else Verdict.COMPLETE,
-            reason=f"a newer run went on from step {limit}" if fenced else "",
+            reason=f"a newer run continued from step {limit}" if fenced else "",
             step=candidate.step if self.ranked[at].save else judged.step,
             size_bytes=judged.size_bytes,
             mtime=candidate.mtime,

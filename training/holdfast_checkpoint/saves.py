@@ -80,7 +80,7 @@ def lacking(save: FileSave, older: Iterable[FileSave]) -> str:
     if head.suffix == CKPT or save.files[0].alone:
         return ""
     if isinstance(head, FolderName) and head.part and head.bare:
-        return "it is part of a save, and nothing beside it is the rest"
+        return "it is part of a save, and the folder does not have the rest"
     former = (each for each in older if save.head.series in each.series)
     last = None if save.head.rolling else next(former, None)
     if last is None:
@@ -91,7 +91,7 @@ def lacking(save: FileSave, older: Iterable[FileSave]) -> str:
     exported = not any(file.name.part for file in missing) and any(each.series <= save.series for each in former)
     if not missing or exported or _self_contained(save, missing):
         return ""
-    return f"it has no file like {missing[0].name.name} of the save before it, so whether it is finished cannot be told"
+    return f"it has no file like {missing[0].name.name} of the save before it, so it is unknown whether it is finished"
 
 
 def _save(files: list[SavedFile]) -> FileSave:

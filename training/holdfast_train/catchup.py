@@ -122,7 +122,7 @@ class CatchUp:
             if any(pace.step >= step for pace in paces):
                 return
             if not paces or min(p.idle_s - _STALL_STEPS * p.step_s for p in paces) > _STALL_S:
-                raise TransferFailed("the peers do not go on: this group joins at once")
+                raise TransferFailed("the peers do not advance: this group joins at once")
             time.sleep(_LOOK_AGAIN_S)
 
     def _repeat(self, at: At) -> bool:
@@ -196,5 +196,5 @@ def _pace(said: bytes) -> Pace:
         if type(pace.step) is int and type(pace.snapshot) is int and pace.step_s >= 0 and pace.idle_s >= 0:
             return pace
     except (TypeError, ValueError) as error:
-        raise TransferFailed("a peer does not say where it stands") from error
-    raise TransferFailed("a peer does not say where it stands")
+        raise TransferFailed("a peer does not report its step") from error
+    raise TransferFailed("a peer does not report its step")

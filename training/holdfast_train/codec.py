@@ -166,7 +166,7 @@ def _untree(node: Any, whole: torch.Tensor, depth: int) -> Any:
     if not isinstance(node, dict):
         if node is None or isinstance(node, bool | int | float | str):
             return node
-        raise ValueError("a list by itself")
+        raise ValueError("a bare list")
     ((kind, value),) = node.items()
     if kind == "x":
         return _tensor(value, whole)

@@ -127,7 +127,7 @@ class DurableCheckpoints:
         self._standing, self._stood_s = standing, self._clock()
         self._world.observe(standing.quorum_id, step)
         if self._saves.taken_over is not None:
-            raise TrainError(f"{self._saves.taken_over}; give each job a directory of its own")
+            raise TrainError(f"{self._saves.taken_over}; give each job a separate directory")
         if step > 0:
             self._begun = True
         return self._begun or self._begin(standing)
@@ -282,9 +282,7 @@ class DurableCheckpoints:
         try:
             other = lease.alive_elsewhere(self.directory, term.rooms, self._signs.watch_s, time.sleep)
             if other is not None:
-                return (
-                    f"another elastic job ({other}) is alive in {self.directory}; give each job a directory of its own"
-                )
+                return f"another elastic job ({other}) is alive in {self.directory}; give each job a separate directory"
             lease.start(self.directory, term, self._member, resumed_name=name)
             lease.show_life(self.directory, term.room, time.time_ns())
         except (CheckpointError, OSError) as error:

@@ -78,7 +78,7 @@ class _Source:
             if same(shown, tell_proof(self._key, path, nonce, body)) and size in (None, len(body)):
                 return body
             failed += 1
-            reason = "what came is corrupt, or from somebody who does not know the token"
+            reason = "what came is corrupt, or from a process that does not know the token"
         raise self.failed(path, reason)
 
     def _ask(self, path: str, timeout_s: float, most_bytes: int | None) -> tuple[int, bytes, str | None, str]:

@@ -94,7 +94,7 @@ class History:
             altered = [flat._version for flat in held] != self._versions
             self._alters = self._alters or altered
             if jumped or not self._users or now_s > self._asked_s + LEASE_S:
-                self._drop("nobody asks any more" if not jumped else "a step came from a peer")
+                self._drop("no peer asks any more" if not jumped else "a step came from a peer")
                 return False
             try:
                 if step == self._wanted:

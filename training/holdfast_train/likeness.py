@@ -53,7 +53,8 @@ class Likeness:
         wrong = tuple(name for name, of_digests, of_squares in pairs if groups * of_squares != of_digests * of_digests)
         if wrong:
             log.error(
-                "event=extra_differs step=%d groups=%d names=%s: these groups went on with different state after a change of their number; "
+                "event=extra_differs step=%d groups=%d names=%s: these groups continued with different state after a change of their "
+                "number; "
                 "change it in Session(…, after_step=…), not in the loop",
                 step,
                 groups,

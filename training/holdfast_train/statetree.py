@@ -76,7 +76,7 @@ def _walk(node: Node, tensor: Callable[[str, str, list[int]], Any], depth: int =
     if not isinstance(node, dict):
         if node is None or isinstance(node, bool | int | float | str):
             return node
-        raise Misfit("a list by itself")
+        raise Misfit("a bare list")
     try:
         ((kind, value),) = node.items()
         if kind == "x":

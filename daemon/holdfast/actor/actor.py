@@ -203,7 +203,7 @@ class Actor:
         def still_leading() -> None:
             lease = self._lease()
             if lease is None or lease.fence != fence:
-                raise FencedOff(f"the lease of fence {fence} was lost in the middle of a step: it is not gone on with")
+                raise FencedOff(f"the lease of fence {fence} was lost in the middle of a step: the step is aborted")
 
         return replace(
             self.outside,

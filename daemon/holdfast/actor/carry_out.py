@@ -72,7 +72,7 @@ STEP = "step"
 _CLOCKS_DIFFER_S = 3600.0
 """A window may have been made by another head node."""
 RELEASE_PATIENCE_S = 3.0
-"""A release is refused while the job is COMPLETING (facts: 0.3 to 2 s); so long it is tried again on the spot."""
+"""A release is refused while the job is COMPLETING (facts: 0.3 to 2 s): it is retried at once for this long."""
 
 
 def carry_out(intent: Intent, outside: Outside) -> Outcome:
@@ -217,13 +217,13 @@ def _set_down(action: SetDown, incident: str, outside: Outside) -> Outcome:
 
 
 def _no_other_job(action: SetDown, outside: Outside) -> None:
-    """Nobody has asked whether the old run of a job that started since the decision is kept from writing. Raises Unavailable."""
+    """Refuse where a job started on the node since the decision: it is unknown whether its old run can write. Raises Unavailable."""
     if action.jobs is None:
         return
     here = jobs_on(action.node, outside)
     new = [str(j.key) for j in here if j.key.job_id not in action.jobs and j.state != "COMPLETING"]
     if new:
-        raise Unavailable(f"job {','.join(new)} came to {action.node} in between: to be decided anew")
+        raise Unavailable(f"job {','.join(new)} started on {action.node} after the decision; will be re-evaluated")
 
 
 def _undrain(action: Undrain, outside: Outside) -> Outcome:
@@ -344,10 +344,10 @@ def _requeue(action: Requeue, outside: Outside) -> Outcome:
     if job.restarts > action.restarts:
         return _gather(action, job, outside)
     if job.state in facts.ENDED:
-        raise Refused(f"the job ended by itself: {job.state}")
+        raise Refused(f"the job has already ended: {job.state}")
     if job.state == "COMPLETING":
         # Slurm would requeue it all the same, also one that its user has just cancelled.
-        raise Unavailable("the job is ending: how, Slurm will show")
+        raise Unavailable("the job is ending; retried when Slurm shows how it ended")
     if job.state in ("PENDING", "REQUEUED"):
         return done(f"it is {job.state} already")
     if job.suspended:
@@ -356,7 +356,7 @@ def _requeue(action: Requeue, outside: Outside) -> Outcome:
         outside.scheduler.requeue(action.job.job_id)
     except Rejected:
         if _job(action.job, outside).state in ("COMPLETING", "PENDING", "REQUEUED"):
-            return done("it is on its way back to the queue already")
+            return done("it is being requeued already")
         raise
     return done("requeued")
 
@@ -412,7 +412,7 @@ def _started(action: Release, job: Job) -> bool:
 
 
 def _let_start(action: Release, outside: Outside) -> None:
-    """Slurm refuses to release a job that it has just started by itself: that is what was wanted."""
+    """Slurm refuses to release a job that it has just started on its own: that was the aim."""
     try:
         outside.scheduler.release(action.job.job_id, reservation=action.reservation)
     except Rejected:

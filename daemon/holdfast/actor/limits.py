@@ -102,8 +102,9 @@ class Full:
         hours = self.window / HOUR
         return (
             f"the actor's own limit holds back further steps: {self.count} {_WORDS[self.kind]} within {hours:.0f} h, at most {self.most}. "
-            f"The next may begin at {self.until:%Y-%m-%d %H:%M} UTC. If so many are right, raise actor.limit_factor in controller.toml and "
-            "restart holdfast-actor; if not, pause Holdfast and look for who plans them"
+            f"The next may begin at {self.until:%Y-%m-%d %H:%M} UTC. If this many are intended, raise actor.limit_factor in "
+            f"controller.toml and "
+            "restart holdfast-actor; if not, pause Holdfast and find out who plans them"
         )
 
 

@@ -92,7 +92,7 @@ def _unreadable(book: Book, intent: Intent) -> bool:
     return not exempt and facts.unreadable_incident(book, intent.incident_id, intent.action) is not None
 
 
-HEARD_AGAIN = Outcome(IntentState.FAILED, "the node was heard again meanwhile", retryable=True)
+HEARD_AGAIN = Outcome(IntentState.FAILED, "the node has reported again in the meantime", retryable=True)
 """Retryable: it may die after all."""
 BRAKED = Outcome(IntentState.FAILED, "a brake tripped before it was begun; to be decided again", retryable=True)
 

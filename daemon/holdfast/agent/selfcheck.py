@@ -180,7 +180,7 @@ def _heard(url: str, config: AgentConfig, heard_s: object) -> Line:
     if not isinstance(heard_s, int | float):
         return Line(missing, "reporting", f"{url}: no report of this node's agent since the controller started")
     late = heard_s > max(config.not_reporting_after_s, 2.5 * (config.heartbeat_s or UNTOLD_S))
-    text = f"{url}: the controller last heard from this node's agent {heard_s:.0f} s ago"
+    text = f"{url}: the controller last received a report from this node's agent {heard_s:.0f} s ago"
     return Line(missing if late else Level.OK, "reporting", text)
 
 

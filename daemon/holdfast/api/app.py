@@ -38,7 +38,7 @@ TAGS = [
     {"name": "agents", "description": "Role `agent`, bound to one node."},
     {"name": "enrolment", "description": "Open where `[enrolment]` is on: a node without a token proves its machine."},
     {"name": "reading", "description": "Roles `viewer` and `operator`."},
-    {"name": "jobs", "description": "Roles `viewer` and `operator`; role `user` sees the jobs of its own uid."},
+    {"name": "jobs", "description": "Roles `viewer` and `operator`; role `user` sees the jobs of that user's uid."},
     {"name": "operating", "description": "Role `operator`."},
     {"name": "measuring", "description": "Roles `viewer` and `operator`."},
 ]

@@ -31,7 +31,7 @@ REFRESH_S = 30.0
 """All tokens are read again this often, in one query: a revoked one stops working within this time."""
 NEGATIVE_TTL_S = 2.0
 STALE_S = 3600.0
-"""While the database is away, a token that was good this long ago goes on: its silence is no reason to lose heartbeats."""
+"""While the database is away, a token that was valid this recently stays valid: an outage must not lose heartbeats."""
 RETRY_S = 2.0
 SOON_S = 2.0
 """All tokens are read again this often while those that are not known are too many to look each up: a new one works after this time."""
@@ -39,7 +39,7 @@ UNKNOWN_LIMIT = 10_000
 USES_AT_ONCE = 1000
 """Uses of tokens that are recorded, and tokens that are ended, in one transaction; the others wait for the next."""
 LOOKUPS_AT_ONCE = 32
-"""Of tokens that are not known: anybody can make such up, and the store is read for each."""
+"""Bound on unknown tokens: anyone can make them up, and the store is read for each."""
 _MAX_TOKEN = 512
 
 
@@ -74,7 +74,7 @@ class TokenStore(Protocol):
 
 
 class InThread(Protocol):
-    """Runs a synchronous call beside the event loop."""
+    """Runs a synchronous call outside the event loop."""
 
     def __call__(self, call: Callable[[], T], /) -> Awaitable[T]: ...
 
@@ -120,7 +120,7 @@ class Authenticator:
         self._tried_s = 0.0
         """When they were last read, or were to be."""
         self._away_until_s = 0.0
-        """Until then the store is not asked again: who waits for it is told so at once, not one after the other."""
+        """Until then the store is not asked again: callers get an error at once instead of waiting one after the other."""
         self._refreshing = asyncio.Lock()
         self._lookups = 0
         self._unknown: OrderedDict[str, float] = OrderedDict()
@@ -173,7 +173,7 @@ class Authenticator:
         await self._read(now_s)
 
     async def _lookup(self, token: str) -> Principal:
-        """Raises ApiError 401, with the reason: whoever shows a token may know what became of it."""
+        """Raises ApiError 401, with the reason: the owner of a token may know why it is refused."""
         digest = hash_token(token)
         now_s = self._clock.monotonic_s()
         await self._read(now_s)
@@ -192,7 +192,7 @@ class Authenticator:
         return principal
 
     async def _refresh(self, now_s: float) -> None:
-        """One at a time; the others go on with what there is, or wait where there is nothing yet."""
+        """One at a time; the others continue with what is loaded, or wait where nothing is loaded yet."""
         if self._refreshing.locked() and self._read_s is not None:
             return
         async with self._refreshing:
@@ -215,7 +215,7 @@ class Authenticator:
             await self._record_uses()
 
     async def _record_uses(self) -> None:
-        """A store that takes no write keeps nobody out: the uses wait for the next time."""
+        """A store that takes no write refuses no caller: the uses are recorded next time."""
         due = [digest for digest, at in self._used.items() if self._use_is_due(digest, at)][:USES_AT_ONCE]
         uses = {digest: self._used[digest] for digest in due}
         self._used = {d: at for d, at in self._used.items() if d not in uses and self._use_is_due(d, at)}
@@ -227,7 +227,7 @@ class Authenticator:
             log.warning("event=token_uses_not_recorded tokens=%d error=%s", len(uses), error)
 
     async def _hand_over(self, rows: Sequence[TokenRow]) -> None:
-        """An older token of a node ends once the newer one alone is used; while both are, a person is told."""
+        """End the older token of a node once only the newer one is used; while both are used, notify an operator."""
         now = self._clock.now()
         self._seen = {digest: at for digest, at in self._seen.items() if digest in self._known}
         rows = [self._as_seen(row) for row in rows]
@@ -240,7 +240,7 @@ class Authenticator:
             if watch is not None and watch.goes_on(row) and row.hash not in self._told:
                 self._told.add(row.hash)
                 log.warning(
-                    "event=token_replaced_in_use node=%s hash=%s newer=%s: two tokens of the node are in use, and both go on; "
+                    "event=token_replaced_in_use node=%s hash=%s newer=%s: two tokens of the node are in use, and both stay valid; "
                     "find who uses the older one, then holdfast token revoke %s",
                     row.subject,
                     row.hash[:12],

@@ -72,7 +72,7 @@ def _part(data: bytes) -> tuple[int, bytes, bytes]:
 
 
 def reload_certificate(server: uvicorn.Server) -> None:
-    """Serve new connections with what the files hold now; connections that are open go on as they are.
+    """Serve new connections with what the files hold now; open connections keep the old ones.
 
     A pair that cannot be used changes nothing: it is tried apart first, as OpenSSL would keep half of it."""
     config = server.config

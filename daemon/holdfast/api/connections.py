@@ -28,7 +28,7 @@ LOG_EVERY_S = 60.0
 RECENT_S = 600.0
 """What was turned away within this time is shown on `holdfast status`."""
 YOUNG_S = 0.25
-"""For this long from its begin a connection makes room for none: a TLS handshake and a request on a busy node."""
+"""For this long from its start a connection is not closed for another one: a TLS handshake and a request on a busy node."""
 _SLICE_S = 10.0
 _MOST_ADDRESSES = 1000
 _SCOPE_KEY = "holdfast.connection"
@@ -71,7 +71,7 @@ _LATE = {Stage.HEAD: Ended.HEAD_LATE, Stage.BODY: Ended.BODY_LATE, Stage.ANSWERI
 _SENDING = frozenset({Stage.IDLE, Stage.ANSWERING})
 """It is the other side's turn to read."""
 TURNED_AWAY = frozenset({Ended.FULL, Ended.ADDRESS_FULL, Ended.MADE_ROOM, Ended.OWN_ROOM})
-"""For want of room; the others are late."""
+"""Closed because the limit was reached; the others were late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class Connection:
     request: object = None
     """The newest request on it; only for comparison."""
     gone: Callable[[], None] = lambda: None
-    """To be called when it is closed, whoever did it."""
+    """To be called when it is closed, by either side."""
 
     def mark_sent(self) -> bool:
         """Whether something was sent since this was last called."""
@@ -196,7 +196,7 @@ class Connections:
         return connection
 
     def shed(self, count: int) -> None:
-        """Close the oldest that are not known, so many at most."""
+        """Close the oldest unknown ones, at most this many."""
         for connection in list(islice(self._unknown, count)):
             self.end(connection, Ended.MADE_ROOM)
 
@@ -240,7 +240,7 @@ class Connections:
         return sum(each.unread_due_s < math.inf for each in self._owned.get(owner, ()))
 
     def left(self, connection: Connection) -> None:
-        """It is closed, whoever did it."""
+        """It is closed, by either side."""
         if connection not in self._open:
             return
         del self._open[connection]

@@ -68,7 +68,7 @@ def to_report(body: ReportBody, items: Iterable[Item], received_at: datetime) ->
 
 
 def _detail(item: OutcomeItem) -> Mapping[str, Any]:
-    """With a refusal of an agent of an earlier release as its word: the one place that reads it in the text."""
+    """With the refusal of an agent of an earlier release as a field: the only place that reads it from the text."""
     return item.detail if item.ok else with_refusal(item.detail, item.summary)
 
 

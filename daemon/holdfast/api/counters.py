@@ -1,4 +1,4 @@
-"""The API's own counters, in a Prometheus registry of their own."""
+"""The API's own counters, in a separate Prometheus registry."""
 
 from __future__ import annotations
 

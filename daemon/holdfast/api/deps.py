@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 
 class Evidence(Protocol):
-    """A bundle that an agent collected before the hardware was let go."""
+    """An evidence bundle that an agent collected before the hardware was released."""
 
     @property
     def node(self) -> str: ...
@@ -51,7 +51,7 @@ class Evidence(Protocol):
 
 
 class WhoSigned(Protocol):
-    """Tells who signed a proof."""
+    """Finds out who signed a proof."""
 
     def identity(self, proof: Proof) -> Identity:
         """Raises Rejected, Unavailable."""
@@ -144,7 +144,7 @@ class ApiDeps:
     rooms: QuorumRooms | None = None
     """The quorum service; None: this site has none."""
     quorum: QuorumSection = field(default_factory=QuorumSection)
-    """How the rooms of elastic jobs decide."""
+    """How the rendezvous of elastic jobs decide."""
     untaken: UntakenWatch = field(default_factory=UntakenWatch)
     """Planned steps that no actor takes."""
     trouble: Callable[[], str | None] = lambda: None
@@ -156,7 +156,7 @@ class ApiDeps:
     surveys: Callable[[str], list[dict[str, str | int | float]]] = lambda _node: []
     """Checkpoint directories that this node's agent reads now and then."""
     heartbeat_s: Callable[[], float | None] = lambda: None
-    """Interval that agents without one of their own are given; None: the fleet is not known yet."""
+    """Interval for agents whose configuration sets none; None: the size of the fleet is not known yet."""
     enrolment: EnrolmentSection = field(default_factory=EnrolmentSection)
     """Who may have a token for the identity of a machine."""
     sts: WhoSigned | None = None
@@ -168,7 +168,7 @@ class ApiDeps:
 
 
 class Threads:
-    """Runs the store's synchronous calls beside the event loop, in bounded numbers."""
+    """Runs the store's synchronous calls outside the event loop, in bounded numbers."""
 
     def __init__(self, settings: ApiSettings) -> None:
         self._settings = settings

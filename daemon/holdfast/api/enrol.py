@@ -30,7 +30,7 @@ AT_ONCE = 2
 BURST, PER_S = 60.0, 1.0
 """Questions to STS: a cluster that starts asks once for each node, a stranger no more often."""
 LOGGED, LOGGED_PER_S = 60.0, 0.2
-"""Lines of the log about refusals: anybody can be refused."""
+"""Bound on log lines about refusals: anyone can cause them."""
 Visible = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]+( [\x21-\x7e]+)*$", max_length=8192)]
 
 

@@ -141,7 +141,7 @@ ORDERS: dict[str, Any] = {
 
 
 def room(body: type[BaseModel]) -> dict[str, Any]:
-    """Of the route that tells a group's room."""
+    """Of the route that returns a group's rendezvous."""
     told = {
         "room": RoomName(71, 1772366280).text,
         "url": "http://head:40001",

@@ -11,7 +11,7 @@ from holdfast.decisions.parts import loop_late, parts_of
 from holdfast.model.parts import not_ready
 
 SAID_FOR_S = 1.0
-"""Anybody may ask, and each answer looks at all agents: 10 ms with 2,000 nodes, on the event loop."""
+"""Anyone may ask, and each answer reads the state of all agents: 10 ms with 2,000 nodes, on the event loop."""
 
 
 class _Readiness:

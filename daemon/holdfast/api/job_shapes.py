@@ -79,10 +79,10 @@ class JobEndShape(Shape):
         description="As Slurm shows it, `status:signal`. `0:53` is no signal: Slurm could not open a file of its output or input.",
         examples=["1:0"],
     )
-    reason: str = Field(description="Slurm's own word.")
+    reason: str = Field(description="Slurm's reason, as Slurm shows it.")
     nodes: list[str]
     cause: Open[Cause]
-    text: str = Field(description="The cause in a sentence; empty: it is still being looked into.")
+    text: str = Field(description="The cause in a sentence; empty: Holdfast is still finding it out.")
     again: Open[Again] = Field(default="", description="Whether it is started again.")
     next_step: str = Field(default="", description="The same in a sentence.")
     advice: str = Field(description="What its owner can do; empty: nothing.")
@@ -105,7 +105,7 @@ class WhyShape(Shape):
     restarts: int | None = Field(
         default=None, description="Slurm's Restarts of the run that Slurm shows now; null: none."
     )
-    note: str = Field(default="", description="What is to be said of that run: that it completed, or why it waits.")
+    note: str = Field(default="", description="About that run: that it completed, or why it waits.")
     ends: list[JobEndShape] = Field(
         description="Oldest first. One that completed is not among them, nor one that was queued again while it ran."
     )
@@ -126,16 +126,16 @@ class GroupShape(Shape):
     role: Open[GroupRole]
     job_id: int = Field(description="Slurm's id of its record; elements that have not started share one.")
     start: str = Field(
-        description="Name of this start in the quorum room; empty: it has not started.", examples=["123.0"]
+        description="Name of this start in the rendezvous; empty: it has not started.", examples=["123.0"]
     )
     state: str
-    reason: str = Field(description="Why it waits, in Slurm's word.")
+    reason: str = Field(description="Slurm's reason why it waits.")
     nodes: list[str]
     waits_until: datetime | None = Field(description="Slurm does not start it before, unless it is released.")
     leaving: bool = Field(description="It was asked to leave and is still there.")
-    step: int | None = Field(description="Last step that this start told of; null: it told of none.")
+    step: int | None = Field(description="Last step that this start reported; null: it reported none.")
     phase: str = Field(
-        description="What it was doing then: `init`, `step`, `waiting`, `heal`, `checkpoint`, `leaving`, or a word of its own."
+        description="What it was doing then: `init`, `step`, `waiting`, `heal`, `checkpoint`, `leaving`, or a phase that the job named."
     )
     trouble: str = Field(
         description="Check of an open incident about this start: `job.hung`, `job.straggler`, `job.held`; empty: there is none."

@@ -70,7 +70,7 @@ class _Accepted(socket.socket):
             on_close()
 
     def cut(self) -> None:
-        """End it for both sides. Its descriptor is closed by whoever has it."""
+        """End it for both sides. Its owner closes the descriptor."""
         with contextlib.suppress(OSError):
             self.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         with contextlib.suppress(OSError):
@@ -157,7 +157,8 @@ class Listener(socket.socket):
         self._taken = self._refused = 0
 
     def _without_descriptor(self, error: OSError) -> None:
-        """Make room. asyncio rests for a second after such an error, but first tries as often as the backlog is long: it is told that
+        """Make room. asyncio rests for a second after such an error, but first tries as often as the backlog is long: it is made to
+        believe that
         none waits. Raises BlockingIOError."""
         if error.errno not in OWN_LACK:
             return

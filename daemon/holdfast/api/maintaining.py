@@ -20,7 +20,7 @@ from holdfast.model.maintenance import Window
 from holdfast.ports import Operation
 
 _FEW = 5
-"""So many unknown names are given in an answer."""
+"""At most this many unknown names are listed in an answer."""
 
 
 def maintaining_router(api: Api) -> APIRouter:

@@ -16,7 +16,7 @@ class AgentShape(Shape):
     """An agent as its heartbeats show it."""
 
     status: Annotated[str, Essential()] = Field(
-        description="heard, silent, or unknown (never heard since the controller started)."
+        description="`heard`: reporting. `silent`: not reporting. `unknown`: no report since the controller started."
     )
     instance_id: str
     boot_id: str
@@ -65,7 +65,7 @@ class NodeShape(Shape):
     lemon: bool = Field(description="Its history makes it the last choice.")
     agents: list[AgentShape]
     incidents: list[IncidentShape]
-    why: str = Field(description="One line: what holds it where it is.")
+    why: str = Field(description="One line: why the node is in this state.")
 
 
 class ClusterShape(RestraintsShape):

@@ -55,7 +55,7 @@ def operating_router(api: Api) -> APIRouter:
         ],
         word: Word = NO_WORD,
     ) -> Done:
-        """Let a tripped brake go."""
+        """Release a tripped brake."""
         await operate(request, "release_brake", word, kind)
         return Done()
 
@@ -71,7 +71,7 @@ def operating_router(api: Api) -> APIRouter:
 
     @router.post("/v1/incidents/{incident_id}/retry", responses=answers(404, 409))
     async def retry(request: Request, incident_id: IncidentId, word: Word = NO_WORD) -> Done:
-        """Go on with the repair of one that awaits a human."""
+        """Continue the repair of an incident that waits for an operator."""
         return await with_incident(request, "retry", word, incident_id)
 
     return router

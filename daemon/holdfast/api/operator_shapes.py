@@ -14,14 +14,14 @@ Pattern = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern
 
 
 class Word(BaseModel):
-    """An operator's word."""
+    """An operator's reason for an order."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"example": {"reason": "swapping the cable"}})
     reason: str = Field(default="", max_length=500, description="Why, for the record and for the next reader.")
 
 
 class NewSuppression(BaseModel):
-    """Findings that are known, and are to lead to nothing for a while."""
+    """Known findings that must not lead to an action for a while."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -50,14 +50,14 @@ class SuppressionsShape(Shape):
 
 
 class NewMaintenance(BaseModel):
-    """Nodes that are to be left alone for a while."""
+    """Nodes that Holdfast must not act on for a while."""
 
     model_config = ConfigDict(
         extra="forbid", json_schema_extra={"example": {"nodes": "n[1-8]", "hours": 4, "why": "vendor swaps the switch"}}
     )
     nodes: Pattern = Field(description="A host list as Slurm writes it.")
     hours: float = Field(gt=0, le=720, description="For how long, from now on; 30 days at most.")
-    why: str = Field(min_length=1, max_length=500, description="Why, for the record and for whoever looks next.")
+    why: str = Field(min_length=1, max_length=500, description="Why, for the record and for the next reader.")
 
 
 class MaintenanceEnd(BaseModel):

@@ -125,7 +125,7 @@ class _Guarded(asyncio.Protocol):
 
 
 class GuardedH11(_Guarded, H11Protocol):
-    """In pure Python. h11 itself keeps no more of a head than the server tells it."""
+    """In pure Python. h11 itself keeps no more of a head than the server allows."""
 
     def send_400_response(self, msg: str) -> None:
         """uvicorn's answer to what h11 refuses, whatever the reason."""

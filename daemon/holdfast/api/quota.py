@@ -29,7 +29,7 @@ class Load(StrEnum):
     FAULTS = "findings and clears"
     HEARTBEATS = "heartbeats"
     ORDERS = "requests for orders"
-    ROOMS = "questions for rooms"
+    ROOMS = "requests for rendezvous"
 
 
 @dataclass(frozen=True, slots=True)

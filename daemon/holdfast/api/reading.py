@@ -79,7 +79,7 @@ def reading_router(api: Api) -> APIRouter:
 
     @router.get("/v1/incidents/{incident_id}/bundle", responses=answers(404), response_class=Response)
     async def bundle(incident_id: IncidentId) -> Response:
-        """The evidence that the node's agent collected before the hardware was let go: a tar.gz."""
+        """The evidence that the node's agent collected before the hardware was released: a tar.gz."""
         found = await threads.read(store.evidence, incident_id)
         if found is None:
             raise ApiError(404, "not_found", f"There is no evidence bundle of incident {incident_id}")

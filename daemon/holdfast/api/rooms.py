@@ -1,4 +1,4 @@
-"""What agents ask for their elastic jobs: the quorum room where a group meets the others, and its secret."""
+"""Requests of agents for their elastic jobs: the rendezvous where a group meets the others, and its secret."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def rooms_router(api: Api) -> APIRouter:
         responses=answers(400, 401, 403, 404, 409, 413, 422, 429, 503),
     )
     async def room(request: Request) -> Response:
-        """The quorum room of an elastic job's group that runs on the caller's node; opened where it is not yet.
+        """The rendezvous of an elastic job's group that runs on the caller's node; opened where it is not yet.
 
         404: this run has none. 409 with `retry: true`: not as Slurm shows it now. 503: nothing can be said or opened now."""
         return await desk.answer(request)
@@ -85,7 +85,7 @@ class _Desk:
         return JSONResponse(_answer(found, name, opened))
 
     def _open(self, rooms: QuorumRooms, world: World, job: ElasticJob, rules: RoomRules) -> tuple[str, OpenRoom]:
-        """One at a time: where neither Slurm nor the memory tells the name, the first one that is opened is the name."""
+        """One at a time: where neither Slurm nor the memory has the name, the first one that is opened becomes the name."""
         with self._opening:
             name = ask_room(world, rooms, job).room
             return name, rooms.open(name, rules)

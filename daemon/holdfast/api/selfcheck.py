@@ -1,4 +1,4 @@
-"""What an agent asks about itself: whether its token is good, its clock right, and when the controller last heard from it."""
+"""What an agent asks about itself: whether its token is good, its clock right, and when the controller last received a report from it."""
 
 from __future__ import annotations
 

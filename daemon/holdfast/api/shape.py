@@ -25,7 +25,7 @@ class _KnownFirst:
 
 
 Open = Annotated[W | str, Field(union_mode="left_to_right"), _KnownFirst()]
-"""A word of an enum, or (in the answer of a newer controller) one that this release does not know: shown as it is."""
+"""A value of an enum, or (in the answer of a newer controller) one that this release does not know: shown as it is."""
 
 
 class Essential:

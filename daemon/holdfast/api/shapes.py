@@ -59,7 +59,7 @@ class IncidentShape(Shape):
     rung: str = Field(description="Rung of the repair ladder; empty: no repair was begun.")
     repair_attempt: int
     validated_at: datetime | None = Field(description="When the repaired or new machine was proved; null: not yet.")
-    note: str = Field(description="Why it stands where it stands.")
+    note: str = Field(description="Why the incident is in this state, and what happens next.")
 
 
 class JobKeyShape(Shape):

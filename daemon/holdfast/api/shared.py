@@ -55,7 +55,7 @@ class Shared:
         who: str = "",
     ) -> Response:
         """As ``make`` answers, with the seconds of a core that it took, or as it answered a moment ago. Raises what it and ``turn`` do.
-        ``turn`` is waited for first, by one of those who are the same ``who``: nobody waits for the turn of another."""
+        ``turn`` is waited for first, by one of those who are the same ``who``: no one waits for the turn of another."""
         answer = self._costly.get(key)
         if answer is None:
             async with turn():
@@ -70,7 +70,7 @@ class Shared:
         return answer.response if self._monotonic_s() - answer.made_s < FOR_S else None
 
     def forget(self) -> None:
-        """Somebody changed something, and is to see it."""
+        """An operator changed something: show it at once."""
         self._changes += 1
         for answer in self._costly.values():
             answer.response = None

@@ -80,7 +80,7 @@ def status_router(api: Api, health: StoreHealth) -> APIRouter:
 
     @router.get("/v1/status", response_model=StatusShape)
     async def status() -> Response:
-        """Each part of this head node and what it stands on: how it is, and what to do."""
+        """Each part of this head node and what it depends on: its state, and what to do."""
         deps, ping_problem = api.deps, await health.problem()
 
         def shown() -> StatusShape:

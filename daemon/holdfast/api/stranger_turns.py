@@ -19,13 +19,13 @@ from holdfast.bucket import Bucket
 log = logging.getLogger(__name__)
 
 CROWD = 100
-"""So many that wait are a flood, and worth a line in the log."""
+"""This many waiting requests are a flood, and worth a line in the log."""
 SAID_EVERY_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class StrangerBounds:
-    """Answers to strangers: so many at once, then so many a second for ever. One takes 0.3 ms of a core."""
+    """Answers to strangers: a burst at once, then a rate per second. One takes 0.3 ms of a core."""
 
     burst: float = 100
     per_s: float = 400
@@ -90,7 +90,7 @@ class Turns:
 
 
 class Strangers:
-    """For one event loop, in each turn of which one of them goes on at most."""
+    """For one event loop: in each of its turns at most one of them continues."""
 
     def __init__(self, bounds: StrangerBounds = StrangerBounds()) -> None:
         self._turns = Turns(bounds)

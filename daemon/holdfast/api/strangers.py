@@ -14,7 +14,7 @@ _CLOSED = error_response(ApiError(503, "unavailable", "The connection is closed"
 
 
 class StrangersLast:
-    """Agents, operators and viewers go on at once. A user's token, which any job's owner may hold, takes turns as an address of its own."""
+    """Agents, operators and viewers continue at once. A user's token, which any job's owner may hold, takes turns as its own address."""
 
     def __init__(self, app: ASGIApp, api: Api) -> None:
         self._app = app

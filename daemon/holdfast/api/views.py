@@ -91,7 +91,8 @@ def _status(agent: AgentView, death: DeathPolicy, now: datetime) -> str:
 
 
 def slurm_read_at(world: World | None, seen_at: datetime | None, now: datetime) -> datetime | None:
-    """When Slurm was last read, by a cycle or since (``seen_at``); None: so long ago that nothing is decided on it, it does not answer."""
+    """When Slurm was last read, by a cycle or since (``seen_at``); None: Slurm does not answer, and no decision is based on the old
+    state."""
     latest = newest_reading(world, seen_at)
     most_s = (world.policy if world is not None else Policy()).view_max_age_s
     return latest if latest is not None and now - latest <= timedelta(seconds=most_s) else None
@@ -220,7 +221,7 @@ def job_shapes(recoveries: Iterable[Recovery], world: World | None, uid: int | N
 
 
 def _checkpoint(number: int, job: Job | None, recoveries: list[Recovery], world: World) -> CheckpointRecord | None:
-    """As the decisions see it; of a job that nobody else knows, what was claimed last."""
+    """As the decisions see it; of a job that no other source knows, what was claimed last."""
     nodes = {*(job.nodes if job else ()), *(n for r in recoveries for n in r.nodes_before)}
     owner = job.uid if job else next((r.uid for r in recoveries), None)
     if owner is None:

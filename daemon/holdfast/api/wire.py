@@ -374,7 +374,7 @@ class Items:
 
 
 def parse_items(raw: list[Any]) -> Items:
-    """Each item by itself, so that a bad one keeps no fault from being stored. Raises ApiError 422, naming the first, when all are bad."""
+    """Each item separately, so that a bad one keeps no fault from being stored. Raises ApiError 422, naming the first, when all are bad."""
     taken: list[Item] = []
     refused: list[RefusedItem] = []
     unknown = 0

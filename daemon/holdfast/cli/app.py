@@ -135,7 +135,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 WRONG_USE: type[Exception] = typer.BadParameter.__mro__[1]
-"""The parser's error, wherever this typer has it from (click, or a copy of its own)."""
+"""The parser's error, wherever this typer has it from (click, or its bundled copy)."""
 INTERRUPTED = 130
 
 

@@ -22,7 +22,7 @@ def latest(
         ),
     ] = False,
 ) -> None:
-    """Print the path of the newest complete checkpoint. Exit status 4: there is none; 3: it cannot be told."""
+    """Print the path of the newest complete checkpoint. Exit status 4: there is none; 3: unknown."""
     _run("latest", directory, [*_flags(as_data, any_owner), *(["--ignore-unknown"] if ignore_unknown else [])])
 
 
@@ -45,7 +45,7 @@ def register(
         str | None, typer.Option(help="Signal on which the job saves, such as USR1.", show_default=False)
     ] = None,
 ) -> None:
-    """Tell the node's agent where this job's checkpoints are. From inside the job."""
+    """Register this job's checkpoint directory with the node's agent. Run it inside the job."""
     _run("register", directory, ["--layout", layout, *(["--save-signal", save_signal] if save_signal else [])])
 
 

@@ -27,7 +27,7 @@ def checks(url: Url = None, as_data: Json = False) -> None:
     from holdfast.api.checks import ChecksShape  # noqa: PLC0415
 
     shown = read(ChecksShape, got)
-    columns = ("CHECK", "MODE", "WORST", "REMEDY", "WHY", "TITLE")
+    columns = ("CHECK", "MODE", "WORST", "REMEDY", "REASON", "TITLE")
     rows = [
         (c.id, "acts" if c.acts else "observes", c.severity, c.remedy, _why(c, shown), c.title) for c in shown.checks
     ]
@@ -45,11 +45,11 @@ def _why(check: CheckShape, got: ChecksShape) -> str:
 
 
 def check_lines(got: ChecksShape) -> list[str]:
-    """What stands below the table."""
+    """Lines below the table."""
     acting = sum(c.acts for c in got.checks)
     lines = [
         f"{counted(acting, 'check')} of {len(got.checks)} act. To let another one drain nodes, name it in [checks] act_on of "
-        "controller.toml and restart the controller; the agents are told with their next heartbeat"
+        "controller.toml and restart the controller; the agents get it with their next heartbeat"
     ]
     groups: dict[str, list[str]] = defaultdict(list)
     for other in got.others:
@@ -59,8 +59,9 @@ def check_lines(got: ChecksShape) -> list[str]:
 
 def _otherwise(other: OtherNodeShape) -> str:
     if not other.says:
-        return "an older agent, which goes by its own agent.toml alone; upgrade it"
-    return f"act_on = [{', '.join(other.act_on)}], observe_only = [{', '.join(other.observe_only)}] (its agent.toml, or not told yet)"
+        return "an older agent, which only reads its own agent.toml; upgrade it"
+    lists = f"act_on = [{', '.join(other.act_on)}], observe_only = [{', '.join(other.observe_only)}]"
+    return f"{lists} (its agent.toml, or it has not received the change yet)"
 
 
 def _named(nodes: Iterable[str]) -> str:

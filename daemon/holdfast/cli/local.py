@@ -39,7 +39,7 @@ def controller(config: Config = DEFAULT_PATH) -> None:
 
 
 def actor(config: Config = DEFAULT_PATH) -> None:
-    """Run the actor: carries out what was decided. It listens to nobody."""
+    """Run the actor: carries out what was decided. It accepts no connections."""
     from holdfast.head.actor_main import run  # noqa: PLC0415
 
     raise typer.Exit(run(config))
@@ -108,7 +108,7 @@ def token_create(
     config: Config = DEFAULT_PATH,
     days: Annotated[
         float | None,
-        typer.Option(min=0.001, help="It ends after so many; else after 90, an agent's never.", show_default=False),
+        typer.Option(min=0.001, help="Days until it expires; default 90, never for an agent's.", show_default=False),
     ] = None,
     never_ends: Annotated[bool, typer.Option("--never-ends", help="It has no end, whatever its role.")] = False,
 ) -> None:
@@ -120,7 +120,7 @@ def token_create(
     if role not in ROLES:
         raise Usage(f"{role!r} is none of {', '.join(ROLES)}")
     if role == "user" and not subject.isdigit():
-        raise Usage(f"a user's token is bound to a numeric uid, not to {subject!r}; `id -u NAME` tells it")
+        raise Usage(f"a user's token is bound to a numeric uid, not to {subject!r}; `id -u NAME` prints it")
     if days is not None and never_ends:
         raise Usage("give --days or --never-ends, not both")
     now = datetime.now(UTC)
@@ -179,7 +179,7 @@ def _last_use(row: TokenRow) -> str:
 def token_allow(
     node: Annotated[str, typer.Argument(help="Slurm's name of the node.")],
     config: Config = DEFAULT_PATH,
-    minutes: Annotated[float, typer.Option(min=1, max=1440, help="For so long.")] = 60,
+    minutes: Annotated[float, typer.Option(min=1, max=1440, help="How long it stays so.")] = 60,
 ) -> None:
     """Let one machine of a node enrol once more, or for the first time where Holdfast knows no machine of the node (`[enrolment]`)."""
     if not re.fullmatch(r"[A-Za-z0-9._-]+", node):
@@ -216,7 +216,7 @@ def backup(
 
 
 def doctor(config: Config = DEFAULT_PATH, as_data: Json = False) -> None:
-    """Say what would hurt recovery, and the line that fixes it. Exit status 1 when something is an error."""
+    """List what would prevent or delay recovery, with the line that fixes each. Exit status 1 when one is an error."""
     from holdfast.config.controller import load  # noqa: PLC0415
     from holdfast.doctor import exit_code  # noqa: PLC0415
 
@@ -226,9 +226,9 @@ def doctor(config: Config = DEFAULT_PATH, as_data: Json = False) -> None:
     else:
         table(
             "",
-            ("", "WHAT", "WHY", "FIX"),
+            ("LEVEL", "PROBLEM", "CONSEQUENCE", "FIX"),
             [(a.level, a.what, a.why, a.fix_line) for a in advice],
-            "nothing to say: all well",
+            "no problems found",
         )
     raise typer.Exit(exit_code(advice))
 

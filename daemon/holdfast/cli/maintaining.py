@@ -24,7 +24,7 @@ def maintain(
         str | None, typer.Argument(metavar="NODES", help="A host list such as n[1-8]; none: list the windows.")
     ] = None,
     duration: Annotated[str, typer.Option("--for", help="How long: 30m, 4h, 2d; 30 days at most.")] = "",
-    why: Annotated[str, typer.Option("--why", "-w", help="Why, for whoever looks next.")] = "",
+    why: Annotated[str, typer.Option("--why", "-w", help="Why, for the next reader.")] = "",
     end: Annotated[bool, typer.Option("--end", help="End the maintenance of these nodes.")] = False,
     url: Url = None,
     as_data: Json = False,
@@ -82,7 +82,7 @@ def _list(url: str | None, as_data: bool) -> None:
         return
     from holdfast.api.operator_shapes import WindowsShape  # noqa: PLC0415
 
-    columns = ("NODES", "SINCE (UTC)", "UNTIL (UTC)", "BY", "WHY")
+    columns = ("NODES", "SINCE (UTC)", "UNTIL (UTC)", "BY", "REASON")
     rows = [
         (",".join(w.nodes), moment(w.created_at)[:16], moment(w.until)[:16], w.by, w.why)
         for w in read(WindowsShape, got).windows

@@ -58,7 +58,8 @@ def close(incident_id: IncidentId, reason: Reason = "", url: Url = None) -> None
 
 
 def retry(incident_id: IncidentId, reason: Reason = "", url: Url = None) -> None:
-    """Go on with the repair of an incident that awaits a human: the node gets another machine (to keep it, resume the node in Slurm)."""
+    """Continue the repair of an incident that waits for an operator: the node gets another machine (to keep it, resume the node in
+    Slurm)."""
     _incident("retry", incident_id, reason, url)
 
 

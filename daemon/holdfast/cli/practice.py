@@ -31,7 +31,7 @@ def up(
     folder: Folder = DEFAULT_FOLDER,
     nodes: Annotated[int, typer.Option(min=2, max=64, help="Nodes, spares included.")] = 5,
     spares: Annotated[int, typer.Option(min=0, max=16, help="How many of them are spares.")] = 1,
-    provider: Annotated[str, typer.Option(help="What stands behind the nodes: ec2, hyperpod or command.")] = "ec2",
+    provider: Annotated[str, typer.Option(help="Provider of the nodes: ec2, hyperpod or command.")] = "ec2",
     elastic: Annotated[
         bool,
         typer.Option(
@@ -39,7 +39,7 @@ def up(
         ),
     ] = False,
 ) -> None:
-    """Start it: Slurm, Holdfast, an agent per node, and what stands behind the nodes."""
+    """Start it: Slurm, Holdfast, an agent per node, and an emulator of the provider."""
     from holdfast.practice.site import Site  # noqa: PLC0415
 
     if spares >= nodes:
@@ -206,7 +206,7 @@ class _Other:
 
 _OTHERS = {
     "xid": _Other(
-        "The kernel logs an Xid of the GPU, and NVML tells it.",
+        "The kernel logs an Xid of the GPU, and NVML reports it.",
         lambda i, node, value, gpu: i.xid(node, int(_number(value)), gpu),
         "its number",
         "n2 xid 79 --gpu 3",
@@ -216,7 +216,7 @@ _OTHERS = {
         lambda i, node, _value, _gpu: i.power_loss(node),
     ),
     "cut_off": _Other(
-        "The agent cannot reach the controller; all: slurmd answers nobody either, and the job trains on.",
+        "The agent cannot reach the controller; all: slurmd does not answer either, and the job keeps training.",
         _cut_off,
         "controller (unless given) or all",
     ),

@@ -1,4 +1,4 @@
-"""Verbs that look: nodes, incidents, jobs, metrics."""
+"""Verbs that read: nodes, incidents, jobs, metrics."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def all_nodes(url: Url, as_data: Json) -> None:
     cluster = read(ClusterShape, got)
     for sentence in cluster_lines(cluster):
         line(sentence)
-    columns = ("NODE", "SLURM", "AGENT", "GPUS", "ROLE", "JOBS", "INCIDENT", "WHY")
+    columns = ("NODE", "SLURM", "AGENT", "GPUS", "ROLE", "JOBS", "INCIDENT", "REASON")
     listed(columns, [node_row(n) for n in cluster.nodes], "no nodes are known yet", ("GPUS", "ROLE"))
 
 
@@ -200,7 +200,7 @@ def bundle(
     ] = None,
     url: Url = None,
 ) -> None:
-    """Fetch the evidence that was collected before the hardware was let go (a tar.gz)."""
+    """Fetch the evidence that was collected before the hardware was released (a tar.gz)."""
     target = output or Path(f"{incident_id}.tar.gz")
     if target.exists():
         raise Usage(f"{target} exists already: name another file with --output")
@@ -214,7 +214,7 @@ _IN_BETWEEN = ("incident.state", "recovery.phase")
 
 def main_events(events: Sequence[EventShape]) -> list[EventShape]:
     """Without states in between, but for what the stacks of a job that hangs say, and without
-    the begin of actions that have ended: their plan says why, their end what came of it."""
+    the start of actions that have ended: their plan says why, their end what came of it."""
     begun = [e.detail.get("key") for e in events if e.kind == "action.started"]
     ended = {
         e.detail.get("key")
@@ -272,7 +272,7 @@ def timing_rows(timings: TimingsShape) -> list[list[object]]:
 
 
 def lost(value: T | None, shown: Callable[[T], str]) -> str:
-    """What nobody spoke of is unknown, never zero."""
+    """A value that was never reported is unknown, never zero."""
     return "unknown" if value is None else shown(value)
 
 
@@ -318,7 +318,7 @@ def group_row(group: GroupShape) -> list[object]:
 
 
 def _newest_step(said: CheckpointShape) -> int | None:
-    """What was found in the directory, where that is known later than the job's own word."""
+    """What was found in the directory, where that is newer than the job's own report."""
     found = said.survey.complete[:1] if said.survey else []
     later = said.surveyed_at is not None and (said.saved_at is None or said.surveyed_at > said.saved_at)
     return found[0].step if found and later else said.saved_step

@@ -24,7 +24,8 @@ def restore(
         typer.Option("--mark", help="The store was put back by another tool (pg_restore, a copy): only say so in it."),
     ] = False,
 ) -> None:
-    """Put a backup in the place of the SQLite store, with all daemons of this head node stopped. The former store is kept beside it.
+    """Put a backup in the place of the SQLite store, with all daemons of this head node stopped. The former store is kept in the same
+    folder.
     Holdfast starts paused."""
     from holdfast.config.controller import load  # noqa: PLC0415
     from holdfast.head.wiring import actor_lock, controller_lock  # noqa: PLC0415

@@ -36,7 +36,8 @@ def held_lines(got: RestraintsShape) -> list[str]:
 
 def brake_line(brake: BrakeShape) -> str:
     since = f"tripped at {moment(brake.tripped_at)[:19]} UTC"
-    return f"brake {brake.kind} holds: {brake.reason}; {since}; docs/runbooks/brake.md, then `holdfast release {brake.kind}` lets it go"
+    release = f"docs/runbooks/brake.md, then release it with `holdfast release {brake.kind}`"
+    return f"brake {brake.kind} holds: {brake.reason}; {since}; {release}"
 
 
 def extension_line(extension: ExtensionShape) -> str:

@@ -1,4 +1,4 @@
-"""Verbs that look at nodes: all of them, one with its history, the spare pool."""
+"""Verbs that read nodes: all of them, one with its history, the spare pool."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def node_lines(got: NodeStory) -> list[str]:
 
 
 def spares(url: Url = None, as_data: Json = False) -> None:
-    """The spare pool: each spare, ready or not and why; how many are wanted, and why so many."""
+    """The spare pool: each spare, ready or not and why; how many are wanted, and why."""
     got = Client(url).get("/v1/spares")
     if as_data:
         as_json(got)
@@ -84,7 +84,7 @@ def spares(url: Url = None, as_data: Json = False) -> None:
     pool = read(SparesShape, got)
     for sentence in pool_lines(pool):
         line(sentence)
-    columns = ("NODE", "READY", "CHECKED (UTC)", "DEEP (UTC)", "WHY")
+    columns = ("NODE", "READY", "CHECKED (UTC)", "DEEP (UTC)", "REASON")
     rows = [
         [s.node, "yes" if s.ready else "no", moment(s.checked_at)[:19], moment(s.deep_at)[:19], s.why]
         for s in pool.spares

@@ -1,4 +1,4 @@
-"""The verb that shows each part of Holdfast and what it stands on."""
+"""The verb that shows the state of each part of Holdfast and of what it depends on."""
 
 from __future__ import annotations
 

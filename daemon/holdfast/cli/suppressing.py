@@ -21,7 +21,7 @@ LONGEST_H = 90 * 24.0
 
 
 def suppress(
-    reason: Annotated[str, typer.Option("--reason", "-r", help="Why, for whoever looks next.")],
+    reason: Annotated[str, typer.Option("--reason", "-r", help="Why, for the next reader.")],
     duration: Annotated[str, typer.Option("--for", help="How long: 30m, 8h, 3d; 90 days at most.")],
     node: Annotated[str, typer.Option(help="Node, or a pattern such as 'n1?'.")] = "*",
     check: Annotated[str, typer.Option(help="Check, or a pattern such as 'net.*'.")] = "*",
@@ -55,7 +55,7 @@ def suppressions(url: Url = None, as_data: Json = False) -> None:
         return
     from holdfast.api.operator_shapes import SuppressionsShape  # noqa: PLC0415
 
-    columns = ("ID", "NODE", "CHECK", "COMPONENT", "UNTIL (UTC)", "BY", "WHY")
+    columns = ("ID", "NODE", "CHECK", "COMPONENT", "UNTIL (UTC)", "BY", "REASON")
     rows = [
         (s.id, s.node, s.check, s.component, moment(s.until), s.by, s.reason)
         for s in read(SuppressionsShape, got).suppressions

@@ -57,7 +57,9 @@ def renew(
     new_key: Annotated[bool, typer.Option("--new-key", help="Replace the controllers' private key too.")] = False,
     within: Annotated[
         int | None,
-        typer.Option("--within", min=1, help="Only if it ends within so many days (for a timer).", show_default=False),
+        typer.Option(
+            "--within", min=1, help="Only if it ends within this many days (for a timer).", show_default=False
+        ),
     ] = None,
     new_ca: Annotated[
         bool, typer.Option("--new-ca", help="Make a new authority; agents trust the old and the new one.")

@@ -60,7 +60,7 @@ class AgentConfig:
     not_reporting_after_s: float = option(
         60.0, "No controller took a report or heartbeat for this long: systemd's status and a log line say so.", low=1
     )
-    reminder_s: float = option(600.0, "A standing finding is reported again after this long.", low=10)
+    reminder_s: float = option(600.0, "A finding that persists is reported again after this long.", low=10)
     disabled_checks: tuple[str, ...] = option((), 'Ids of checks that are not run, such as "host.disk".')
     act_on: tuple[str, ...] | None = option(
         None,
@@ -68,18 +68,16 @@ class AgentConfig:
         "Not set: the controller gives them ([checks] act_on).",
     )
     observe_only: tuple[str, ...] = option(
-        (), "Proven checks whose findings are only reported as warnings, beside those that the controller gives."
+        (), "Proven checks whose findings are only reported as warnings, in addition to the controller's list."
     )
     disk_paths: tuple[str, ...] = option(("/", "/var", "/tmp"), "Folders whose file systems must have room.")  # noqa: S108
     slurmd_pid_file: Path = option(
         Path("/run/slurmd.pid"),
-        "Where slurmd's process id is looked for first; its unit and the process table come after that.",
+        "First place for slurmd's process id; its unit and the process table are read after that.",
     )
     scontrol: str = option("scontrol", "Slurm's command; used to learn which processes belong to which job.")
     slurm_conf: Path | None = option(None, "Exported as SLURM_CONF for Slurm's commands.")
-    nice: int = option(
-        5, "How far the agent steps back for other work: its nice value; its disk work is idle class.", low=0, high=19
-    )
+    nice: int = option(5, "The agent's nice value; its disk I/O runs in the idle class.", low=0, high=19)
     cpus: tuple[int, ...] = option((), "CPUs that the agent keeps to, such as those that no job is given; empty: all.")
     outbox_items: int = option(10_000, "Most items that wait for the controller.", low=100)
     outbox_bytes: int = option(16 * 1024 * 1024, "Most bytes that wait for the controller.", low=65_536)
@@ -94,7 +92,7 @@ class AgentConfig:
     kernel: KernelSettings = option(KernelSettings(), "Where kernels leave traces.")
     dcgm: DcgmSettings = option(DcgmSettings(), "How DCGM is asked.")
     active: ActiveSettings = option(ActiveSettings(), "Tests that need an idle node.")
-    cloud: CloudSettings = option(CloudSettings(), "Where the cloud's own word about this machine is found.")
+    cloud: CloudSettings = option(CloudSettings(), "Where the cloud's metadata about this machine is found.")
     custom: dict[str, CustomSettings] = option({}, "Your own checks: one table [custom.NAME] each.")
 
 

@@ -100,12 +100,12 @@ SECTIONS: Mapping[str, tuple[type[Any], frozenset[str]]] = {
 }
 """Section → the class that it fills, and fields of it that are set elsewhere.
 
-``provider`` has the keys of its kind besides (``holdfast.providers.registry.KINDS``)."""
+``provider`` also has the keys of its kind (``holdfast.providers.registry.KINDS``)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything that the controller's processes are told. Paths are absolute."""
+    """All settings of the controller's processes. Paths are absolute."""
 
     path: Path
     cluster: ClusterSection = field(default_factory=ClusterSection)

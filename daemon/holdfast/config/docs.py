@@ -18,14 +18,15 @@ _MORE: Mapping[str, str] = {
     "DeathPolicy.probe_timeout_s": "How long a peer's attempt to reach a silent node may take.",
     "JobPolicy.attribution_before_s": "A job's end is attributed to a fault that came up to this long before it (Meta RSC).",
     "JobPolicy.attribution_after_s": "A fault found up to this long after a job's end spares its nodes the probes; it restarts no job.",
-    "JobPolicy.suspect_nodes": "Nodes hurt under one job, by faults of one class that programs can cause, that make the job the suspect.",
+    "JobPolicy.suspect_nodes": "Nodes that fail under one job, by faults of one class that programs can cause, before the job is the "
+    "suspect.",
     "JobPolicy.suspect_window_s": "Window of that count.",
-    "JobPolicy.consent_qos": "QOS whose jobs may be stopped ahead of their own failure.",
+    "JobPolicy.consent_qos": "QOS whose running jobs Holdfast may stop before they fail.",
     "RepairPolicy.validate_timeout_s": "Time for a machine to prove itself before the attempt counts as failed.",
-    "RepairPolicy.stop_start_timeout_s": "From the order to stop and start a machine to its agent's first word.",
+    "RepairPolicy.stop_start_timeout_s": "From the order to stop and start a machine to its agent's first report.",
     "RepairPolicy.group_window_s": "Window of that count and share.",
     "RepairPolicy.quiet_s": "Time without a finding before a validated node serves.",
-    "RepairPolicy.attempts": "Attempts of the ladder before a human is told.",
+    "RepairPolicy.attempts": "Attempts of the ladder before an operator is notified.",
     "RepairPolicy.backoff_max_s": "Longest pause between two attempts.",
     "RepairPolicy.terminations_per_hour": "Machines ended (terminated, exchanged in place) in an hour at most, or the share below.",
     "RepairPolicy.terminations_per_day": "The same in 24 hours.",
@@ -35,7 +36,7 @@ _MORE: Mapping[str, str] = {
     "RepairPolicy.launches_per_day": "The same in 24 hours.",
     "RepairPolicy.budget_hour_share": "The same numbers for an hour as a share of the fleet; the greater of the two holds.",
     "RepairPolicy.budget_day_share": "The same for 24 hours.",
-    "RepairPolicy.budget_cluster_share": "Of so many different nodes in 24 hours at most, as a share of the fleet; always one.",
+    "RepairPolicy.budget_cluster_share": "Most different nodes in 24 hours, as a share of the fleet; always one.",
     "RepairPolicy.return_as_spare": "A repaired node becomes a spare when one was used up for it.",
     "Policy.action_backoff_s": "First pause after a failed step; doubles.",
     "Ec2Settings.region": "AWS region.",
@@ -55,7 +56,7 @@ _MORE: Mapping[str, str] = {
 
 
 def doc_of(kind: type[Any], field: dataclasses.Field[Any]) -> str:
-    """One line on a setting; empty when nobody has written one (a test refuses that)."""
+    """One line on a setting; empty when it has none (a test refuses that)."""
     text = field.metadata.get("doc") or ""
     for base in kind.__mro__[:-1]:  # without object
         text = text or _MORE.get(f"{base.__name__}.{field.name}") or docstrings(base).get(field.name, "")

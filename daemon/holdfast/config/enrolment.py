@@ -22,7 +22,7 @@ def check_enrolment(section: EnrolmentSection, where: str) -> None:
         return
     for key in ("names", "roles"):
         if not getattr(section, key):
-            raise ConfigError(f"{where}.{key}: is empty, so nobody could enrol")
+            raise ConfigError(f"{where}.{key}: is empty, so no node could enrol")
     for name in section.names:
         if not _secure(name):
             raise ConfigError(f"{where}.names: {name!r} is no https:// URL of this controller")

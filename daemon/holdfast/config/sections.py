@@ -46,7 +46,9 @@ class StoreSection:
     )
     keep_days: int = option(400, "Events and closed incidents are kept this long.", low=1)
     keep_report_days: int = option(
-        30, "What tells a report from its repetition is kept this long; an agent repeats what was not answered.", low=1
+        30,
+        "Ids of reports, by which repeated ones are recognised, are kept this long; an agent repeats what was not answered.",
+        low=1,
     )
 
 
@@ -62,7 +64,7 @@ class ModeSection:
 
 @dataclass(frozen=True, slots=True)
 class ChecksSection:
-    """Given to every agent; a node's own ``act_on`` in ``agent.toml`` stands instead, its ``observe_only`` beside these."""
+    """Given to every agent; a node's own ``act_on`` in ``agent.toml`` replaces this one, its ``observe_only`` is added to this one."""
 
     act_on: tuple[str, ...] = option(
         (),
@@ -85,7 +87,9 @@ class RunSection:
     holder: str = option(
         "", "Name of this controller for people, in the log and on `holdfast nodes`; empty: the host name."
     )
-    cold_start_s: float = option(30.0, "After a start nothing is concluded from an agent's silence for so long.", low=0)
+    cold_start_s: float = option(
+        30.0, "For this long after a start, nothing is concluded from an agent's silence.", low=0
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +97,8 @@ class ActorSection:
     dir: Path = option(Path("/var/lib/holdfast-actor"), "Folder of the actor alone, where it counts what it has done.")
     limit_factor: float = option(
         3.0,
-        "The actor does at most so many times what brakes and budgets allow, whatever the store says, and tells when it holds a step back; "
+        "The actor does at most this many times what brakes and budgets allow, whatever the store says, and notifies when it refuses a "
+        "step; "
         "0: no such limit.",
         low=0,
         high=1000,
@@ -102,34 +107,37 @@ class ActorSection:
 
 @dataclass(frozen=True, slots=True)
 class QuorumSection:
-    enabled: bool = option(True, "Elastic jobs get a quorum room; false: this site runs no holdfast-quorum.service.")
+    enabled: bool = option(True, "Elastic jobs get a rendezvous; false: this site runs no holdfast-quorum.service.")
     store: str = option(
         "sqlite:////var/lib/holdfast-quorum/quorum.db",
-        "Database of the service's own, as store.url; never the controller's, which decides what is done to nodes. Two head nodes: one on "
-        "PostgreSQL, with a role of its own.",
+        "The service's own database, as store.url; never the controller's, which decides what is done to nodes. Two head nodes: one on "
+        "PostgreSQL, with a separate role.",
     )
     socket: Path = option(
         Path("/run/holdfast-quorum/quorum.sock"), "Socket by which the controller speaks to the service."
     )
     key: Path = option(
         Path("/var/lib/holdfast-quorum/quorum.key"),
-        "What the rooms' secrets are made from; the service makes it at its first start.",
+        "Key from which the secrets of rendezvous are derived; the service makes it at its first start.",
     )
     bind: str = option(
         "127.0.0.1",
-        "Address that rooms listen on, each on a port of its own. Jobs on other nodes need one that they reach.",
+        "Address that rendezvous listen on, each on its own port. Jobs on other nodes need one that they reach.",
     )
     advertise: str = option(
-        "", "Name or address that jobs are told; empty: that of bind, or the host name where it is 0.0.0.0 or ::."
+        "", "Name or address that jobs connect to; empty: that of bind, or the host name where it is 0.0.0.0 or ::."
     )
     heartbeat_timeout_s: float = option(
         5.0,
-        "A group is lost after so long without a sign of life; its peers wait that long unless Holdfast knows better.",
+        "A group is lost after this long without a heartbeat; its peers wait that long unless Holdfast knows earlier.",
         low=0.2,
         high=3600,
     )
     join_timeout_s: float = option(
-        60.0, "How long groups that ask wait for those that live and do not.", low=0, high=86_400
+        60.0,
+        "How long groups that request a quorum wait for live groups that have not requested it.",
+        low=0,
+        high=86_400,
     )
 
 

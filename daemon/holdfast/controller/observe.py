@@ -265,9 +265,7 @@ class Observer:
             agents=self.agents.views(),
             listening_since=self.listening_since,
             led_until=self.led_at,
-            frozen="the controller (or its clock) has just started anew and still waits for its agents"
-            if cold
-            else None,
+            frozen="the controller (or its clock) has just restarted and still waits for its agents" if cold else None,
             last_out=self._last_out,
             seen_down=self._seen_down,
             served=self._served,

@@ -267,7 +267,7 @@ def _agents(v: Vitals) -> PartState:
         return PartState(PartName.AGENTS, Condition.UNKNOWN, "agents report to the controller that leads")
     heard, silent = v.agents.get("heard", 0), v.agents.get("silent", 0)
     unknown = v.agents.get("unknown", 0)
-    text = f"{heard} report, {silent} silent, {unknown} not heard since the controller's start"
+    text = f"{heard} report, {silent} silent, {unknown} have not reported since the controller's start"
     if silent or unknown:
         return PartState(
             PartName.AGENTS, Condition.WARNING, text, "holdfast nodes   # docs/runbooks/agent-not-reporting.md"

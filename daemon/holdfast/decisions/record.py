@@ -135,9 +135,7 @@ def _recoveries(world: World, decision: Decision, guarded: Guarded) -> tuple[tup
 
 
 def _hurt_event(world: World, recovery: Recovery) -> Event:
-    text = (
-        f"job {recovery.job} of {recovery.user} on {len(recovery.nodes_before)} nodes is hurt: {recovery.phase.value}"
-    )
+    text = f"job {recovery.job} of {recovery.user} on {len(recovery.nodes_before)} nodes is affected: {recovery.phase.value}"
     return Event(
         world.now,
         EventKind.JOB_HURT,

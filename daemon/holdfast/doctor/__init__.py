@@ -1,4 +1,4 @@
-"""The doctor: reads Slurm's configuration and the site's, and says what would hurt recovery and the line that fixes it."""
+"""The doctor: reads Slurm's configuration and the site's, and lists what would prevent or delay recovery, with the fix for each."""
 
 from holdfast.doctor.advice import Advice, Level, exit_code
 from holdfast.doctor.diagnose import diagnose

@@ -21,7 +21,7 @@ _RANK = {level: rank for rank, level in enumerate(Level)}
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """One thing that hurts recovery."""
+    """One thing that would prevent or delay recovery."""
 
     id: str
     """Stable name, ``room.subject``; ``docs/doctor.md`` has a line for each."""

@@ -1,4 +1,4 @@
-"""Rules about the agents that the controller has heard."""
+"""Rules about the agents that report to the controller."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def heard(slurm: SlurmFacts, facts: DoctorFacts) -> Iterator[Advice]:
         yield Advice(
             "agents.not_asked",
             Level.WARNING,
-            "the controller did not say which agents it hears",
-            "Whether every node has an agent, and a right clock, could not be looked at.",
+            "the controller did not answer which agents report",
+            "Not checked: whether every node has an agent and a correct clock.",
             "systemctl status holdfast-controller   # on the head node; then run the doctor again",
         )
         return
@@ -31,8 +31,8 @@ def heard(slurm: SlurmFacts, facts: DoctorFacts) -> Iterator[Advice]:
         yield Advice(
             "agents.missing",
             Level.ERROR,
-            f"no agent was heard from {len(missing)} of {len(slurm.computing)} nodes: {names(missing)}",
-            "Faults on these nodes are seen by nobody.",
+            f"no agent reports from {len(missing)} of {len(slurm.computing)} nodes: {names(missing)}",
+            "Faults on these nodes are not detected.",
             "systemctl enable --now holdfast-agent   # on each of them (docs/install.md)",
         )
     unknown = [name for name, agents in facts.agents.items() if agents and name not in slurm.nodes]

@@ -18,7 +18,7 @@ def agents(facts: DoctorFacts) -> Iterator[Advice]:
             "agents.unreadable",
             Level.WARNING,
             f"{count} files or items that agents cannot read{_since(since)}: {names(found)}",
-            "Their agents go on without them. Faults among them were reported for an operator.",
+            "The agents continue without them. Faults among them were reported for an operator.",
             "journalctl -u holdfast-agent | grep _unreadable   # on each of them: it says what to do and which file to remove",
         )
 

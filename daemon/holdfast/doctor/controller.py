@@ -65,7 +65,7 @@ _PARTS = {
         "Agents and operators keep the connections that they have; one that connects again may have to try several times.",
     ),
 }
-"""Parts with a rule here, each with its id and what is lost; the others have rules of their own."""
+"""Parts with a rule here, each with its id and what is lost; the others have separate rules."""
 _LEVELS = {Condition.FAILED: Level.ERROR, Condition.WARNING: Level.WARNING}
 
 

@@ -45,7 +45,7 @@ SLURM_RULES = (
 
 
 def diagnose(facts: DoctorFacts) -> list[Advice]:
-    """Everything that hurts recovery, errors first. What could not be read is never taken for a fault of its own."""
+    """Everything that would prevent or delay recovery, errors first. What could not be read is never reported as a fault itself."""
     found = [advice for rule in SITE_RULES for advice in rule(facts)]
     if facts.slurm is not None:
         found += [advice for rule in SLURM_RULES for advice in rule(facts.slurm, facts)]

@@ -30,7 +30,7 @@ NO_SUCH_RESERVATION = "holdfast-doctor-no-such-reservation"
 """Slurm checks the caller's right before it looks a node or a reservation up: to change one that is not there shows the right and
 changes nothing."""
 NODES_ASKED = 16
-"""The provider is asked for the machines of so many nodes at most, until it has one."""
+"""The provider is asked for the machines of at most this many nodes, until it has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Site:
     rooms: QuorumRooms | None = None
     """The quorum service; None: the site has none."""
     rooms_bind: str = ""
-    """Address that its rooms listen on."""
+    """Address that its rendezvous listen on."""
     rooms_aside: Callable[[], SetAside] | None = None
     """What the quorum service has set aside; None: it cannot be asked. May raise OutsideError."""
     server: ServerSection = field(default_factory=ServerSection)
@@ -56,7 +56,7 @@ _SQLITE = "sqlite:///"
 
 
 def site_of(settings: Settings, provider: Provider | None = None) -> Site:
-    """The site as ``controller.toml`` tells it."""
+    """The site as ``controller.toml`` describes it."""
     url = settings.store.url
     rooms = QuorumLink(settings.quorum.socket) if settings.quorum.enabled else None
     path = Path(url.removeprefix(_SQLITE)) if url.startswith(_SQLITE) else None

@@ -33,7 +33,7 @@ def requeue_exit(slurm: SlurmFacts, _: DoctorFacts) -> Iterator[Advice]:
             "elastic.no_requeue_exit",
             Level.WARNING,
             f"RequeueExit or RequeueExitHold has {NO_REQUEUE_EXIT}, which means: do not queue me again",
-            "A job that says that it cannot go on is started over and over.",
+            "A job that exits because it cannot continue is started over and over.",
             f"slurm.conf: RequeueExit and RequeueExitHold without {NO_REQUEUE_EXIT}",
         )
 
@@ -47,7 +47,7 @@ def preemption(slurm: SlurmFacts, _: DoctorFacts) -> Iterator[Advice]:
             "elastic.no_preemption",
             Level.HINT,
             "PreemptType is preempt/none: no job gives way to another",
-            "Elastic jobs shrink for more important ones on Holdfast's word alone, and Slurm guarantees nobody's minimum.",
+            "Elastic jobs shrink for more important ones only when Holdfast asks, and Slurm guarantees no job its minimum.",
             "slurm.conf: PreemptType=preempt/partition_prio, PreemptMode=REQUEUE",
         )
     elif "REQUEUE" not in slurm.value("PreemptMode").upper():

@@ -1,4 +1,4 @@
-"""What the doctor looks at, read once; the rules ask nobody else."""
+"""What the doctor checks, read once; the rules read nothing else."""
 
 from __future__ import annotations
 
@@ -113,11 +113,11 @@ class QuorumFacts:
     """The quorum service of this site."""
 
     bind: str
-    """Address that rooms listen on."""
+    """Address that rendezvous listen on."""
     problem: str = ""
     """Why it does not answer; empty: it does."""
     unwritten: Mapping[str, str] = field(default_factory=dict)
-    """Room → why it cannot be written down now."""
+    """Rendezvous → why it cannot be recorded now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class MetadataFacts:
     open_at: tuple[str, ...] = ()
     """Addresses that answered such a user."""
     meant: bool = False
-    """Somebody said that it is to be open here (HOLDFAST_HEAD_METADATA, ``metadata.sh open``)."""
+    """The installer chose to leave it open here (HOLDFAST_HEAD_METADATA, ``metadata.sh open``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ class DoctorFacts:
     """None: Slurm does not answer, and ``slurm_problem`` says why."""
     slurm_problem: str = ""
     agents: Mapping[str, tuple[AgentView, ...]] | None = None
-    """Node → agents that the controller has heard; None: the controller was not asked or did not answer."""
+    """Node → agents that have reported to the controller; None: the controller was not asked or did not answer."""
     untaken: str | None = None
     """Which planned step no actor takes, as the controller says it; None: it says nothing of the kind."""
     controller: ControllerFacts = field(default_factory=ControllerFacts)
@@ -187,7 +187,7 @@ class DoctorFacts:
     provider_can: ProviderCan | None = None
     """None: there is no provider, or it did not say."""
     provider_repairs: bool = False
-    """It replaces broken machines by itself."""
+    """It replaces broken machines automatically."""
     plugins: PluginFacts = field(default_factory=PluginFacts)
     quorum: QuorumFacts | None = None
     """None: the site has no quorum service."""

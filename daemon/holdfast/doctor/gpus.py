@@ -46,7 +46,7 @@ def process_tracking(slurm: SlurmFacts, _: DoctorFacts) -> Iterator[Advice]:
             "slurm.proctrack",
             Level.WARNING,
             f"ProctrackType={kind}: a task can leave its job's process group and outlive it",
-            "A stopped run may go on writing, and holding its GPU, while the job runs again elsewhere.",
+            "A stopped run may keep writing, and keep its GPU, while the job runs again elsewhere.",
             "slurm.conf: ProctrackType=proctrack/cgroup   # and TaskPlugin=task/affinity,task/cgroup",
         )
 

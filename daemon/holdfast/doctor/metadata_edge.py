@@ -15,7 +15,7 @@ from holdfast_checks.settings import Settings
 
 
 def meant_open(etc: Path = Path("/etc/holdfast")) -> bool:
-    """Whether the installation was told to leave it open (lifecycle-scripts/metadata.sh)."""
+    """Whether the installation was configured to leave it open (lifecycle-scripts/metadata.sh)."""
     said = os.environ.get("HOLDFAST_HEAD_METADATA", "")
     try:
         settings = (etc / "enrol.conf").read_text(encoding="utf-8", errors="replace").splitlines()

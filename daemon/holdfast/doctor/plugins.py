@@ -85,7 +85,7 @@ def lua(slurm: SlurmFacts, facts: DoctorFacts) -> Iterator[Advice]:
             "plugins.lua_missing",
             Level.WARNING,
             f"{where} names {seen.lua_module}, which is not there or cannot be read",
-            "Opted-in jobs get no requeue by default; submissions go on.",
+            "Opted-in jobs are not requeued by default; submissions still work.",
             f"install -D -m 0644 slurm-plugins/lua/holdfast.lua {seen.lua_module}",
         )
     if seen.lemons_not_writable:

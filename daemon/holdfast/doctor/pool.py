@@ -61,7 +61,7 @@ def invalid(slurm: SlurmFacts, _: DoctorFacts) -> Iterator[Advice]:
             "pool.invalid_registration",
             Level.WARNING,
             f"registered with less than slurm.conf promises: {names(bad)}",
-            "Slurm drains such a node by itself, mostly because a GPU is missing that Gres= promises.",
+            "Slurm drains such a node automatically, mostly because a GPU is missing that Gres= promises.",
             f"scontrol show node {min(bad)}   # compare with slurmd -C and slurmd -G on the node",
         )
 
@@ -72,8 +72,8 @@ def foreign_drains(slurm: SlurmFacts, _: DoctorFacts) -> Iterator[Advice]:
         yield Advice(
             "pool.foreign_drain",
             Level.HINT,
-            f"taken out of service by somebody else: {names(theirs)}",
-            "Holdfast never clears these; they are missing until whoever drained them resumes them.",
+            f"taken out of service by an operator or another tool: {names(theirs)}",
+            "Holdfast never clears these drains; the nodes are out of service until an operator resumes them.",
             f"scontrol update NodeName={min(theirs)} State=RESUME   # when its reason no longer holds",
         )
 

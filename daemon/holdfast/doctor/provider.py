@@ -27,7 +27,7 @@ def reachable(facts: DoctorFacts) -> Iterator[Advice]:
             "site.no_provider",
             Level.HINT,
             "no provider: Holdfast cannot replace a node",
-            "A bad node is drained and waits for a human; the spares are used up one after the other.",
+            "A bad node is drained and waits for an operator; the spares are used up one after the other.",
             'controller.toml: [provider] kind = "ec2"   # or another: docs/providers.md',
         )
 
@@ -84,7 +84,7 @@ def metadata(facts: DoctorFacts) -> Iterator[Advice]:
             "site.metadata_open",
             Level.HINT if facts.metadata.meant else Level.ERROR,
             f"any user of this machine reads its role from EC2's instance metadata ({', '.join(facts.metadata.open_at)})"
-            + (", as somebody chose here" if facts.metadata.meant else ""),
+            + (", as configured here" if facts.metadata.meant else ""),
             "What the role may do, every user may: on a head node what the actor may, on the others the tokens of agents.",
             "/opt/holdfast/share/holdfast/lifecycle-scripts/metadata.sh head   # docs/iam; on a node: metadata.sh close",
         )
@@ -100,15 +100,15 @@ def metadata_options(facts: DoctorFacts) -> Iterator[Advice]:
             "site.metadata_without_token",
             Level.WARNING,
             "this machine's instance metadata is served without a token, too (HttpTokens is optional)",
-            "A program here that fetches a URL for somebody else can be made to fetch the machine's role.",
+            "A program here that fetches URLs for others can be made to fetch the machine's role.",
             f"{set_line} --http-tokens required   # and in the launch template of the nodes: docs/how-to-ec2.md",
         )
     if options.hop_limit > 1:
         yield Advice(
             "site.metadata_hops",
             Level.WARNING,
-            f"this machine's instance metadata reaches containers with a network of their own (hop limit {options.hop_limit})",
-            "Whoever starts a container here reads the machine's role, unless the firewall keeps it from them.",
+            f"containers with their own network reach this machine's instance metadata (hop limit {options.hop_limit})",
+            "Anyone who starts a container here can read the machine's role, unless the firewall prevents it.",
             f"{set_line} --http-put-response-hop-limit 1   # and in the launch template of the nodes: docs/how-to-ec2.md",
         )
 

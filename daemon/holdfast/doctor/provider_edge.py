@@ -58,7 +58,7 @@ def examine(provider: Provider, nodes: tuple[str, ...] = ()) -> Examined:
     for one of ``nodes``. Raises nothing."""
     failed: dict[str, OutsideError] = {}
     can = _ask(failed, "its abilities", lambda: provider.can)
-    repairs = _ask(failed, "whether it repairs by itself", provider.repairs_itself)
+    repairs = _ask(failed, "whether it repairs automatically", provider.repairs_itself)
     _ask(failed, "its notices", provider.notices)
     _ask(failed, "machines on trial", provider.on_trial)
     machine = next(
@@ -84,7 +84,7 @@ def _of(provider: Provider, node: str) -> Callable[[], Instance | None]:
 
 
 def _ask(failed: dict[str, OutsideError], what: str, call: Callable[[], T]) -> T | None:
-    """Its answer; None when it failed, which is put down."""
+    """Its answer; None when it failed, which is recorded."""
     try:
         return call()
     except NotFound:

@@ -29,8 +29,8 @@ def reach(facts: DoctorFacts) -> Iterator[Advice]:
         yield Advice(
             "quorum.loopback",
             Level.ERROR if _elastic_jobs(facts) else Level.HINT,
-            f"rooms listen on {facts.quorum.bind}, which no other node reaches: {names(far)}",
-            "The groups of an elastic job find no room to meet in, unless they run on the head node.",
+            f"the quorum service listens on {facts.quorum.bind}, which no other node reaches: {names(far)}",
+            "The groups of an elastic job cannot form a quorum, unless they run on the head node.",
             'controller.toml: [quorum] bind = "ADDRESS"   # of the head node on the cluster\'s own network',
         )
 
@@ -41,8 +41,8 @@ def unwritten(facts: DoctorFacts) -> Iterator[Advice]:
         yield Advice(
             "quorum.unwritten",
             Level.ERROR,
-            f"rooms that cannot be written down: {names(rooms)}: {next(iter(rooms.values()))}",
-            "Their groups train on as they are; one that comes or goes stops the others until the database answers.",
+            f"rendezvous that cannot be recorded: {names(rooms)}: {next(iter(rooms.values()))}",
+            "Their groups keep training; a group that joins or leaves stops the others until the database answers.",
             "journalctl -u holdfast-quorum   # and the database, or the disk, that store.url names",
         )
 

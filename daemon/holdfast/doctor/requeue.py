@@ -29,7 +29,7 @@ def job_requeue(slurm: SlurmFacts, _: DoctorFacts) -> Iterator[Advice]:
             "slurm.job_requeue",
             Level.ERROR,
             "JobRequeue=0: only jobs submitted with --requeue can be requeued",
-            "A job without --requeue is lost with its node; Holdfast can only tell its owner.",
+            "A job without --requeue is lost with its node; Holdfast can only notify its owner.",
             "slurm.conf: JobRequeue=1",
         )
 
@@ -76,7 +76,7 @@ def requeue_hold(slurm: SlurmFacts, _: DoctorFacts) -> Iterator[Advice]:
             "slurm.cred_expire",
             Level.HINT,
             f"cred_expire is {expire_s} s: Slurm holds every requeued batch job that long (reason BeginTime)",
-            "Holdfast clears the hold of the jobs it recovers; jobs that Slurm requeues by itself wait it out.",
+            "Holdfast clears the hold of the jobs it recovers; jobs that Slurm requeues on its own wait until it ends.",
             fix,
         )
 
@@ -87,7 +87,7 @@ def kill_wait(slurm: SlurmFacts, _: DoctorFacts) -> Iterator[Advice]:
         yield Advice(
             "slurm.kill_wait",
             Level.WARNING,
-            f"KillWait={wait_s} s: so long after SIGTERM Slurm waits before it kills a task",
+            f"KillWait={wait_s} s: Slurm waits this long after SIGTERM before it kills a task",
             "A job whose tasks ignore SIGTERM, as tasks that hang in NCCL do, restarts that much later.",
             f"slurm.conf: KillWait={DEFAULT_KILL_WAIT_S}",
         )
@@ -160,7 +160,7 @@ def rate_limit(slurm: SlurmFacts, _: DoctorFacts) -> Iterator[Advice]:
             "slurm.rate_limit",
             Level.HINT,
             f"rl_enable gives each user but root and SlurmUser {per_s:g} requests a second",
-            "The controller reads Slurm as a user of its own: during a recovery Slurm makes its questions wait.",
+            "The controller reads Slurm as its own user: during a recovery Slurm delays its requests.",
             f"slurm.conf: SlurmctldParameters with rl_refill_rate={LEAST_RL_REFILL_RATE}, rl_refill_period=1",
         )
 
@@ -173,7 +173,7 @@ def prolog_failure_holds(slurm: SlurmFacts, _: DoctorFacts) -> Iterator[Advice]:
             "slurm.hold_on_prolog_fail",
             Level.WARNING,
             "a job whose Prolog fails is requeued and held (SchedulerParameters lacks nohold_on_prolog_fail)",
-            "A bad node that fails a job's Prolog stops the job until somebody releases it, by night too.",
+            "A bad node that fails a job's Prolog stops the job until an operator releases it.",
             f"slurm.conf: SchedulerParameters={joined}",
         )
 

@@ -9,7 +9,7 @@ from holdfast.doctor.facts import DoctorFacts, SlurmFacts
 from holdfast.model.policy import Mode
 
 CONTROLLER_USER = "holdfast-controller"
-"""Of the units; it reads Slurm with no right of its own."""
+"""Of the units; it reads Slurm without any right."""
 
 
 def permission(slurm: SlurmFacts, facts: DoctorFacts) -> Iterator[Advice]:
@@ -60,7 +60,7 @@ def private_data(slurm: SlurmFacts, facts: DoctorFacts) -> Iterator[Advice]:
         yield Advice(
             "slurm.private_data_controller",
             Level.HINT,
-            f"PrivateData hides {hidden} from users without rights, and the controller reads Slurm as one of its own",
+            f"PrivateData hides {hidden} from users without rights, and the controller reads Slurm as its own user, without rights",
             "Unless that user is an operator, jobs on a bad node are not seen and not recovered.",
             f"sacctmgr modify user {CONTROLLER_USER} set adminlevel=Operator",
         )

@@ -36,14 +36,14 @@ def return_to_service(slurm: SlurmFacts, _: DoctorFacts) -> Iterator[Advice]:
             "slurm.return_to_service",
             Level.WARNING,
             "ReturnToService=2: a DOWN node serves again as soon as its slurmd registers, whatever it was DOWN for",
-            "A node that Slurm set DOWN by itself takes jobs again before it was validated.",
+            "A node that Slurm set DOWN takes jobs again before it was validated.",
             "slurm.conf: ReturnToService=1",
         )
     elif value == "0":
         yield Advice(
             "slurm.return_to_service",
             Level.HINT,
-            "ReturnToService=0: a node that was out of reach for a while stays DOWN until somebody resumes it",
+            "ReturnToService=0: a node that was out of reach for a while stays DOWN until an operator resumes it",
             "Holdfast does not clear a DOWN that is not its own, so a short network fault costs the node.",
             "slurm.conf: ReturnToService=1",
         )
@@ -55,7 +55,7 @@ def slurmd_timeout(slurm: SlurmFacts, _: DoctorFacts) -> Iterator[Advice]:
         yield Advice(
             "slurm.slurmd_timeout",
             Level.WARNING,
-            "SlurmdTimeout=0: Slurm never says that a node does not answer",
+            "SlurmdTimeout=0: Slurm never reports that a node does not answer",
             "Slurm's verdict is one of the witnesses of a node's death; the others must then suffice.",
             f"slurm.conf: SlurmdTimeout={DEFAULT_SLURMD_TIMEOUT_S}",
         )
@@ -63,8 +63,8 @@ def slurmd_timeout(slurm: SlurmFacts, _: DoctorFacts) -> Iterator[Advice]:
         yield Advice(
             "slurm.slurmd_timeout",
             Level.WARNING,
-            f"SlurmdTimeout={timeout_s} s: Slurm waits that long before it gives up a dead node by itself",
-            "Whenever Holdfast lacks a second witness of a death, the job stands that long.",
+            f"SlurmdTimeout={timeout_s} s: Slurm waits that long before it sets a dead node DOWN",
+            "Whenever Holdfast lacks a second witness of a death, the job is stopped for that long.",
             f"slurm.conf: SlurmdTimeout={DEFAULT_SLURMD_TIMEOUT_S}",
         )
 
@@ -79,7 +79,7 @@ def reboot(slurm: SlurmFacts, facts: DoctorFacts) -> Iterator[Advice]:
             "no RebootProgram: Slurm cannot reboot a node" + ("" if other else ", and neither can the provider"),
             "The provider reboots it instead, and Slurm takes that for a failure of the node."
             if other
-            else "Faults that a reboot heals go to the next rung: a replacement, or a human.",
+            else "Faults that a reboot repairs go to the next rung: a replacement, or an operator.",
             "slurm.conf: RebootProgram=/sbin/reboot",
         )
         return
@@ -176,7 +176,7 @@ def single_controller(slurm: SlurmFacts, _: DoctorFacts) -> Iterator[Advice]:
             "slurm.single_controller",
             Level.HINT,
             "there is one slurmctld and no backup",
-            "While its host is away nothing can be drained or requeued; Holdfast waits and goes on afterwards.",
+            "While its host is away nothing can be drained or requeued; Holdfast waits and continues afterwards.",
             "slurm.conf: a second SlurmctldHost= line, with StateSaveLocation on storage that both share",
         )
 

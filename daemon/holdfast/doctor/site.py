@@ -59,7 +59,7 @@ def consent(facts: DoctorFacts) -> Iterator[Advice]:
         yield Advice(
             "site.consent",
             Level.HINT,
-            "no partition or QOS lets Holdfast stop a running job ahead of its own failure",
+            "no partition or QOS allows Holdfast to stop a running job before it fails",
             "Only jobs that opted in, or registered a checkpoint, are stopped at once; others run into NCCL's watchdog first.",
             'controller.toml: [jobs] consent_partitions = ["PARTITION"], or consent_qos',
         )

@@ -15,7 +15,7 @@ _ANY = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - wh
 
 
 def surveyed(server: ServerSection) -> Survey | None:
-    """None: the controller serves no TLS. The authorities are those of ca.pem beside the certificate."""
+    """None: the controller serves no TLS. The authorities are those of ca.pem in the certificate's folder."""
     return survey(server.tls_cert, server.tls_cert.parent / "ca.pem") if server.tls_cert is not None else None
 
 

@@ -16,8 +16,8 @@ def end_soon(facts: DoctorFacts) -> Iterator[Advice]:
             "tokens.end_soon",
             Level.WARNING,
             f"tokens that end within 14 days: {_shown(found)}",
-            "Who uses one is refused from then on.",
-            "holdfast token create ROLE SUBJECT   # a new one for whoever needs it; holdfast token list has the times",
+            "Requests with such a token are refused from then on.",
+            "holdfast token create ROLE SUBJECT   # a new one for each owner who needs it; holdfast token list has the times",
         )
 
 
@@ -27,7 +27,7 @@ def never_end(facts: DoctorFacts) -> Iterator[Advice]:
             "tokens.never_end",
             Level.HINT,
             f"tokens of people and programs without an end: {_shown(found)}",
-            "One that was copied is good for ever. Tokens that were made before an upgrade stay as they are.",
+            "A copied one stays valid for ever. Tokens that were made before an upgrade stay as they are.",
             "holdfast token create ROLE SUBJECT --days 90, hand it over, then holdfast token revoke HASH",
         )
 
@@ -38,8 +38,8 @@ def unused(facts: DoctorFacts) -> Iterator[Advice]:
             "tokens.unused",
             Level.HINT,
             f"tokens that were not used for 30 days: {_shown(found)}",
-            "Nobody would notice that one was stolen.",
-            "holdfast token revoke HASH   # once whoever had it is gone",
+            "If one was stolen, no one would notice.",
+            "holdfast token revoke HASH   # when its owner no longer needs it",
         )
 
 
@@ -49,10 +49,10 @@ def replaced_in_use(facts: DoctorFacts) -> Iterator[Advice]:
             "tokens.replaced_in_use",
             Level.WARNING,
             "nodes that use two tokens: "
-            + names(f"{old.subject} ({old.hash[:12]} beside the newer {new.hash[:12]})" for old, new in found),
+            + names(f"{old.subject} ({old.hash[:12]} and the newer {new.hash[:12]})" for old, new in found),
             "A node's older token ends ten minutes after its last use, and this one is still used: a second place that the node takes its "
             "token from, a second machine of its name, or a thief.",
-            "look again in ten minutes; then put the newer one in every place of HOLDFAST_TOKEN_FROM, and holdfast token revoke HASH "
+            "check again in ten minutes; then put the newer one in every place of HOLDFAST_TOKEN_FROM, and holdfast token revoke HASH "
             "# the older one: what still uses it is refused within a minute",
         )
 

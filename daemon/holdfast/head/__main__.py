@@ -35,13 +35,13 @@ def main() -> None:
         "--user",
         action="append",
         default=[],
-        help="quorum: a user who may speak on its socket besides root and its own",
+        help="quorum: a user who may use its socket, in addition to root and its own user",
     )
     parser.add_argument(
         "--write", type=Path, help="quorum: write its arguments there, as root, for python -m holdfast.quorum @FILE"
     )
     parser.add_argument(
-        "--export", action="store_true", help="quorum: print the rooms that the controller's database still has"
+        "--export", action="store_true", help="quorum: print the rendezvous that the controller's database still has"
     )
     sys.exit(_run(parser.parse_args()))
 

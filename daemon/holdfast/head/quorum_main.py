@@ -117,10 +117,12 @@ def _export(config: Path, target: Path) -> bool:
             umask=0o007,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        sys.stderr.write(f"holdfast quorum: rooms of an earlier release are not read: {error}\n")
+        sys.stderr.write(f"holdfast quorum: rendezvous of an earlier release are not read: {error}\n")
         return False
     if done.returncode != 0:
-        sys.stderr.write(f"holdfast quorum: rooms of an earlier release are not read: {done.stderr.strip()[-300:]}\n")
+        sys.stderr.write(
+            f"holdfast quorum: rendezvous of an earlier release are not read: {done.stderr.strip()[-300:]}\n"
+        )
         return False
     _write(target, done.stdout)
     return True

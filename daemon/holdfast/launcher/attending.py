@@ -158,7 +158,9 @@ class Attendant:
 
     def _other_ended(self, pid: int) -> None:
         if pid == self.guard.pid:
-            self.say("the launcher's guard was killed: if the launcher is, too, what its ranks have started may go on")
+            self.say(
+                "the launcher's guard was killed: if the launcher is, too, what its ranks have started may keep running"
+            )
 
     def _named(self, ranks: Ranks) -> str:
         return ", ".join(str(process.pid) for process in ranks.left()[:8])

@@ -183,12 +183,12 @@ def _newest(directory: str) -> str | None:
     try:
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=_LATEST_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise _Unknown(f"cannot tell which checkpoint in {directory} is the newest: {error}") from error
+        raise _Unknown(f"cannot find out which checkpoint in {directory} is the newest: {error}") from error
     if done.returncode == _LATEST_NONE:
         return None
     path = done.stdout.decode(errors="replace").rstrip("\n")
     if done.returncode or not path:
-        raise _Unknown(f"cannot tell which checkpoint in {directory} is the newest (exit status {done.returncode})")
+        raise _Unknown(f"cannot find out which checkpoint in {directory} is the newest (exit status {done.returncode})")
     return path
 
 

@@ -63,14 +63,14 @@ def parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     made.add_argument(
         "--deadline", type=_seconds, default=300.0, metavar="S",
-        help="how long a group may take to leave where nobody says by when; then SIGTERM, 10 s later SIGKILL (default: 300)",
+        help="how long a group may take to leave where no deadline is given; then SIGTERM, 10 s later SIGKILL (default: 300)",
     )  # fmt: skip
     made.add_argument(
         "--wait",
         type=_seconds,
         default=600.0,
         metavar="S",
-        help="how long to ask for the job's room; then exit 85 (default: 600)",
+        help="how long to ask for the job's rendezvous; then exit 85 (default: 600)",
     )
     made.add_argument(
         "--checkpoints", metavar="DIR", help="set HOLDFAST_RESUME_FROM to the newest complete checkpoint in DIR"

@@ -19,7 +19,7 @@ from holdfast_checks.words import unknown_reads_as
 
 @dataclass(frozen=True, slots=True)
 class Drain(OnNode):
-    """Take the node out of scheduling; jobs on it go on."""
+    """Take the node out of scheduling; jobs on it continue."""
 
     node: str
     reason: str
@@ -29,14 +29,14 @@ class Drain(OnNode):
 
 @dataclass(frozen=True, slots=True)
 class SetDown(OnNode):
-    """Declare a dead node DOWN and DRAIN; Slurm then kills and requeues its jobs by itself."""
+    """Declare a dead node DOWN and DRAIN; Slurm then kills and requeues its jobs."""
 
     node: str
     reason: str
     jobs: tuple[int, ...] | None = None
-    """Jobs that held the node when it was decided: they may be taken from it, one that came since may not. None: not told."""
+    """Jobs that held the node when it was decided: they may be taken from it, one that came since may not. None: not known."""
     node_dead: bool = False
-    """Only the death of the node calls for it: dropped when the node is heard again. Tasks stuck on a living node call for a DOWN, too."""
+    """Only the death of the node calls for it: dropped when the node reports again. Tasks stuck on a living node call for a DOWN, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Release(OnJob):
     suspects: tuple[str, ...] = ()
     """Nodes that every component of a heterogeneous job has to stay off, whatever the user excluded for each."""
     nodes: int | None = None
-    """So many nodes it starts on; None: its size is left as it is."""
+    """Number of nodes it starts on; None: its size is unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ class Replace(OnMachine):
     instance_id: str
     """The machine that goes."""
     boot_id: str
-    """Its boot as last heard: bare metal may come back under the same id."""
+    """Its boot as last reported: bare metal may come back under the same id."""
     token: str
     gpu_uuids: frozenset[str] = frozenset()
     """Its GPUs: whether the same hardware came back."""
@@ -208,7 +208,7 @@ class StopStart(OnMachine):
 
 @dataclass(frozen=True, slots=True)
 class ReportFault(OnMachine):
-    """Tell the provider of a confirmed hardware fault, as a courtesy. Changes nothing."""
+    """Report a confirmed hardware fault to the provider. Changes nothing."""
 
     node: str
     instance_id: str
@@ -249,11 +249,11 @@ class Verb(StrEnum):
     CHECK = "run_checks"
     """Run named checks now (also active ones) on a node that no job holds; the outcome names what is bad."""
     LEAVE = "ask_group_to_leave"
-    """Ask a replica group, through its launcher on the node, to finish its step, leave its room and exit with 85."""
+    """Ask a replica group, through its launcher on the node, to finish its step, leave its rendezvous and exit with 85."""
     STACKS = "collect_stacks"
     """What the Python processes of a job are doing on this node: one stack each, read from outside."""
     SURVEY = "survey_checkpoints"
-    """Read a job's registered directory with its user's rights; the newest complete checkpoints are reported by themselves."""
+    """Read a job's registered directory with its user's rights; the newest complete checkpoints are reported separately."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +272,7 @@ class SendOrder(OnMachine):
 
 @dataclass(frozen=True, slots=True)
 class Notify:
-    """Tell a human, in the log and by the addresses of ``notify.urls``."""
+    """Notify an operator, in the log and by the addresses of ``notify.urls``."""
 
     subject: str
     body: str
@@ -342,7 +342,7 @@ class IntentState(StrEnum):
     FAILED = "failed"
     """It did not happen; ``retryable`` says whether another attempt makes sense."""
     REFUSED = "refused"
-    """The actor looked again and the facts had changed (a human's drain, a newer run): not done, and rightly so."""
+    """The actor checked again and the facts had changed (an operator's drain, a newer run): correctly not done."""
     WITHHELD = "withheld"
     """A brake, a pause or observe mode: recorded as what would have been done."""
 
@@ -358,7 +358,7 @@ NEVER_BEGUN = "never_begun"
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """An action on its way. The key is unique for ever: the same step cannot be planned twice."""
+    """An action that was decided: the intent. The key is unique for ever: the same step cannot be planned twice."""
 
     key: str
     """``INCIDENT/kind/target/attempt``."""
@@ -420,7 +420,7 @@ class Proposal:
     action: Action
     reason: str
     stops_running_job: bool = False
-    """Counted by the job-stop brake: a running job is stopped on a check's word."""
+    """Counted by the job-stop brake: a running job is stopped because of a finding."""
     group: str = ""
     """Proposals of one group are allowed or withheld together (hold, spare and requeue of one recovery)."""
     order: int = 0

@@ -13,7 +13,7 @@ class Proof(StrEnum):
     """What is shown right before the step, by whom. Without it nothing is done."""
 
     TOKEN = "token"  # noqa: S105 - a proof, no secret
-    """The agent's token is bound to its node: it is heard, and is given orders, as that node alone."""
+    """The agent's token is bound to its node: it reports, and gets orders, as that node alone."""
     BOOT = "boot"
     """The order names node, machine and boot; an agent refuses one that is not its own."""
     ON_NODE = "on_node"
@@ -27,7 +27,8 @@ class Proof(StrEnum):
     LAUNCHED = "launched"
     """The provider's record shows the machine as launched for this node, and no other live machine has the node's name."""
     UNCLAIMED = "unclaimed"
-    """No other node claims the machine: by its agent, by the store's record, by an open incident. An agent's word alone is no claim on what
+    """No other node claims the machine: by its agent, by the store's record, by an open incident. An agent's report alone is no claim on
+    what
     another node has by the record and reports itself, and the provider names as that node's."""
     ADDRESS = "address"
     """Slurm reaches no other node at its address."""
@@ -66,7 +67,7 @@ ENDINGS = (
     Ending(
         "SetDown", "`scontrol update state=down`: Slurm ends the node's jobs", (Proof.DEAD, Proof.DRAINED, Proof.RUN)
     ),
-    Ending("Drain", "`scontrol update state=drain`: jobs go on", (Proof.TOKEN, Proof.DRAINED)),
+    Ending("Drain", "`scontrol update state=drain`: jobs continue", (Proof.TOKEN, Proof.DRAINED)),
     Ending("Requeue", "`scontrol requeue`: ends a run, never a machine", (Proof.TOKEN, Proof.RUN)),
     Ending("HoldJob", "`scontrol requeuehold`: ends a run, never a machine", (Proof.RUN,)),
     Ending("SendOrder.reset_gpu", "agent: reset of GPUs", (Proof.TOKEN, Proof.BOOT, Proof.UNCLAIMED, Proof.ON_NODE)),

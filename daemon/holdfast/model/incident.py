@@ -13,7 +13,7 @@ from holdfast_checks.words import unknown_reads_as
 
 @unknown_reads_as("awaiting_human", "the incident becomes one of kind `unreadable`; one that is closed stays closed")
 class IncidentState(StrEnum):
-    """Where an incident stands. Its job recoveries run beside it (:class:`RecoveryPhase`)."""
+    """State of an incident. Its job recoveries run in parallel (:class:`RecoveryPhase`)."""
 
     WATCHING = "watching"
     """Recorded; nothing to do (a warning, an application's own fault, observe mode)."""
@@ -22,15 +22,15 @@ class IncidentState(StrEnum):
     OPEN = "open"
     """A fault that calls for action; the node is not out of service yet."""
     CONTAINED = "contained"
-    """The node takes no new work; its jobs are being recovered or end by themselves."""
+    """The node takes no new work; its jobs are being recovered or run to their end."""
     REPAIRING = "repairing"
     """The ladder is at work on the node."""
     VALIDATING = "validating"
     """The repaired or new machine must prove itself before it serves."""
     AWAITING_HUMAN = "awaiting_human"
-    """Holdfast may not or cannot go on; a human was told."""
+    """Holdfast may not or cannot continue; an operator was notified."""
     CLOSED = "closed"
-    """Done; the node serves, or somebody else took it over."""
+    """Done; the node serves, or an operator took it over."""
 
 
 OUT_OF_SERVICE = frozenset(
@@ -73,12 +73,12 @@ TRANSITIONS: tuple[Transition, ...] = (
     ),
     Transition(_S.WATCHING, _S.CLOSED, "the condition cleared, or the watch ended"),
     Transition(_S.SUSPECTED, _S.OPEN, "witnesses agree: dead, or to be drained"),
-    Transition(_S.SUSPECTED, _S.CLOSED, "the agent is heard again"),
+    Transition(_S.SUSPECTED, _S.CLOSED, "the agent reports again"),
     Transition(_S.OPEN, _S.CONTAINED, "Slurm shows the node drained or down"),
     Transition(
         _S.OPEN,
         _S.WATCHING,
-        "an operator has acknowledged it, or a node thought dead is heard again with nothing but a warning",
+        "an operator has acknowledged it, or a node thought dead reports again with nothing but a warning",
     ),
     Transition(_S.OPEN, _S.CLOSED, "the condition cleared before anything was done"),
     Transition(_S.CONTAINED, _S.REPAIRING, "the node is free of jobs and a rung was chosen"),
@@ -90,16 +90,16 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition(
         _S.CONTAINED,
         _S.AWAITING_HUMAN,
-        "no rung is left or allowed, or whether an operator resumed the node cannot be told",
+        "no rung is left or allowed, or it is unknown whether an operator resumed the node",
     ),
     Transition(
-        _S.CONTAINED, _S.CLOSED, "an operator put the node back into service, or a node thought dead is heard again"
+        _S.CONTAINED, _S.CLOSED, "an operator put the node back into service, or a node thought dead reports again"
     ),
     Transition(_S.REPAIRING, _S.REPAIRING, "the attempt failed: next attempt or rung"),
     Transition(
         _S.REPAIRING,
         _S.VALIDATING,
-        "the agent of the new, rebooted or exchanged machine is heard, or the old one's again",
+        "the agent of the new, rebooted or exchanged machine reports, or the old one's again",
     ),
     Transition(
         _S.REPAIRING,
@@ -163,7 +163,7 @@ class IncidentKind(StrEnum):
     DISPUTED = "disputed"
     """A machine that two nodes claim, or that the provider shows as another node's: neither node's machine is touched."""
     UNREADABLE = "unreadable"
-    """Another release's, of which this one cannot tell what it is about, or a record that cannot be read: its node is held, nothing is
+    """Another release's incident whose kind this one does not know, or a record that cannot be read: its node is held, nothing is
     done about it until an operator has closed the incident."""
 
 
@@ -227,7 +227,7 @@ class Incident:
     dead: bool = False
     """Two independent witnesses agreed that the node is dead."""
     before_death: Fault | None = None
-    """The fault that the node had when it was pronounced dead, to return to where it is heard again; None: it had none."""
+    """The fault that the node had when it was pronounced dead, to return to when it reports again; None: it had none."""
     rung: str = ""
     """Rung of the ladder that this attempt is on (:class:`holdfast.decisions.repair.ladder.Rung`); empty: none was begun."""
     machine: str = ""
@@ -235,7 +235,8 @@ class Incident:
     goes_at: datetime | None = None
     """When the provider takes the machine away (spot, maintenance, end of a capacity block); None: it does not."""
     notice: str = ""
-    """What of the provider's own word it stands for (:func:`holdfast.decisions.planned.planned.key_of`); empty: for an agent's evidence."""
+    """Key of the provider's notice that it is about (:func:`holdfast.decisions.planned.planned.key_of`); empty: it is about an agent's
+    evidence."""
     job: str = ""
     """Run of a job that failed or hangs without a finding, where that is what it is about, as text (:attr:`run`); empty: of none."""
     job_uid: int | None = None
@@ -245,7 +246,7 @@ class Incident:
     pair_probed: bool = False
     """The suspects are probed in pairs: of a job that failed from the start, of one that hung or was slow once its run is over."""
     stalled: tuple[str, ...] = ()
-    """Runs of the jobs that stopped together, as text; those that go on or are over are not taken out."""
+    """Runs of the jobs that stopped together, as text; those that continue or are over are not taken out."""
     odd: tuple[str, ...] | None = None
     """Of a job that hangs: nodes with ranks that stand elsewhere than the others; None: its stacks have not been read."""
     repair_attempt: int = 0
@@ -255,13 +256,13 @@ class Incident:
     drain_lost_at: datetime | None = None
     """When it was seen that Slurm has lost the node's drain without an operator's resume; None: the drain is there, or is set again."""
     resumed_in_doubt: bool = False
-    """Whether an operator resumed the node or slurmctld lost its drain could not be told: no running job is stopped for it."""
+    """Whether an operator resumed the node or slurmctld lost its drain is unknown: no running job is stopped for it."""
     by_program: bool = False
     """The leading finding is one that an error of a program, or what jobs use up, causes too: two of them may be the job's doing."""
     by_job: bool = False
     """The node is out of service, or to be, for what a user's job can cause (:attr:`users_doing`)."""
     note: str = ""
-    """Why it stands where it stands, for people: shown on ``holdfast nodes`` and ``incident show``."""
+    """Why it is in this state, for people: shown on ``holdfast nodes`` and ``incident show``."""
     operated: int = 0
     """How often an operator has changed it. The store counts; it refuses a change made from an older count (Stale)."""
 
@@ -281,7 +282,7 @@ class Incident:
 
     @property
     def follows_run(self) -> bool:
-        """About a run that hangs, or has a slow part, and goes on for all that was seen."""
+        """About a run that hangs, or has a slow part, and still runs as far as is known."""
         return self.kind in (IncidentKind.HANG, IncidentKind.STRAGGLER) and not self.pair_probed
 
     @property
@@ -291,7 +292,7 @@ class Incident:
 
     @property
     def users_doing(self) -> bool:
-        """A user's job can have caused it, and nothing else speaks against the node: it has a brake of its own."""
+        """A user's job can have caused it, and nothing else speaks against the node: it has a separate brake."""
         return self.by_job and not self.dead
 
     @property
@@ -312,7 +313,7 @@ class RecoveryPhase(StrEnum):
     SAVING = "saving"
     """Its machine goes at a known time: the job was asked to save; it is stopped as soon as it has, or when the time is short."""
     AWAITING_CONSENT = "awaiting_consent"
-    """The job did not opt in, or is suspended: it is left as it is, its owner was told; recovered when it fails by itself."""
+    """The job did not opt in, or is suspended: it is left running, its owner was notified; it is recovered once it fails."""
     WAITING = "waiting"
     """A brake or missing nodes hold the recovery; the note says why."""
     STOPPING = "stopping"
@@ -320,11 +321,11 @@ class RecoveryPhase(StrEnum):
     RESTARTING = "restarting"
     """Slurm has requeued it (Restarts grew); it is to be released and to start."""
     RUNNING = "running"
-    """Running again on other nodes; the first word of the job itself is awaited."""
+    """Running again on other nodes; the first report of the job itself is awaited."""
     RESUMED = "resumed"
     """The job said from where it resumed, or has no checkpoint to speak of. Final."""
     LEFT_ALONE = "left_alone"
-    """It cannot be requeued; its owner was told. Final."""
+    """It cannot be requeued; its owner was notified. Final."""
     HELD = "held"
     """Restart budget spent or the job itself is the suspect: held with a reason. Final."""
     GONE = "gone"
@@ -336,7 +337,7 @@ class Ground(StrEnum):
     """Why the run of a job may be stopped, or need not be stopped as it is over."""
 
     FAILED = "failed"
-    """It failed by itself: nothing is left to stop."""
+    """It has already failed: nothing is left to stop."""
     NODE_LOST = "node_lost"
     """Its node is dead: nothing is left to stop."""
     CHECKPOINT = "checkpoint"
@@ -367,7 +368,7 @@ class Recovery:
 
     job: JobKey
     restarts_before: int
-    """Restarts of the run that was hurt; the recovered run has one more."""
+    """Restarts of the run that was affected; the recovered run has one more."""
     incident_id: str
     phase: RecoveryPhase
     user: str
@@ -384,7 +385,7 @@ class Recovery:
     ground: Ground | None = None
     """Why it may be stopped; None: not decided yet, or a ground of another release that this one does not know."""
     via_down: bool = False
-    """Setting the dead node DOWN is the requeue; none is sent besides."""
+    """Setting the dead node DOWN is the requeue; none is sent in addition."""
     spare: str | None = None
     hold: str | None = None
     """Name of the reservation that keeps its nodes; None: none was made."""
@@ -395,7 +396,7 @@ class Recovery:
     checkpoint_known: bool = False
     """The run had saved nothing newer than that (where both are None: nothing). False: nothing is known of it."""
     started_at: datetime | None = None
-    """When the run that was hurt had started; None: not known."""
+    """When the run that was affected had started; None: not known."""
     stopped_step: int | None = None
     """Last step that the job had reported."""
     stopped_estimated: bool = False
@@ -405,13 +406,14 @@ class Recovery:
     """False: the job's record could not be read when the recovery began. ``excluded_before`` is read once the job waits in the queue,
     before anything is written over it."""
     excluded_added: tuple[str, ...] = ()
-    """What the job's exclusions hold besides the user's own, as of its begin and again when the run started; taken back when the job is
+    """What the job's exclusions hold in addition to the user's own, as of its start and again when the run started; taken back when the
+    job is
     queued again and the node serves (``decide/allow.py``)."""
     in_service_only: bool = False
     """Slurm found that no node can run the job with every suspect node excluded: from then on those that Slurm itself keeps free, as they
     are drained or DOWN, are not excluded."""
     suspect: bool = False
-    """Held because the job itself is the suspect: the nodes that it hurt are validated and released, not repaired."""
+    """Held because the job itself is the suspect: the nodes that it affected are validated and released, not repaired."""
     series: tuple[str, ...] = ()
     """What its job shares with others that run the same program (:func:`holdfast.decisions.job_ends.series.series_of`)."""
     released_at: datetime | None = None
@@ -424,7 +426,7 @@ class Recovery:
 
     @property
     def run(self) -> JobRun:
-        """The run that was hurt."""
+        """The run that was affected."""
         return JobRun.of(self.job, self.restarts_before)
 
     @property

@@ -80,7 +80,7 @@ class Reading(StrEnum):
     """The note says why."""
 
 
-@unknown_reads_as("not_known", "the text beside it says more")
+@unknown_reads_as("not_known", "the text next to it says more")
 class Again(StrEnum):
     """Whether a run that is over is started again."""
 

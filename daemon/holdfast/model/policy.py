@@ -1,6 +1,6 @@
 """The site's policy as the decisions see it. Standard library only; ``config/`` fills it from TOML.
 
-Defaults are the shipped ones; sources stand beside them."""
+Defaults are the shipped ones; sources are named next to them."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class BrakePolicy:
     drains_60min: int = 8
     drains_60min_share: float = 0.02
     stopped_jobs_60min: int = 8
-    """Nodes whose running jobs are stopped on a check's word; all jobs of one node count once."""
+    """Nodes whose running jobs may be stopped because of findings; all jobs of one node count once."""
     stopped_gpu_share_60min: float = 0.5
-    """Share of the cluster's GPUs whose jobs may be stopped on a check's word in an hour."""
+    """Share of the cluster's GPUs whose jobs may be stopped because of findings in an hour."""
     hang_stops_60min: int = 8
     """Running jobs stopped for what they report of themselves (a hang, a slow group). One more waits alone; no brake trips."""
     hang_stops_per_user_60min: int = 3
@@ -43,7 +43,7 @@ class BrakePolicy:
 @dataclass(frozen=True, slots=True)
 class DeathPolicy:
     silent_after_heartbeats: float = 2.5
-    """A node is silent (unknown, not dead) after this many of its own heartbeat intervals."""
+    """A node is silent (unknown, not dead) after this many of its heartbeat intervals."""
     probe_timeout_s: float = 2.0
     peers: int = 2
     """Peers of its failure domain asked to reach a silent node; two that agree make it dead where nothing shows its power off."""
@@ -72,13 +72,13 @@ class DeathPolicy:
 @dataclass(frozen=True, slots=True)
 class JobPolicy:
     consent_partitions: frozenset[str] = frozenset()
-    """Partitions whose jobs may be stopped ahead of their own failure."""
+    """Partitions whose running jobs Holdfast may stop before they fail."""
     consent_qos: frozenset[str] = frozenset()
     hold_duration_s: int = 600
     """How long a stopped job's nodes are kept for it."""
     holds_per_user_60min: int = 20
     """Jobs of one user whose nodes are kept, and that get a spare, within an hour; further ones are restarted without, and their owner is
-    told. More than a bad day of a large user needs; 0: no job gets a hold."""
+    notified. More than a bad day of a large user needs; 0: no job gets a hold."""
     restarts_without_progress: int = 3
     """Failures without a newer checkpoint before the job is held (NVRx restart agent). A failure after which nothing is known of the
     job's checkpoints does not count."""
@@ -95,7 +95,7 @@ class JobPolicy:
     suspect_nodes: int = 2
     suspect_window_s: int = 24 * 3600
     """Faults of one class, which a program can cause, on this many different nodes under one job within the window make the job the
-    suspect; and so many more as :attr:`faults_per_node_day` explains."""
+    suspect; and as many more as :attr:`faults_per_node_day` explains."""
     suspect_nodes_hardware: int = 4
     """The same for faults that a program hardly ever causes, such as a GPU that falls off the bus."""
     faults_per_node_day: float = 0.0065
@@ -104,7 +104,7 @@ class JobPolicy:
     stuck_completing_s: float = 15.0
     """A requeued job still held by its faulty node is ended there by the agent after this long; freed by a DOWN after twice as long."""
     resume_wait_s: int = 600
-    """How long the job's own word is awaited after RUNNING."""
+    """How long to wait for the job's own report after RUNNING."""
     attribution_before_s: int = 600
     attribution_after_s: int = 300
     """A job's end may have to do with a fault from 10 min before to 5 min after it (Meta RSC): its nodes are not suspected without ground
@@ -117,24 +117,24 @@ class JobPolicy:
 class RepairPolicy:
     provider: str = "none"
     evidence_s: float = 10.0
-    """Bound on the evidence bundle before the hardware is let go."""
+    """Bound on collecting the evidence bundle before the hardware is released."""
     launch_timeout_s: float = 1800.0
-    """From launch to the new agent's first word (HyperPod: 20–30 min with lifecycle scripts)."""
+    """From launch to the new agent's first report (HyperPod: 20–30 min with lifecycle scripts)."""
     validate_timeout_s: float = 600.0
     rungs: tuple[str, ...] = RUNGS
     """Rungs of the ladder that may be used; the next higher one that is there takes the place of one that is not."""
     report_faults: bool = True
-    """Tell the provider of a confirmed hardware fault, where it takes such a word (EC2: ReportInstanceStatus)."""
+    """Report a confirmed hardware fault to the provider, where it accepts reports (EC2: ReportInstanceStatus)."""
     reset_timeout_s: float = 180.0
     """From the order to reset a GPU to its outcome."""
     reboot_timeout_s: float = 1200.0
-    """From the reboot to the agent's first word in the new boot (EC2 1–3 min; servers with many DIMMs and NICs 10–15 min)."""
+    """From the reboot to the agent's first report in the new boot (EC2 1–3 min; servers with many DIMMs and NICs 10–15 min)."""
     stop_start_timeout_s: float = 1800.0
     watch_timeout_s: float = 5400.0
-    """How long a provider that repairs by itself is watched before a human is told (AWS's own runbook: a chain of attempts
+    """How long a provider that repairs automatically is watched before an operator is notified (AWS's own runbook: a chain of attempts
     over 90 min is escalated)."""
     deep_checks: tuple[str, ...] = ("dcgm.diag1", "active.memory", "active.burn")
-    """Checks that a repaired or new machine must pass besides all that run by themselves; what does not apply to it is passed over."""
+    """Checks that a repaired or new machine must pass in addition to all that run periodically; what does not apply to it is skipped."""
     pair_probe: bool = True
     """Where more than one node is validated at a time, probe the network between them and good nodes as well (``[suspects]``)."""
     quiet_s: float = 60.0
@@ -164,7 +164,7 @@ class RepairPolicy:
     """A node that came back less than this ago has not proved its repair: a fault then counts as its failure, and the
     provider's status checks of a machine this young are not acted upon (HyperPod: "resolved" is 30 min clean)."""
     third_fault_window_s: int = 7 * 24 * 3600
-    """A third hardware fault of a node in this window calls a human (Aurora, NVSentinel)."""
+    """A third hardware fault of a node in this window calls an operator (Aurora, NVSentinel)."""
     return_as_spare: bool = True
 
 
@@ -185,15 +185,15 @@ class SparePolicy:
     """Where new spares come from while fewer than wanted are there: returned (repaired nodes), or idle (also idle, healthy nodes that
     no pending job of their partition could use)."""
     short_s: int = 1800
-    """A human is told once when fewer spares than wanted are there for so long."""
+    """An operator is notified once when fewer spares than wanted exist for this long."""
     check_every_s: int = 3600
     """Pause between two light checks of a spare; 0: none."""
     deep_checks: tuple[str, ...] = ("dcgm.diag2", "active.burn", "active.memory", "active.copy")
     """What a deep check runs; what does not apply to a node is passed over."""
     deep_from: str = "02:00"
-    """Begin of the nightly window for deep checks of the spares (active checks), HH:MM."""
+    """Start of the nightly window for deep checks of the spares (active checks), HH:MM."""
     deep_until: str = "05:00"
-    """End of that window; the same as its begin: no deep checks."""
+    """End of that window; the same as its start: no deep checks."""
     zone: str = "UTC"
     """Time zone of that window, such as Europe/Berlin."""
     test_share: float = 0.25
@@ -214,9 +214,9 @@ class HistoryPolicy:
     faults: int = 3
     """Faults within the long window that make it a lemon."""
     lemon_s: int = 28 * 24 * 3600
-    """It stays one for so long after the fault that made it one."""
+    """It stays one for this long after the fault that made it one."""
     excluding_users: int = 3
-    """So many users who exclude the node raise its score by one; alone that makes no lemon (Meta: no strong correlation with faults)."""
+    """This many users who exclude the node raise its score by one; alone that makes no lemon (Meta: no strong correlation with faults)."""
     lemon_file: str = ""
     """File with the names of the lemons, one a line, for job_submit.lua; empty: none is written."""
 
@@ -244,7 +244,7 @@ class Policy:
     view_max_age_s: float = 15.0
     """Older than this, Slurm counts as not answering and decisions that depend on it freeze."""
     action_attempts: int = 5
-    """Failed attempts of one step before a human is told; it is tried on."""
+    """Failed attempts of one step before an operator is notified; it is still retried."""
     action_backoff_max_s: float = 15.0
     """Longest pause between two attempts of a step."""
     action_backoff_s: float = 1.0

@@ -1,4 +1,4 @@
-"""The size of elastic jobs: the site's policy, and the steps of its own that it calls for. Standard library only."""
+"""The size of elastic jobs: the site's policy, and the steps that only it needs. Standard library only."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ class ElasticPolicy:
     """Table ``[elastic]``: when a job of replica groups grows and shrinks. Only jobs whose comment declares their sizes."""
 
     grow_after_idle_s: float = 30.0
-    """A group that Slurm makes wait after its requeue may start once nodes for it have been idle for so long; groups that the next legal
+    """A group that Slurm makes wait after its requeue may start once nodes for it have been idle for this long; groups that the next legal
     size needs, too."""
     shrink_useless_after_s: float = 120.0
     """Groups beyond a legal size contribute nothing; they are asked to leave when they do not become useful within this."""
     settle_s: float = 30.0
-    """After a group came or went nobody is asked to leave for so long; pause between two changes of the same kind."""
+    """For this long after a group joined or left, no group is asked to leave; pause between two changes of the same kind."""
     shrink_for_priority: bool = True
     """Flexible groups make room for a pending job of higher priority that Slurm's own preemption does not serve."""
     priority_wait_s: float = 30.0
-    """So long Slurm has to serve that job by itself."""
+    """How long to wait for Slurm to schedule that job on its own."""
     leave_drained_nodes: bool = False
     """Groups on a node that an operator drained leave it after their step, as long as the least number of groups stays; without it, as
-    Slurm means it, they go on until they end."""
+    Slurm means it, they continue until they end."""
     leave_deadline_s: int = 120
-    """A group that was asked to leave and is there after so long is requeued."""
+    """A group that was asked to leave and is still there after this long is requeued."""
 
 
 @dataclass(frozen=True, slots=True)
 class DelayStart(OnJob):
-    """Let a pending run of an elastic job's elements wait: with them the job would have no legal size. Slurm ends it by itself."""
+    """Delay a pending run of an elastic job's elements: with them the job would have no legal size. Slurm ends the delay."""
 
     job: JobKey
     restarts: int

@@ -58,7 +58,7 @@ WAYS = (
     Way(
         "`prolog.sh`, `epilog.sh`",
         'exit status 1, upon which Slurm drains the node and requeues the job; only with `[mode] prolog = "act"`',
-        "by the controller, for each answer to a heartbeat; its word lasts 60 s on the node",
+        "by the controller, for each answer to a heartbeat; the answer is valid for 60 s on the node",
     ),
     Way(
         "`healthcheck.sh --drain`",

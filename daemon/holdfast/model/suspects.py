@@ -26,7 +26,7 @@ class SuspectPolicy:
     cluster_share: float = 0.1
     """Share of the cluster's nodes that may be in a probe at the same time; one pair always may."""
     wait_s: float = 10.0
-    """So long after the job's end a finding may still come that explains it."""
+    """How long after the job's end to wait for a finding that explains it."""
     window_s: float = 600.0
     """What could not be asked by then (other jobs took the nodes) stays undecided."""
     jobs_per_hour: int = 12

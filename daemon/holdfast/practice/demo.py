@@ -31,7 +31,7 @@ _TRAIN_WITHIN_S = 60.0
 _STANDS_BEHIND = {
     "ec2": "the EC2 emulator",
     "hyperpod": "the HyperPod emulator",
-    "command": "a rack of machines with a script of its own",
+    "command": "a rack of machines with its own script",
 }
 
 
@@ -73,7 +73,7 @@ class Demo:
         self._site.up()
         if self._show.watched:
             HyperpodBacking(self._site.practice).control.settings(node_recovery="Automatic")
-        self._say(f"all agents are heard; {len(nodes) - len(spares)} nodes work, {len(spares) or 'none'} in reserve")
+        self._say(f"all agents report; {len(nodes) - len(spares)} nodes work, {len(spares) or 'none'} in reserve")
 
     def _submit(self) -> int:
         folder = self._site.folder / "jobs"
@@ -170,7 +170,7 @@ class Demo:
 def read_options(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line. Ends the process with status 2 for options that do not go together."""
     parser = argparse.ArgumentParser(prog="./dev demo", description=__doc__.splitlines()[0].partition(": ")[2])
-    parser.add_argument("--provider", choices=KINDS, default="ec2", help="what stands behind the nodes (ec2)")
+    parser.add_argument("--provider", choices=KINDS, default="ec2", help="provider of the nodes (ec2)")
     parser.add_argument(
         "--spares",
         type=int,
@@ -180,22 +180,22 @@ def read_options(argv: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--fail-replacements", type=int, choices=range(ATTEMPTS + 1), default=0, metavar="N",
-        help=f"the next N replacements come without a GPU; {ATTEMPTS}: the ladder ends at a human",
+        help=f"the next N replacements come without a GPU; {ATTEMPTS}: the ladder ends with an operator",
     )  # fmt: skip
     parser.add_argument(
         "--same-hardware", action="store_true", help="the same GPUs come back under the first replacement"
     )
     parser.add_argument(
-        "--hyperpod-repairs", action="store_true", help="HyperPod repairs by itself (NodeRecovery Automatic); Holdfast watches"
+        "--hyperpod-repairs", action="store_true", help="HyperPod repairs automatically (NodeRecovery Automatic); Holdfast watches"
     )  # fmt: skip
     parser.add_argument("--keep", action="store_true", help="leave the cluster running, and say how to use it")
     options = parser.parse_args(argv)
     if options.same_hardware and options.fail_replacements:
-        parser.error("--same-hardware and --fail-replacements are two shows: one at a time")
+        parser.error("--same-hardware and --fail-replacements are two scenarios: one at a time")
     if options.hyperpod_repairs and (
         options.provider != "hyperpod" or options.same_hardware or options.fail_replacements
     ):
-        parser.error("--hyperpod-repairs goes with --provider hyperpod alone: nobody asks for the replacement")
+        parser.error("--hyperpod-repairs goes with --provider hyperpod alone: Holdfast orders no replacement")
     if options.same_hardware and options.provider == "ec2":
         parser.error("--same-hardware needs a provider that exchanges a machine in place: hyperpod or command")
     return options
@@ -218,7 +218,7 @@ def main() -> int:
     def play(site: Site, narrator: Narrator) -> bool:
         return Demo(show, site, narrator).run()
 
-    good = "Healed." if show.heals else "Three replacements failed: a human was called, once."
+    good = "Healed." if show.heals else "Three replacements failed: an operator was notified, once."
     return perform(make_site, play, good=good, keep=_how_to_go_on if options.keep else None)
 
 

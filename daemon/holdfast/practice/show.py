@@ -216,11 +216,11 @@ class Ending:
             f"Slurm: {self.bad} is back in service{where}",
             not self.node.out_of_service and (self.bad in self._pool()) is bool(self.show.spares),
         )
-        yield f"Nobody was called ({len(self._calls())} messages)", not self._calls()
+        yield f"No operator was notified ({len(self._calls())} messages)", not self._calls()
 
     def _human(self) -> Iterator[Fact]:
         told = self._calls()
-        yield f"A human was called, once: {'; '.join(told) or 'never'}", len(told) == 1
+        yield f"An operator was notified, once: {'; '.join(told) or 'never'}", len(told) == 1
         yield f"Slurm: {self.bad} takes no job: {self.node.reason}", self.node.draining and self.bad not in self._pool()
 
     def _left(self) -> Fact:

@@ -150,7 +150,7 @@ def _be_ours(folder: Path) -> None:
     elif found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         why = "may be written to by other users (chmod go-w)"
     elif any(_is_anybodys(parent.stat().st_mode) for parent in folder.parents):
-        why = "lies in a folder in which anybody may put another in its place"
+        why = "lies in a folder in which any user may replace it"
     else:
         return
     raise ConfigError(f"{folder} {why}: name a folder of your own with --dir, or HOLDFAST_PRACTICE_DIR")

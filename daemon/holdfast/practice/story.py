@@ -36,7 +36,7 @@ _STEPS = {
     PromoteSpare.__name__: "spare in",
     Requeue.__name__: "requeue ordered",
     Release.__name__: "start ordered",
-    DropHold.__name__: "nodes let go",
+    DropHold.__name__: "nodes released",
     Verb.EVIDENCE.value: "evidence",
     Launch.__name__: "EC2 launch",
     Terminate.__name__: "EC2 terminate",
@@ -47,7 +47,7 @@ _STEPS = {
 }
 _EVENTS = {
     "incident.opened": "detected",
-    "job.hurt": "job hurt",
+    "job.hurt": "job affected",
     "job.stopped": "job stopped",
     "job.running": "job RUNNING",
     "job.resumed": "job resumed",
@@ -64,7 +64,7 @@ _MILESTONES = (
     ("job.stopped", "job stopped"),
     ("job.running", "job RUNNING again"),
     ("job.resumed", "job resumed from its checkpoint"),
-    ("instance.up", "new machine's agent heard"),
+    ("instance.up", "new machine's agent reports"),
     ("node.validated", "new machine validated"),
     ("node.returned", "node back in service"),
     ("incident.closed", "incident closed"),
@@ -128,7 +128,7 @@ def figures(timings: Mapping[str, Any]) -> Table:
     for name, key, meaning in (
         ("MTTD", "time_to_detect_s", "fault → evidence on disk"),
         ("MTTR", "time_to_running_s", "fault → job RUNNING again"),
-        ("resumed", "time_to_resumed_s", "fault → the job's own word, its load time included"),
+        ("resumed", "time_to_resumed_s", "fault → the job's own report, its load time included"),
         ("node back", "time_to_return_s", "fault → replaced, validated, in service"),
     ):
         value = timings.get(key)

@@ -30,7 +30,7 @@ class Limited(ABC):
         return None
 
     def launch(self, node: str, *, incident: str, token: str) -> Instance:
-        self._refuse(f"launch a machine for {node} beside the old one")
+        self._refuse(f"launch a machine for {node} in addition to the old one")
 
     def assign(self, instance_id: str, node: str) -> None:
         self._refuse(f"hand {node} over to {instance_id}")

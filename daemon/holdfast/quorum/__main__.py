@@ -64,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--store",
         default=os.environ.get(STORE_VARIABLE),
-        help=f"database of its own, sqlite:////PATH or postgresql://USER@HOST/NAME (default: ${STORE_VARIABLE})",
+        help=f"its own database, sqlite:////PATH or postgresql://USER@HOST/NAME (default: ${STORE_VARIABLE})",
     )
     parser.add_argument(
         "--key", type=Path, default=Path("/var/lib/holdfast-quorum/quorum.key"), help="made when it is missing"
@@ -72,14 +72,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--socket", type=Path, default=Path("/run/holdfast-quorum/quorum.sock"), help="where the controller speaks"
     )
-    parser.add_argument("--adopt", type=Path, help="rooms of an earlier release; taken where the database is new")
+    parser.add_argument("--adopt", type=Path, help="rendezvous of an earlier release; taken where the database is new")
     parser.add_argument(
         "--export", action="store_true", help="print the database's rooms for --adopt of another one, and end"
     )
     parser.add_argument("--refused", help="why the configuration is not taken: says so and ends with 2")
-    parser.add_argument("--bind", default="127.0.0.1", help="address that rooms listen on (default %(default)s)")
+    parser.add_argument("--bind", default="127.0.0.1", help="address that rendezvous listen on (default %(default)s)")
     parser.add_argument(
-        "--advertise", help="name or address that jobs are told (default: that of --bind, else the host name)"
+        "--advertise", help="name or address that jobs connect to (default: that of --bind, else the host name)"
     )
     parser.add_argument(
         "--user", type=_uid, action="append", default=[], help="name or uid of a user who may speak on the socket too"

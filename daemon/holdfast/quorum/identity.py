@@ -65,7 +65,7 @@ class Identity:
 def room_token(key: bytes, room: str, opening: str = "") -> str:
     """A room's token, from the service's key: nothing secret has to be kept with the room. ``opening``: a word of its own for each
     time that a room of this name is opened, so that who knew an earlier one's token does not know this one's."""
-    return hmac.new(key, f"quorum room {room} {opening}".encode(), sha256).hexdigest()
+    return hmac.new(key, f"quorum room {room} {opening}".encode(), sha256).hexdigest()  # word: part of every secret
 
 
 def proof(token: str, group: str, start: str) -> str:

@@ -259,9 +259,9 @@ class Room:
         if gone is None and is_outdated(self.newest, who.started):
             gone = Gone(Departure.REPLACED, "by a later start of its group")
         if gone is not None:
-            return f"{who} was told to go and cannot come back: {gone}"
+            return f"{who} cannot come back: {gone}"
         if len(self._heard_s) >= self.rules.members_max:
-            return f"the room is full: {self.rules.members_max} members"
+            return f"the rendezvous is full: {self.rules.members_max} members"
         return self._misnamed(who)
 
     def _misnamed(self, who: Identity) -> str | None:

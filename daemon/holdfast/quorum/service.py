@@ -162,7 +162,7 @@ class _Door:
             log.warning(
                 "event=quorum_refused room=%s peer=%s times=%d why=%r", room, context.peer(), self.refused, line
             )
-        await context.abort(code, f"Holdfast's quorum room {self._host.kept.name}: {line}")
+        await context.abort(code, f"Holdfast's rendezvous {self._host.kept.name}: {line}")
         raise AssertionError("abort raises")
 
 
@@ -222,7 +222,7 @@ class Service:
     async def open(self, name: str, rules: Rules, addresses: tuple[str, ...] = ()) -> dict[str, Any]:
         """Open a room, or change the rules of an open one. Returns its address and token. Raises Rejected, Unavailable."""
         if not _ROOM_NAME.fullmatch(name):
-            raise Rejected("a room's name has 1 to 64 letters, digits, dots, dashes and underscores")
+            raise Rejected("a rendezvous' name has 1 to 64 letters, digits, dots, dashes and underscores")
         _check(rules)
         try:
             addresses = tuple(str(ipaddress.ip_address(text)) for text in addresses)
@@ -241,7 +241,7 @@ class Service:
     async def close(self, name: str) -> None:
         """Raises NotFound, Unavailable. Its record stays."""
         self.host(name)
-        await self._end(name, "the room is closed")
+        await self._end(name, "the rendezvous is closed")
         await asyncio.to_thread(self.state.drop, name, datetime.now(UTC))
 
     async def change(self, name: str, what: Callable[[Room], tuple[Identity, ...]]) -> list[str]:
@@ -279,7 +279,7 @@ class Service:
         try:
             port = server.add_insecure_port(f"{bind}:{host.kept.port}")
         except RuntimeError as error:
-            raise Unavailable(f"room {name} cannot listen on {bind}:{host.kept.port}: {error}") from error
+            raise Unavailable(f"rendezvous {name} cannot listen on {bind}:{host.kept.port}: {error}") from error
         host.set_port(port)
         await server.start()
         self._rooms[name], self._most[name] = (host, server, door), most

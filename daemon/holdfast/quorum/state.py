@@ -27,7 +27,7 @@ from holdfast_checks.aside import SetAside
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 _UNREADABLE = (ValueError, TypeError, KeyError, AttributeError)
-_EFFECT = "the room is not open; its job's groups get a new one when they start again"
+_EFFECT = "the rendezvous is not open; its job's groups get a new one when they start again"
 _DO = "restart the job's groups, then: DELETE FROM quorum_unreadable in the database that quorum.store names"
 metadata = MetaData()
 BATCH = 2000
@@ -219,7 +219,7 @@ def _event(document: Any, number: int) -> RoomEvent:
         _check(type(event.quorum_id) is int and type(event.step) is int)
         return replace(event, members=tuple(_text(name) for name in event.members))
     except _UNREADABLE as error:
-        do = "nothing; the record of the rooms lacks it"
+        do = "nothing; the record of the rendezvous lacks it"
         log.error(
             "event=room_event_unreadable id=%d reason=%r effect='passed over' do=%r", number, str(error)[:300], do
         )

@@ -61,7 +61,7 @@ def _refuse_stale(connection: Connection, change: Change) -> None:
     i = t.incidents.c
     for row in connection.execute(select(i.id, i.operated).where(i.id.in_(sorted(known)))):
         if row.operated != known[row.id]:
-            raise Stale(f"an operator changed incident {row.id} meanwhile: load the book again")
+            raise Stale(f"an operator changed incident {row.id} meanwhile: load the state again")
 
 
 def _place(connection: Connection, change: Change) -> None:

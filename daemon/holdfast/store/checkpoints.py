@@ -136,7 +136,7 @@ def _told(kept: Kept, said: Statement, received_at: datetime) -> CheckpointRecor
     if said.kind == "progress":
         told_at = record.progress_at
         if told_at is not None and said.restarts == record.restarts and said.at < told_at <= received_at:
-            return f"job {said.job_id} has told of later progress already"
+            return f"job {said.job_id} has reported later progress already"
         return progress.told(record, said)
     return f"unknown statement {said.kind!r}"
 

@@ -156,7 +156,9 @@ def moved(incident: Incident, operation: Operation, at: datetime) -> Moved:
     """An open incident after an operator's ``close`` or ``retry``, with its events. Raises Rejected where its state does not allow it."""
     retry = operation.verb == "retry"
     if retry and incident.state is not IncidentState.AWAITING_HUMAN:
-        raise Rejected(f"incident {incident.id} is {incident.state}: only one that awaits a human can be retried")
+        raise Rejected(
+            f"incident {incident.id} is {incident.state}: only one that waits for an operator (awaiting_human) can be retried"
+        )
     state = IncidentState.REPAIRING if retry else IncidentState.CLOSED
     said = _event(operation, EventKind.OPERATOR, at, incident)
     note = f"{operation.verb} by {_who_and_why(operation)}"

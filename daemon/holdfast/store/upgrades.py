@@ -15,7 +15,7 @@ from holdfast_checks.result import Grade, Severity
 Document = Mapping[str, Any]
 
 _GROUNDS = {
-    "it failed by itself": "failed",
+    "it failed by itself": "failed",  # word: as earlier releases wrote it
     "it lost the node": "node_lost",
     "registered checkpoint": "checkpoint",
     "job option": "opt_in",

@@ -12,7 +12,7 @@ RENEW_WITHIN = timedelta(days=30)
 
 
 class KeyState(StrEnum):
-    """A private key beside its certificate."""
+    """A private key and its certificate."""
 
     ABSENT = "absent"
     FITS = "fits"
@@ -64,7 +64,7 @@ class TrustAuthority:
 
 @dataclass(frozen=True, slots=True)
 class ReplaceAuthority:
-    """Another authority beside the present one, which signs it; agents trust both."""
+    """A second authority, signed by the present one; agents trust both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,12 +158,14 @@ def plan_retire(state: State, agents: Mapping[str, tuple[str, ...] | None] | Non
         if agents is None:
             return Refuse(
                 "the controller was not asked which agents trust the new authority (HOLDFAST_URL, HOLDFAST_CA_FILE and a token); "
-                "--force goes on without knowing"
+                "--force continues without knowing"
             )
         behind = without(state.authority_fingerprint, agents)
         if behind:
             shown = ", ".join(behind[:8]) + (f" and {len(behind) - 8} more" if len(behind) > 8 else "")
-            return Refuse(f"not known to trust the new authority: {shown}; copy ca.pem there first (--force goes on)")
+            return Refuse(
+                f"not known to trust the new authority: {shown}; copy ca.pem there first (--force continues anyway)"
+            )
     again = (Issue(state.names, False, "the old authority is retired"),) if state.names is not None else ()
     return (RetireAuthorities(), *again)
 

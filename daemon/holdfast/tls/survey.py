@@ -15,7 +15,7 @@ from holdfast.tls.judge import CertificateView, refusals, signed_by, view
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """The certificate that a controller serves, beside the file that agents trust."""
+    """The certificate that a controller serves, and the file that agents trust."""
 
     path: str
     served: CertificateView | None = None

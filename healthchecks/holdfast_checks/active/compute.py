@@ -64,7 +64,7 @@ def copy(backend: Backend, seconds: float) -> Report:
         Figure(place.component, name, rate.gigabytes_s, "GB/s") for place, rates in done for name, rate in rates.items()
     ]
     bad = [
-        Corruption(place.component, "copy", f"{rate.errors} bytes changed on their way ({name})")
+        Corruption(place.component, "copy", f"{rate.errors} bytes changed in transfer ({name})")
         for place, rates in done
         for name, rate in rates.items()
         if rate.errors
@@ -87,7 +87,7 @@ def pair(backend: Backend, seconds: float) -> Report:
         except (RuntimeError, Unusable) as error:
             troubles.append(Trouble(one.component, _words(error)))
     bad = [
-        Corruption(one.component, "pair", f"{rate.errors} bytes changed on their way to {other.component}")
+        Corruption(one.component, "pair", f"{rate.errors} bytes changed in transfer to {other.component}")
         for (one, other), rate in rates.items()
         if rate.errors
     ]

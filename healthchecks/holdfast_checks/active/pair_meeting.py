@@ -99,7 +99,7 @@ class _Listener:
     def _nobody(self, address: str, port: int) -> ProbeFailed:
         if self._came:  # one of them may have been an agent of another release: no word about the path
             return NoPartner(f"{self._came} connected to {address}:{port}, and none was the other side of this probe")
-        return ProbeFailed(f"{address}:{port}: timed out: nobody connected")
+        return ProbeFailed(f"{address}:{port}: timed out: no connection")
 
     def _serve(self, server: socket.socket, until_s: float) -> None:
         while not self._over:

@@ -25,7 +25,7 @@ def loopback(seconds: float) -> Report:
     finally:
         sent.join(_TIMEOUT_S)
     figure = Figure(NODE, "loopback", received / max(elapsed_s, 1e-9) / 1e9, "GB/s")
-    bad = (Corruption(NODE, "tcp", f"{wrong} chunks of 1 MiB changed on their way"),) if wrong else ()
+    bad = (Corruption(NODE, "tcp", f"{wrong} chunks of 1 MiB changed in transfer"),) if wrong else ()
     return Report("tcp", "tcp", (NODE,), (figure,), bad)
 
 

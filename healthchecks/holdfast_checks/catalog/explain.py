@@ -8,7 +8,7 @@ from holdfast_checks.result import Severity
 _ACTS = {
     Severity.FATAL: "acted upon at once: the jobs on it are lost or wrong",
     Severity.DEGRADED: "acted upon when the node's jobs end",
-    Severity.WARNING: "recorded and watched; never acted upon by itself",
+    Severity.WARNING: "recorded and watched; never acted upon alone",
 }
 
 

@@ -63,7 +63,7 @@ CLASS_TEXT = {
     XidClass.STATE: "news of a state that another check reads from the hardware; that check decides",
     XidClass.ORDER: "the driver's own verdict; the number in the line decides",
     XidClass.NVLINK: "acts only where the line says Fatal, otherwise a warning",
-    XidClass.PAGE: "nobody knows well; a person should look",
+    XidClass.PAGE: "not well understood; an operator should check it",
     XidClass.LOG: "recorded and watched",
     XidClass.UNKNOWN: "not in the table",
 }

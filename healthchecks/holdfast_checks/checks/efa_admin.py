@@ -113,7 +113,7 @@ CHECK = Check(
             "no keep-alive",
             KEEP_ALIVE_S,
             "s",
-            "linux-rdma/perftest#113: 91 keep-alives beside 42 commands; the time is our own choice",
+            "linux-rdma/perftest#113: 91 keep-alives with 42 commands; the time is our own choice",
         ),
     ),
 )

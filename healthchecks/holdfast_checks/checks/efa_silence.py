@@ -111,7 +111,7 @@ def judge(change: Change) -> tuple[Result, ...]:
     """One result for the node, with the rate as evidence."""
     look: Look = change.now.facts
     if look.rate is None:
-        return (Result.ok(CHECK_ID, summary="first look", sticky=True),)
+        return (Result.ok(CHECK_ID, summary="first sample", sticky=True),)
     evidence: dict[str, Scalar] = {"bytes_per_s": round(look.rate), "counters": len(look.counts)}
     if look.moved_at_s is not None:
         evidence[FABRIC_SILENT_S] = round(look.at_s - look.moved_at_s, 1)

@@ -57,6 +57,6 @@ CHECK = details_check(
     remedy=Remedy.REBOOT,
     thresholds=(
         Threshold("lanes missing", 1, "lanes", "OCI: 16 or the node is replaced"),
-        Threshold("utilisation that counts as load", BUSY_PERCENT, "%", "ours: an idle link slows down by itself"),
+        Threshold("utilisation that counts as load", BUSY_PERCENT, "%", "ours: an idle link slows down to save power"),
     ),
 )

@@ -32,7 +32,7 @@ def gather(context: Context) -> Facts:
     if not known and without_gpus(context):
         raise NotApplicable("this node has neither GPUs nor NVML")
     if not known:
-        raise NotGathered("no GPU of this node is known, so no line can be put down to one")
+        raise NotGathered("no GPU of this node is known, so no line can be attributed to one")
     try:
         return Facts(tuple(read_present(context.settings.kmsg_path)), known)
     except OSError as error:

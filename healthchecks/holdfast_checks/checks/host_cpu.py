@@ -90,7 +90,7 @@ def _throttling(change: Change) -> tuple[Result, ...]:
         return ()
     before = change.before.facts.throttled_ms if change.before is not None else None
     if before is None or now.throttled_ms < before or change.seconds <= 0:
-        return (good(CHECK_ID, "first look at throttling", _CLOCK),)
+        return (good(CHECK_ID, "first sample of throttling", _CLOCK),)
     percent = (now.throttled_ms - before) / (change.seconds * 10 * now.packages)
     summary = f"CPUs were throttled by heat {percent:.0f} % of the time"
     if percent > THROTTLED_PERCENT:

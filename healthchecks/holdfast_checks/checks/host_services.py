@@ -141,7 +141,7 @@ def _judge_one(name: str, unit: Unit | None, before: Unit | None, configured: bo
 def _running(unit: Unit, before: Unit | None) -> Result:
     new = unit.restarts - before.restarts if before is not None else 0
     if new >= RESTARTS:
-        summary = f"{unit.name} was restarted {new} times since the look before"
+        summary = f"{unit.name} was restarted {new} times since the previous sample"
         return warning(CHECK_ID, "restarting", summary, unit.name, restarts=unit.restarts)
     return good(CHECK_ID, unit.active, unit.name)
 
@@ -160,7 +160,7 @@ CHECK = Check(
     compares=True,
     hysteresis=(2, 2),
     thresholds=(
-        Threshold("restarts between two looks", RESTARTS, "restarts", "our choice: an update restarts once or twice"),
+        Threshold("restarts between two samples", RESTARTS, "restarts", "our choice: an update restarts once or twice"),
         Threshold("bad looks", 2, "looks", "a restart of the service takes less than one interval"),
     ),
 )

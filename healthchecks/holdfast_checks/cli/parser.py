@@ -74,7 +74,7 @@ def parser() -> argparse.ArgumentParser:
     verb.set_defaults(run=listing.run)
     _run(_verb(verbs, "run", "run checks once, here and now", _RUN))
     verb = _verb(verbs, "explain", "say what a check or a code means", _EXPLAIN)
-    verb.add_argument("what", metavar="ID", help="a check's id or the begin of some; or xid, sxid, dcgm, check")
+    verb.add_argument("what", metavar="ID", help="a check's id or a prefix of several; or xid, sxid, dcgm, check")
     verb.add_argument("name", nargs="?", default="", metavar="CODE", help="a number, after xid, sxid and dcgm")
     verb.set_defaults(run=explaining.run)
     verb = _verb(verbs, "replay", "judge a kernel log (dmesg, journal, syslog or /dev/kmsg text)", _REPLAY)
@@ -114,7 +114,9 @@ def _run(verb: argparse.ArgumentParser) -> None:
     )
     verb.add_argument("--samples", type=Path, metavar="FILE", help="keep what checks compare with the next run here")
     verb.add_argument("--expected-gpus", type=int, metavar="N", help="instead of the configuration's gpu_count")
-    verb.add_argument("--nvml-deadline-s", type=float, metavar="S", help="no answer of NVML for so long is unknown")
+    verb.add_argument(
+        "--nvml-deadline-s", type=float, metavar="S", help="NVML not answering for this long counts as unknown"
+    )
     verb.add_argument("--slurmd-pid-file", type=Path, metavar="FILE", help="where slurmd keeps its process id")
     verb.add_argument("--node", metavar="NAME", help="Slurm's name of this node, where several run on one machine")
     verb.set_defaults(run=running.run)

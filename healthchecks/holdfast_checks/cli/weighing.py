@@ -59,9 +59,9 @@ def _weigh(check: Check, result: Result, scales: Scales, kept: Kept) -> Counted:
     code = code_of(result)
     if not result.bad or result.severity is Severity.WARNING:
         told = result.bad and Need.KMSG in check.needs and _event(result) in kept.told
-        return Counted(result, OK if told else code, "told before" if told else "")
+        return Counted(result, OK if told else code, "reported before" if told else "")
     if Need.KMSG in check.needs and _event(result) in kept.told:
-        return Counted(result, OK, "told before")
+        return Counted(result, OK, "reported before")
     if not scales.acts(check):
         return Counted(result, WARNING, "observes")
     if place := scales.seen_right.unproven(result):

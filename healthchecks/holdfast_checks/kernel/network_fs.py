@@ -27,7 +27,7 @@ NETWORK_FS_RULES = (
         "lbug",
         Severity.DEGRADED,
         Remedy.REBOOT,
-        "Lustre's client met a bug of its own and froze",
+        "Lustre's client hit an internal bug and froze",
     ),
     rule(
         LUSTRE,

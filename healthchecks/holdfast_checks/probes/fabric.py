@@ -15,7 +15,7 @@ from holdfast_checks.registry import Context, NotApplicable
 from holdfast_checks.settings import Settings
 
 _EC2 = "Amazon EC2"
-_NO_INFINIBAND = "EC2 has no InfiniBand: RDMA devices beside EFA manage NVLink"
+_NO_INFINIBAND = "EC2 has no InfiniBand: RDMA devices other than EFA manage NVLink"
 
 
 @dataclass(frozen=True, slots=True)

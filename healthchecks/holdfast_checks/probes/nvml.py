@@ -153,7 +153,7 @@ class NvmlProbe:
             for outcome in self.on_readable() if ready else self.tick():
                 if not isinstance(outcome, NvmlEvent):
                     return outcome
-        return NvmlFailure("NVML was let go")
+        return NvmlFailure("NVML was closed")
 
     def let_go(self) -> None:
         """End the child, so that nothing of ours holds a GPU (a reset needs that); :meth:`resume` ends the pause."""

@@ -29,7 +29,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything that a check may be told. ``gather`` reads it; ``judge`` gets what it needs of it with the facts."""
+    """All settings of checks. ``gather`` reads them; ``judge`` gets what it needs of them with the facts."""
 
     expected_gpus: int | None = None
     """GPUs a node must have; None: as its instance type has, else those of the first good snapshot."""

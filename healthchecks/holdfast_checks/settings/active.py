@@ -13,7 +13,7 @@ class ActiveSettings:
     """Table ``[active]`` of ``agent.toml``."""
 
     seconds: float = option(30.0, "How long one active test may take.", low=0.1, high=600)
-    start_s: float = option(120.0, "Time for PyTorch and CUDA to start, beside that.", low=1, high=600)
+    start_s: float = option(120.0, "Additional time for PyTorch and CUDA to start.", low=1, high=600)
     python: str = option("", "Python 3.10 or newer that has PyTorch; empty: the agent's own.")
     device: str = option(
         "cuda", 'What is tested: "cuda"; "cpu" (PyTorch) and "plain" (plain Python) are for rehearsals.'

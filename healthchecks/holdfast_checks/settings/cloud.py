@@ -1,4 +1,4 @@
-"""Where the cloud's own word about this machine is found."""
+"""Where the cloud's metadata about this machine is found."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class CloudSettings:
 
     imds: str = option(
         "auto",
-        'EC2\'s instance metadata: "auto" asks 169.254.169.254 where the firmware names Amazon EC2; a URL; "" asks nobody.',
+        'EC2\'s instance metadata: "auto" asks 169.254.169.254 where the firmware names Amazon EC2; a URL; "": it is not asked.',
     )
     jobs_use_role: bool = option(
-        False, "Jobs of this node may use the machine's role: `cloud.metadata` does not look whether users reach it."
+        False, "Jobs of this node may use the machine's role: `cloud.metadata` does not check whether users reach it."
     )

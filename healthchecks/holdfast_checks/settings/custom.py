@@ -23,8 +23,10 @@ class CustomSettings:
     remedy: str = option(
         "none", "What its worst finding calls for: none, human, restart_job, reset_gpu, reboot, stop_start, replace."
     )
-    cost: str = option("passive", "passive: runs beside jobs; light: also in a prolog; active: needs an idle node.")
-    max_per_hour: int = option(120, "Runs within an hour; beyond them its last answer counts on.", low=1, high=3600)
-    give_up_after: int = option(3, "It is disabled after so many misbehaviours in a row (hang, crash, garbage).", low=1)
+    cost: str = option("passive", "passive: runs while jobs run; light: also in a prolog; active: needs an idle node.")
+    max_per_hour: int = option(120, "Runs within an hour; beyond them its last answer still counts.", low=1, high=3600)
+    give_up_after: int = option(
+        3, "It is disabled after this many misbehaviours in a row (hang, crash, garbage).", low=1
+    )
     user: str = option("", "User that it runs as; empty: the agent's own.")
-    env: dict[str, str] = option({}, "Environment variables, beside PATH, LC_ALL and HOLDFAST_CHECK.")
+    env: dict[str, str] = option({}, "Environment variables, in addition to PATH, LC_ALL and HOLDFAST_CHECK.")

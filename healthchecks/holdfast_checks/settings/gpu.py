@@ -22,7 +22,10 @@ class GpuSettings:
         high=36,
     )
     nvlink_recoveries_per_min: float = option(
-        5.0, "A link that recovers more often is to be repaired; fewer recoveries are a warning.", low=1, high=10_000
+        5.0,
+        "A link that recovers more often than this needs a repair; fewer recoveries are a warning.",
+        low=1,
+        high=10_000,
     )
     temperature_margin_c: int = option(3, "Fewer degrees until the slowdown are a warning.", low=0, high=50)
     reset_command: tuple[str, ...] = option(
@@ -35,5 +38,5 @@ class GpuSettings:
     device_path: Path = option(Path("/dev"), "Folder of the GPUs' device files.")
     allowed_processes: tuple[str, ...] = option(
         ("nv-hostengine", "dcgmi", "nvvs", "nvidia-smi", "nvidia-persiste", "nvidia-cuda-mps"),
-        "Programs that may use GPUs while no job is on the node, by the begin of their names.",
+        "Programs that may use GPUs while no job is on the node, by a prefix of their names.",
     )

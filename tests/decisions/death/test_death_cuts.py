@@ -254,7 +254,7 @@ def test_a_silent_machine_that_its_provider_shows_running_is_left_to_an_operator
     site.run(3 * 3600, step_s=10)
     assert site.incident("n3").state is IncidentState.AWAITING_HUMAN, site.story()
     assert set(hurt(site, [])) <= {"cycled"}
-    assert _says(site, "n3 needs a human")
+    assert _says(site, "n3 needs an operator")
     machine = site.machine("n3")
     back(site)
     machine.boots_at_s = 0.0

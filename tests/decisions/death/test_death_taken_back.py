@@ -30,7 +30,7 @@ def reports_again(site: Site, name: str, severity: Severity, remedy: Remedy) -> 
 
 def told(site: Site, name: str) -> list[str]:
     events = site.store.events(incident_id=site.incident(name).id)
-    return [event.text for event in events if "heard again" in event.text]
+    return [event.text for event in events if "reported again" in event.text]
 
 
 def test_with_a_warning_alone_before_anything_was_done_it_serves_on() -> None:

@@ -145,11 +145,11 @@ def test_the_page_of_a_node_that_cannot_be_fenced_says_what_is_known_and_calls_i
     assert "not reached from its peers" in text
     assert "its provider shows it running, its checks passing (12:0" in text
     assert f"job {job.job_id} is on it, newest step of its other nodes 12:00:3" in text
-    assert "Its provider shows it running: nothing says that its power is off. Look at the machine itself" in text
+    assert "Its provider shows it running: nothing says that its power is off. Check the machine itself" in text
     assert [line for line in text.splitlines() if "dead" in line] == [
         line for line in text.splitlines() if "Verdict: dead" in line
     ]
-    assert "Otherwise Slurm sets it DOWN once slurmctld has not heard it for SlurmdTimeout (300 s)." in text
+    assert "Otherwise Slurm sets it DOWN once slurmctld has had no answer from it for SlurmdTimeout (300 s)." in text
 
 
 def test_without_a_provider_the_page_says_that_no_one_can_be_asked_about_the_power() -> None:

@@ -175,7 +175,7 @@ def test_what_only_its_death_called_for_is_not_done_once_it_is_heard_again() -> 
         for a in (down, stuck, off)
     ]
     assert verdicts == [HEARD_AGAIN, None, HEARD_AGAIN]
-    assert HEARD_AGAIN.text == "the node was heard again meanwhile"
+    assert HEARD_AGAIN.text == "the node has reported again in the meantime"
 
 
 def test_a_down_that_was_dropped_because_the_node_was_heard_again_may_be_tried_again() -> None:
@@ -190,6 +190,6 @@ def test_a_down_that_was_dropped_because_the_node_was_heard_again_may_be_tried_a
     site.store.commit(Change(intents=(planned,)), lease.fence)
     site.act()
     dropped = next(i for i in site.store.intents() if i.key == key)
-    assert (dropped.state, dropped.outcome) == (IntentState.FAILED, "the node was heard again meanwhile")
+    assert (dropped.state, dropped.outcome) == (IntentState.FAILED, "the node has reported again in the meantime")
     assert dropped.retryable
     assert _calls(site, "set_down") == []

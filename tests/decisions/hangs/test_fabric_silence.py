@@ -229,11 +229,11 @@ def test_of_a_job_that_never_told_of_anything_a_human_is_told_and_nothing_is_don
     assert hung(site) == []
     site.run(100, step_s=5)
     (incident,) = hung(site)
-    assert "never told of progress, the fabric of its 3 nodes has been silent since" in incident.headline
+    assert "has never reported progress, the fabric of its 3 nodes has been silent since" in incident.headline
     assert stacks_of(site) == ["n1", "n2", "n3"]
     assert len(said(site)) == 1
     (told,) = [i for i in site.store.intents() if isinstance(i.action, Notify)]
-    assert "silence alone restarts nobody" in told.reason
+    assert "no reason to restart a job" in told.reason
     site.run(4000, step_s=20)
     assert (job.state, job.restarts, len(said(site)), len(hung(site))) == ("RUNNING", 0, 1, 1)
     assert incident.state is IncidentState.WATCHING

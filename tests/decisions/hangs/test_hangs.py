@@ -104,7 +104,7 @@ def test_a_hang_is_seen_its_stacks_are_grouped_and_the_job_starts_again() -> Non
     site.run(9)
     (incident,) = hung(site)
     assert incident.fault_at < incident.opened_at
-    assert "has told of no progress since" in incident.headline
+    assert "has reported no progress since" in incident.headline
     assert "after step 9" in incident.headline
     assert sorted(orders(site, Verb.STACKS)) == ["n1", "n2", "n3"]
     assert (job.restarts, requeues(site)) == (1, 1)
@@ -162,7 +162,7 @@ def test_where_nobody_stands_out_the_job_starts_again_on_its_nodes() -> None:
     stands(site)
     site.run(80)
     assert (job.state, job.nodes, job.restarts) == ("RUNNING", ("n1", "n2", "n3"), 1)
-    assert "nobody stands out" in site.story(hung(site)[0].id)
+    assert "no rank stands out" in site.story(hung(site)[0].id)
 
 
 def test_a_job_of_one_node_can_hang_too() -> None:
@@ -370,7 +370,7 @@ def test_a_job_that_goes_on_was_not_hung() -> None:
     tells(site, job, 10)
     site.run(5)
     (incident,) = hung(site)
-    assert (incident.state, incident.note) == (_S.CLOSED, "the job tells of progress again")
+    assert (incident.state, incident.note) == (_S.CLOSED, "the job reports progress again")
     site.slurm.finish(job, "COMPLETED")
     site.run(60)
     assert site.agents.probes.pairs == []

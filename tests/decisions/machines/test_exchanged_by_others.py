@@ -67,7 +67,7 @@ def test_one_that_fails_its_validation_is_an_operators(can: ProviderCan) -> None
     site.run(3 * 3600, step_s=5)
     assert site.incident("n1").state is _S.AWAITING_HUMAN, site.story()
     assert list(site.provider.tokens.values()) == ["i-0005"]
-    assert len([s for s in site.notices.sent if "needs a human" in s]) == 1
+    assert len([s for s in site.notices.sent if "needs an operator" in s]) == 1
 
 
 def launches(site: Site) -> int:

@@ -98,7 +98,7 @@ def test_one_that_comes_back_without_its_agent_is_an_operators_to_decide() -> No
     site.machine("n2").agent_up, site.machine("n2").boots_at_s = False, 0.0
     site.run(3600, step_s=2)
     assert site.incident("n2").state is IncidentState.AWAITING_HUMAN
-    assert any("n2 needs a human" in subject for subject in site.notices.sent)
+    assert any("n2 needs an operator" in subject for subject in site.notices.sent)
     assert (site.machine("n2").instance_id, dict(site.provider.terminated)) == (old, {launched: 1})
 
 

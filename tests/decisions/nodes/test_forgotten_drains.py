@@ -275,8 +275,8 @@ def test_where_no_one_watched_an_operator_is_asked_and_no_job_is_stopped() -> No
     site.run(60)
     incident = site.incident("n1")
     assert (incident.state, incident.resumed_in_doubt) == (_S.AWAITING_HUMAN, True)
-    assert "cannot be told" in incident.note
-    assert any(sent.startswith("n1 needs a human") for sent in site.notices.sent)
+    assert "unknown whether an operator resumed it" in incident.note
+    assert any(sent.startswith("n1 needs an operator") for sent in site.notices.sent)
     assert drains(site) == ["n1", "n1"]
     assert (running.state, running.restarts) == ("RUNNING", 0)
     site.slurm.operator_resumes("n1")
@@ -401,7 +401,8 @@ def test_a_repair_does_not_wait_for_ever_for_a_node_out_of_slurm_conf(state: Inc
     site.run(1500, step_s=30)
     assert site.incident("n1").state is _S.AWAITING_HUMAN
     assert site.notices.sent == [
-        "n1 needs a human: Slurm has not shown n1 for an hour, its repair is given up: if it was taken out of slurm.conf for good, close "
+        "n1 needs an operator: Slurm has not shown n1 for an hour, its repair is given up: if it was taken out of slurm.conf for good, "
+        "close "
         "the incident; if it comes back, it is drained again"
     ]
     site.run(3600, step_s=30)

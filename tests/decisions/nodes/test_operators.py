@@ -96,8 +96,8 @@ def test_a_resume_while_the_fault_stands_says_so() -> None:
     site.run(3)
     site.slurm.operator_resumes("n1")
     site.run(10)
-    assert "Nothing shows that its fault is mended (gpu.xid 79" in site.incident("n1").note
-    assert "Nothing shows that its fault is mended" in site.story(site.incident("n1").id)
+    assert "Nothing shows that its fault is repaired (gpu.xid 79" in site.incident("n1").note
+    assert "Nothing shows that its fault is repaired" in site.story(site.incident("n1").id)
     site.fault("n1")
     site.run(10)
     assert site.slurm.nodes["n1"].drain, "reported again: drained again, as the note says"

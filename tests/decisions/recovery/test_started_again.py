@@ -195,7 +195,7 @@ def test_one_that_the_restart_budget_holds() -> None:
 @pytest.mark.parametrize(
     ("output", "cause", "words"),
     [
-        (BUG, Cause.CODE, "mend the program, then submit it again"),
+        (BUG, Cause.CODE, "fix the program, then submit it again"),
         (OOM, Cause.MEMORY, "ask for more memory"),
         (FULL, Cause.DISK, "then scontrol requeue"),
         ("nothing\n", Cause.UNKNOWN, "read the end of its output, /home/ada/train-{job}.out; to run it again, scontrol requeue {job}"),

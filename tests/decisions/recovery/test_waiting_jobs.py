@@ -118,7 +118,7 @@ def test_a_users_own_exclusions_are_left_alone() -> None:
             "BeginTime",
             1,
             (),
-            "waits for its begin time, which Slurm sets two minutes ahead, by default, when a job is requeued (BeginTime)",
+            "waits for its start time, which Slurm sets two minutes ahead, by default, when a job is requeued (BeginTime)",
         ),
     ],
 )

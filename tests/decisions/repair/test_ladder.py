@@ -234,7 +234,7 @@ def test_in_place_the_same_hardware_climbs_to_a_human() -> None:
     assert incident.state is _S.AWAITING_HUMAN
     assert "same hardware" in incident.note
     assert _rungs(site) == ["Replace"] * POLICY.repair.attempts
-    assert len([s for s in site.notices.sent if "needs a human" in s]) == 1
+    assert len([s for s in site.notices.sent if "needs an operator" in s]) == 1
 
 
 def test_in_place_a_lack_of_capacity_is_waited_out() -> None:

@@ -42,7 +42,7 @@ def test_without_a_provider_a_human_is_told(can: Any) -> None:
     site.fault("n1")
     assert _mended(site).state is _S.AWAITING_HUMAN
     assert site.notices.sent == [
-        "n1 needs a human: replace is called for, and provider 'none' cannot replace a machine"
+        "n1 needs an operator: replace is called for, and provider 'none' cannot replace a machine"
     ]
     assert site.slurm.nodes["n1"].drain
     site.slurm.operator_resumes("n1")
@@ -119,7 +119,7 @@ def test_attempts_exhausted_call_a_human_and_leave_no_machine() -> None:
     assert _mended(site, seconds=600).state is _S.AWAITING_HUMAN
     assert len(site.provider.tokens) == POLICY.repair.attempts
     assert site.provider.candidates() == set()
-    assert len([n for n in site.notices.sent if "needs a human" in n]) == 1
+    assert len([n for n in site.notices.sent if "needs an operator" in n]) == 1
     site.provider.launches_broken = False
     site.operate("retry", site.incident("n1").id)
     assert _mended(site).state is _S.CLOSED

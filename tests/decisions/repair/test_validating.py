@@ -82,7 +82,7 @@ def test_machines_that_never_pass_end_at_a_human() -> None:
     incident = site.incident("n1")
     assert incident.state is _S.AWAITING_HUMAN
     assert site.slurm.nodes["n1"].drain
-    assert len([text for text in site.notices.sent if "needs a human" in text]) == 1
+    assert len([text for text in site.notices.sent if "needs an operator" in text]) == 1
     validated = site.store.events(incident_id=incident.id, kinds=(EventKind.NODE_VALIDATED,))
     assert validated == ()
 
@@ -131,7 +131,7 @@ def test_a_node_that_fails_with_one_partner_alone_is_not_repaired_again_and_an_o
     steps = [k for k in site.kinds(site.incident("n1").id) if k in ("Reboot", "StopStart", "Replace")]
     assert steps == ["Reboot"]
     assert site.incident("n1").state is _S.AWAITING_HUMAN
-    assert len([text for text in site.notices.sent if "n1 needs a human" in text and "n2 alone" in text]) == 1
+    assert len([text for text in site.notices.sent if "n1 needs an operator" in text and "n2 alone" in text]) == 1
 
 
 def test_one_node_alone_is_not_probed() -> None:

@@ -18,11 +18,11 @@ from support.simulated.store import MemoryStore
 Reword = Callable[[str], str]
 
 SENTENCES = (
-    "it failed by itself",
-    "it lost the node",
+    "the job has already failed",
+    "the job has lost the node",
     "registered checkpoint",
     "policy of partition gpu",
-    "the node was heard again meanwhile",
+    "the node has reported again in the meantime",
     "node.dead: silent to the controller, and unreachable for peer n2",
     "refused: unsupported verb 'run_checks'; this agent knows validate",
     "refused: expired before it could be carried out",

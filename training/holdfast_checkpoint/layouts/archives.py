@@ -45,10 +45,10 @@ def _check_zip(file: OpenFile) -> None:
         raise torn(f"{file.name} has only {file.size_bytes} bytes")
     start = file.read_at(0, 4)
     if start[:2] in _PICKLES:
-        reason = f"{file.name} was saved without a zip archive (before PyTorch 1.6): whether it is whole cannot be told without unpickling"
+        reason = f"{file.name} was saved without a zip archive (before PyTorch 1.6): whether it is complete is unknown without unpickling"
         raise Bad(Verdict.UNREADABLE, reason)
     if start != _LOCAL and any(start):
-        raise Bad(Verdict.UNREADABLE, f"{file.name} is not a zip archive, so whether it is whole cannot be told")
+        raise Bad(Verdict.UNREADABLE, f"{file.name} is not a zip archive, so it is unknown whether it is complete")
     if start != _LOCAL:
         raise torn(f"{file.name} is not a zip archive but begins with zeros")
     start_at, size, entries = _directory(file)

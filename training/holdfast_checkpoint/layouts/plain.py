@@ -67,6 +67,4 @@ def check_like(entry: Entry, older: str) -> None:
     with entry.root.folder(older) as folder:
         missing = [name for name in state_files(folder) if _DIGITS.sub("#", name) not in here]
     if missing:
-        raise Bad(
-            Verdict.UNREADABLE, f"has no file like {missing[0]} of {older}: whether its save is finished cannot be told"
-        )
+        raise Bad(Verdict.UNREADABLE, f"has no file like {missing[0]} of {older}: unknown whether its save is finished")

@@ -51,7 +51,7 @@ def archive() -> bytes:
     """The file's bytes, the same for the same release. Not compressed: an image's Python may lack zlib. Raises OSError."""
     spec = find_spec(_PACKAGE)
     if spec is None or spec.origin is None:
-        raise FileNotFoundError(f"no package {_PACKAGE} beside the agent's")
+        raise FileNotFoundError(f"no package {_PACKAGE} next to the agent's")
     package = Path(spec.origin).parent
     held = io.BytesIO()
     with zipfile.ZipFile(held, "w") as whole:

@@ -63,7 +63,7 @@ def read_output(host: str, readers: Readers = READERS) -> Handler:
         clues = [{"sign": c.sign.value, "line": c.line, "node": c.node} for c in signs_of(end.text)]
         return Done(
             True,
-            f"job {job_id}: {len(clues)} telling lines",
+            f"job {job_id}: {len(clues)} relevant lines",
             {"path": path, "clues": clues, "size_bytes": end.size_bytes, "quiet_s": round(end.quiet_s, 1)},
         )
 

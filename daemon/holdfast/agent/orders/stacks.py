@@ -185,7 +185,7 @@ class _Reader:
         if uid == 0:
             owner = _owner_of(seen.pid)
             if owner is None:
-                return {"error": "its user ids are not all the same: it is read by nobody"}
+                return {"error": "its user ids are not all the same: it is not read"}
             uid, argv = owner.uid, command(owner, argv, int(self.deadline_s) + 1, keep_ptrace=must_keep_ptrace())
         if (left := self.children.hung(f"stacks/{uid}/")) is not None:
             return {"error": f"not read: an earlier py-spy of uid {uid} (pid {left.pid}) hangs in the kernel"}

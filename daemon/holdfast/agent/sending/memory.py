@@ -31,7 +31,7 @@ ASIDE = 2
 """Lane of items that cannot be read: they are kept as they are, and never sent."""
 ASIDE_SINCE = "unreadable_since"
 """When the first of them was met, in seconds since the epoch."""
-OWN_FOLDER = "give this agent a state_dir of its own, such as /var/lib/holdfast-agent"
+OWN_FOLDER = "give this agent a separate state_dir, such as /var/lib/holdfast-agent"
 """What it keeps in another's folder, that one may exchange for a link to any file of root's."""
 _EFFECT = "a new memory is begun with what can be read of it"
 _DO = "nothing is left to do on this node; keep the file for a report of the fault, or remove it"

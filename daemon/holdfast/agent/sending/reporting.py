@@ -115,7 +115,7 @@ def notice(change: Change) -> str:
     now = change.contact
     if now.standing is Standing.NOT_REPORTING:
         why = " | ".join(str(failure) for failure in now.failures)
-        text = f"NOT REPORTING for {change.silent_s:.0f} s; checks go on, findings wait on disk. {why}"
+        text = f"NOT REPORTING for {change.silent_s:.0f} s; checks continue, findings wait on disk. {why}"
         return f"STATUS={' '.join(text.split())}\nERRNO={errno.EHOSTUNREACH}"
     if now.standing is Standing.REPORTING:
         return f"STATUS=Reporting to {now.url}\nERRNO=0"

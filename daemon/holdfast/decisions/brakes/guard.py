@@ -149,7 +149,7 @@ def _withhold(world: World, holding: Mapping[str, Brake], purse: Purse, proposal
     if brake is not None and isinstance(action, Drain):
         return Withheld(Ban.BRAKE, f"brake {brake.kind.value!r} holds: {brake.reason}")
     if brake is not None and proposal.stops_running_job:
-        text = f"brake {brake.kind.value!r} holds: no running job is stopped on a check's word ({brake.reason})"
+        text = f"brake {brake.kind.value!r} holds: no running job is stopped because of a finding ({brake.reason})"
         return Withheld(Ban.BRAKE, text)
     if brake is not None and budget_of(action) is not None:
         return Withheld(Ban.BRAKE, f"brake {brake.kind.value!r} holds: no repair step begins ({brake.reason})")

@@ -170,7 +170,10 @@ def _too_many_stops(world: World, proposals: tuple[Proposal, ...]) -> str | None
         _node_of(world, incident_id) for incident_id in (*(i.incident_id for i in past), *(p.incident_id for p in new))
     }
     if len(nodes) > brake.stopped_jobs_60min:
-        return f"running jobs of {len(nodes)} nodes would be stopped on a check's word within an hour, more than {brake.stopped_jobs_60min}"
+        return (
+            f"running jobs of {len(nodes)} nodes would be stopped because of findings within an hour, more than "
+            f"{brake.stopped_jobs_60min}"
+        )
     sizes, of_node = {}, dict[str, dict[int, int]]()
     for incident_id, action in (*((i.incident_id, i.action) for i in past), *((p.incident_id, p.action) for p in new)):
         job, gpus = _job_id(action), _gpus(world, action)
@@ -178,7 +181,7 @@ def _too_many_stops(world: World, proposals: tuple[Proposal, ...]) -> str | None
     total = sum(world.view.nodes[n].gpu_count for n in facts.fleet(world)) if world.view is not None else 0
     besides_largest = sum(sizes.values()) - max(sum(jobs.values()) for jobs in of_node.values())
     if besides_largest > total * _SMALL and sum(sizes.values()) > total * brake.stopped_gpu_share_60min > 0:
-        return f"jobs on {sum(sizes.values())} of {total} GPUs would be stopped on a check's word within an hour"
+        return f"jobs on {sum(sizes.values())} of {total} GPUs would be stopped because of findings within an hour"
     return None
 
 

@@ -1,4 +1,4 @@
-"""May the run of a job be stopped ahead of its own failure? Pure."""
+"""Consent: why a job's run may be stopped before it fails. Pure."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from holdfast.model.opt_in import Said, read_comment
 
 @dataclass(frozen=True, slots=True)
 class Consent:
-    """Why a run may be stopped ahead of its own failure."""
+    """Why a run may be stopped before it fails."""
 
     ground: Ground
     text: str
     """The same for people."""
 
 
-FAILED = Consent(Ground.FAILED, "it failed by itself")
-NODE_LOST = Consent(Ground.NODE_LOST, "it lost the node")
+FAILED = Consent(Ground.FAILED, "the job has already failed")
+NODE_LOST = Consent(Ground.NODE_LOST, "the job has lost the node")
 
 
 def consent(world: World, job: Job) -> Consent | None:
-    """Why the job may be stopped ahead of its own failure; None: it may not. ``JobRequeue=1`` is no consent, and whoever suspended a job
+    """Why the job may be stopped before it fails; None: it may not. ``JobRequeue=1`` is no consent, and a user who suspended a job
     wants it as it is: queued again, Slurm holds it, and ``scontrol resume`` is refused (tried on 22.05)."""
     if job.suspended:
         return None

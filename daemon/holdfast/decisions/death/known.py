@@ -75,7 +75,7 @@ class Known:
                 yield f"{words} its peers {', '.join(sorted(told))} ({_at(newest)})"
         names = sorted(peer for peer, said in self.peers.items() if said is None)
         if names:
-            yield f"its peers {', '.join(names)} cannot tell (an agent of an older release, or never reached it before)"
+            yield f"its peers {', '.join(names)} have no verdict (an agent of an older release, or never reached it before)"
 
     def _others(self) -> Iterator[str]:
         yield f"Slurm shows it {'responding' if self.slurm.responding else 'not responding'} ({self.slurm.base_state})"

@@ -36,7 +36,7 @@ def page(world: World, view: ClusterView, incident: Incident, waits: Iterable[in
         f"Holdfast ends no machine for this.\n"
         f"Known of {node} (times are UTC): silent to the controller since {seen.silent_since:%H:%M:%S}; {seen.text}. "
         f"{_verdict(incident, seen)}\n"
-        f"{_look(seen)} If it runs, mend its network or its agent: it then reports and is returned. Only if it hangs or has no power: "
+        f"{_look(seen)} If it runs, repair its network or its agent: it then reports and is returned. Only if it hangs or has no power: "
         f"make sure that it is off, then: scontrol update nodename={node} state=down reason='confirmed off'. {_otherwise(world, seen)}\n"
         f"holdfast incident show {incident.id}; docs/runbooks/cannot-fence.md"
     )
@@ -51,7 +51,7 @@ def _verdict(incident: Incident, seen: Known) -> str:
 
 
 def _look(seen: Known) -> str:
-    look = "Look at the machine itself (BMC, console) before any power-off: it may be training."
+    look = "Check the machine itself (BMC, console) before any power-off: it may be training."
     if seen.alive:
         return f"It shows a sign of life: do not power it off. {look}"
     if seen.provider is not None and seen.provider.state == "running":
@@ -64,5 +64,9 @@ def _otherwise(world: World, seen: Known) -> str:
     if timeout_s == 0:
         return "Otherwise the job waits: SlurmdTimeout is 0, so Slurm never sets the node DOWN."
     shown_s = facts.SLURMD_TIMEOUT_S if timeout_s is None else timeout_s
-    heard = "Slurm still hears it: it is set DOWN only" if seen.slurm.responding else "Otherwise Slurm sets it DOWN"
-    return f"{heard} once slurmctld has not heard it for SlurmdTimeout ({shown_s:.0f} s)."
+    heard = (
+        "Slurm still gets answers from it: it is set DOWN only"
+        if seen.slurm.responding
+        else "Otherwise Slurm sets it DOWN"
+    )
+    return f"{heard} once slurmctld has had no answer from it for SlurmdTimeout ({shown_s:.0f} s)."

@@ -26,9 +26,9 @@ _KINDS: Mapping[str, EventKind] = {
     "closed": EventKind.QUORUM_CLOSED,
 }
 _WORDS: Mapping[EventKind, str] = {
-    EventKind.QUORUM_JOINED: "was heard for the first time",
+    EventKind.QUORUM_JOINED: "reported for the first time",
     EventKind.QUORUM_LOST: "fell silent",
-    EventKind.QUORUM_BACK: "is heard again",
+    EventKind.QUORUM_BACK: "reports again",
     EventKind.QUORUM_EVICTED: "was shut out",
     EventKind.QUORUM_LEFT: "left",
     EventKind.QUORUM_REPLACED: "was replaced",
@@ -88,11 +88,13 @@ def _one(room: RoomRead, record: RoomRecord, jobs: Mapping[int, Job]) -> tuple[R
     if kind is EventKind.QUORUM_FORMED:
         return _formed(room, record)
     if kind is EventKind.QUORUM_CLOSED:
-        return room, [_event(record, kind, f"room {record.room} was closed")]
+        return room, [_event(record, kind, f"rendezvous {record.room} was closed")]
     if kind is EventKind.QUORUM_OMITTED:
-        return room, [_event(record, kind, f"room {record.room}: {record.reason}")]
+        return room, [_event(record, kind, f"rendezvous {record.room}: {record.reason}")]
     incident = incident_of_reason(record.reason) if kind is EventKind.QUORUM_EVICTED else None
-    text = f"room {record.room}: group {record.who} {_WORDS[kind]}" + (f": {record.reason}" if record.reason else "")
+    text = f"rendezvous {record.room}: group {record.who} {_WORDS[kind]}" + (
+        f": {record.reason}" if record.reason else ""
+    )
     event = _event(record, kind, text, incident)
     run = run_of(record.who)
     job = jobs.get(run.job_id) if run is not None else None
@@ -139,8 +141,8 @@ def _formed(room: RoomRead, record: RoomRecord) -> tuple[RoomRead, list[Event]]:
 def _formed_event(record: RoomRecord, incident_id: str | None, full: bool) -> Event:
     size = len(record.members)
     groups = f"{size} group{'' if size == 1 else 's'}"
-    again = f"{groups}, as many as before the loss" if full else f"{groups} go on"
-    text = f"room {record.room}: {again} (quorum {record.quorum_id}, step {record.step})"
+    again = f"{groups}, as many as before the loss" if full else f"{groups} continue"
+    text = f"rendezvous {record.room}: {again} (quorum {record.quorum_id}, step {record.step})"
     event = _event(record, EventKind.QUORUM_FORMED, text, incident_id)
     detail = {"quorum_id": record.quorum_id, "step": record.step, "groups": size, "full": full}
     return replace(event, detail={**event.detail, **detail})

@@ -170,10 +170,10 @@ class _Plan:
             )
             self._once(step, order, found.text, order=80)
         if not agents:
-            self._requeue(group, f"{found.text}; no agent on its nodes is heard", found.serving)
+            self._requeue(group, f"{found.text}; no agent on its nodes reports", found.serving)
 
     def _insist(self, group: Group) -> None:
-        """Whoever could not be told, or is still there when the time is over, is requeued."""
+        """Requeue a group that could not be asked, or that is still there after the deadline."""
         orders = [i for i in self._asked[_run(group)] if i.planned_at >= group.job.key.submit_time]
         patience = timedelta(seconds=self._policy.leave_deadline_s)
         if all(i.settled and i.state is not IntentState.DONE for i in orders):

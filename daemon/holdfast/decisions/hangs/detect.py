@@ -112,7 +112,9 @@ def _opened(world: World, job: Job, found: Quiet, new_id: NewId) -> suspects.Cha
 def _said(job: Job, found: Quiet) -> str:
     where = f"in phase {found.phase}" if found.phase in BOUNDED else f"after step {found.step}"
     told = (
-        f"has told of no progress since {found.since:%H:%M:%S} UTC, {where}" if found.told else "never told of progress"
+        f"has reported no progress since {found.since:%H:%M:%S} UTC, {where}"
+        if found.told
+        else "has never reported progress"
     )
     if found.fabric_since is None:
         return told
@@ -125,7 +127,7 @@ def _follow(world: World, view: ClusterView, incident: Incident) -> suspects.Cha
         return _run_is_over(world, incident, completed=job is not None and job.state == "COMPLETED")
     last = sign_of(words_of(world, job))
     if last is not None and last > incident.fault_at:
-        return suspects.one(close(incident, world.now, "the job tells of progress again"))
+        return suspects.one(close(incident, world.now, "the job reports progress again"))
     if last is None and _carries_again(world, incident):
         return suspects.one(close(incident, world.now, "its fabric carries traffic again"))
     found = read_stacks(world, view, incident, job) if incident.odd is None else None
@@ -135,7 +137,7 @@ def _follow(world: World, view: ClusterView, incident: Incident) -> suspects.Cha
     mine = {node for part in job.components for node in part.nodes}
     own = found.odd_nodes if found.odd else tuple(sorted({rank.node for rank in odd}))
     told = f"stacks: {found.text}"
-    named = f"; odd: {', '.join(r.name for r in odd)}" if odd else "; nobody stands out"
+    named = f"; odd: {', '.join(r.name for r in odd)}" if odd else "; no rank stands out"
     detail = {"stacks": [g.text for g in found.groups], "odd": [r.name for r in odd], "nodes": list(own)}
     event = remark(incident, world.now, (told + named)[:1000], detail)
     own = tuple(node for node in own if node in mine)

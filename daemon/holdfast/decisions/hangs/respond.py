@@ -60,7 +60,7 @@ def _ask(world: World, incident: Incident, job: Job) -> list[Proposal]:
             args = {"job_id": part.key.job_id, "deadline_s": _DEADLINE_S}
             order = facts.order_to(agent, Verb.STACKS, world.policy.hangs.stacks_s, args)
             proposals.append(
-                Proposal(incident.id, step, order, f"{incident.headline}: where do its ranks stand?", order=15)
+                Proposal(incident.id, step, order, f"{incident.headline}: collect the stacks of its ranks", order=15)
             )
     return proposals
 
@@ -68,14 +68,14 @@ def _ask(world: World, incident: Incident, job: Job) -> list[Proposal]:
 def _why_left(world: World, view: ClusterView, job: Job) -> str | None:
     """Why Holdfast does not start it again; None: it does."""
     if not words_of(world, job):
-        return "it never told of progress, and silence alone restarts nobody: it is left as it is"
+        return "it has never reported progress, and a silent fabric alone is no reason to restart a job: it is left running"
     begun = world.book.recovery_of(job.key, job.restarts)
     if begun is not None and not begun.final:
         return None
     if not detect.restarted_by_policy(world, view, job):
-        return f"hangs.act is {world.policy.hangs.act}: it is left as it is"
+        return f"hangs.act is {world.policy.hangs.act}: it is left running"
     if consent(world, job) is None:
-        return f"the job did not opt in{why_not(job.comment)}: it is left as it is"
+        return f"the job did not opt in{why_not(job.comment)}: it is left running"
     return None
 
 
@@ -84,7 +84,7 @@ def _tell(world: World, incident: Incident, why: str) -> list[Proposal]:
     if not world.may_try(incident.id, step) or _told_of_the_run(world, incident):
         return []
     nodes = ",".join(incident.odd or incident.suspects)
-    body = f"{incident.headline}\n{incident.note}\n{why}\nlook at: {nodes}\nholdfast incident show {incident.id}"
+    body = f"{incident.headline}\n{incident.note}\n{why}\nnodes to check: {nodes}\nholdfast incident show {incident.id}"
     return [Proposal(incident.id, step, Notify(incident.headline, body), why, order=90)]
 
 
@@ -96,7 +96,7 @@ def _tell_of_stall(world: World, view: ClusterView, incident: Incident) -> list[
     jobs = [f"  job {j.key.job_id} of {j.user} on {','.join(j.nodes)}" for j in shared_stalls.jobs_of(view, incident)]
     more = [f"  and {len(jobs) - _MOST_JOBS} more"] * (len(jobs) > _MOST_JOBS)
     why = "what they share has stopped them, most likely a file system: none is restarted, and no node is accused"
-    look = "Look at the file systems that they use (df, the server, lfs check servers), then at the network."
+    look = "Check the file systems that they use (df, the server, lfs check servers), then the network."
     body = "\n".join([incident.headline, *jobs[:_MOST_JOBS], *more, why, look, f"holdfast incident show {incident.id}"])
     return [Proposal(incident.id, step, Notify(incident.headline, body), why, order=90)]
 
@@ -120,7 +120,7 @@ def _give_back(world: World, view: ClusterView) -> list[Proposal]:
             if not world.policy.repair.return_as_spare or not _free(world, view, node):
                 continue
             if world.may_try(UPKEEP, step):
-                reason = f"{node} stood out when a job hung, and is good: a spare took its place"
+                reason = f"{node} was an outlier when a job hung and has passed its probe; a spare has replaced it"
                 proposals.append(Proposal(UPKEEP, step, AdoptSpare(node), reason, order=95))
     return proposals
 

@@ -148,7 +148,11 @@ def _of_job(world: World, job: Job, name: str) -> list[Part]:
 def _slow(world: World, part: Part, most: Limit, new_id: NewId) -> NewIncident:
     takes, others = median(part.own_ms), most.typical_ms
     told = f"takes {takes / others:.2f} times the median for its own part of a step ({takes:.0f} ms, {others:.0f} ms)"
-    note = "a human may look at it" if not world.policy.stragglers.leaves else "its group is asked to leave"
+    note = (
+        "reported only; Holdfast does not act on it"
+        if not world.policy.stragglers.leaves
+        else "its group is asked to leave"
+    )
     about = suspects.about_job(world, part.job, IncidentKind.STRAGGLER, world.now, told, note, new_id)
     headline = f"{facts.STRAGGLER}: {part.name} of job {part.job.key.job_id} on {part.node} {told}"
     return replace(about, node=part.node, headline=headline, suspects=())

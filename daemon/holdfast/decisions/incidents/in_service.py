@@ -59,7 +59,7 @@ def _cold(world: World) -> str:
 def _in_doubt(world: World, incident: Incident) -> Moved:
     """Out of service costs capacity, a faulty node costs jobs: it is drained, and all else is an operator's."""
     note = (
-        f"{incident.node} is in service: whether an operator resumed it or slurmctld forgot its drain cannot be told ({_cold(world)}; "
+        f"{incident.node} is in service; unknown whether an operator resumed it or slurmctld forgot its drain ({_cold(world)}; "
         f"Holdfast did not watch). It is drained again; if you trust it: scontrol update nodename={incident.node} state=resume"
     )
     doubted = replace(repair_progress.attempt_over(incident), drain_lost_at=world.now, resumed_in_doubt=True)
@@ -104,6 +104,6 @@ def _still_so(world: World, incident: Incident) -> str:
     first = min(stands, key=lambda f: (f.headline != incident.headline, f.id))  # rule prose: which is named first
     more = f" and {len(stands) - 1} more" if len(stands) > 1 else ""
     return (
-        f". Nothing shows that its fault is mended ({first.headline}{more}): when a check reports it again, the node is drained "
+        f". Nothing shows that its fault is repaired ({first.headline}{more}): when a check reports it again, the node is drained "
         f"again. To keep it in service all the same: holdfast suppress --node {incident.node} --check {first.check} --for 8h --reason WHY"
     )

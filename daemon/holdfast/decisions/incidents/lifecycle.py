@@ -63,7 +63,7 @@ def _follow(world: World, view: ClusterView | None, incident: Incident) -> Moved
     if incident.node not in view.nodes:
         return not_shown.follow(world, incident)
     if incident.state in (_S.REPAIRING, _S.VALIDATING) and repair_progress.of_another_release(incident):
-        note = f"on the rung {incident.rung!r}, which this release does not know: how far the repair is cannot be told"
+        note = f"on the rung {incident.rung!r}, which this release does not know: the progress of the repair is unknown"
         return move(repair_progress.attempt_over(incident), _S.AWAITING_HUMAN, world.now, note)
     return _follow_node(world, view, incident)
 
@@ -161,7 +161,7 @@ def _silent(incident: Incident) -> bool:
 def _heard_again(world: World, incident: Incident) -> Moved:
     """It was thought dead, and nothing came of that: what is left of the incident is the fault that it had before, if any. A warning that
     came with the agent's first words takes no node out of service: it is watched like any other."""
-    note = "the agent was heard again before anything was done"
+    note = "the agent reported again before anything was done"
     found = correlate.as_found(world, incident)
     if found is None:
         return close(incident, world.now, note)
@@ -219,7 +219,7 @@ def _reports_again(world: World, view: ClusterView, incident: Incident) -> Moved
         return None
     found = correlate.as_found(world, incident)
     if found is not None and _acts(incident, found):
-        note = "the agent was heard again: not dead"
+        note = "the agent reported again: the node is not dead"
         again = replace(found, note=note), [remark(incident, world.now, note)]
         return again if incident.state is _S.CONTAINED else None  # it has a fault of its own: its repair goes on
     if not incident.dead and incident.repair_attempt:
@@ -280,7 +280,7 @@ def _repairing(world: World, view: ClusterView, incident: Incident) -> Moved:
         return incident, []
     beside = replacement.new_instance(world, incident) is not None
     other = up.instance_id != incident.serving_id
-    text = f"agent of the {'new machine' if other else 'machine'} {up.instance_id} is heard"
+    text = f"agent of the {'new machine' if other else 'machine'} {up.instance_id} reports"
     detail = {"instance_id": up.instance_id, "boot_id": up.boot_id, "rung": repair_progress.rung_of(incident).value}
     event = Event(world.now, EventKind.INSTANCE_UP, incident.id, incident.node, text=text, detail=detail)
     machine = up.instance_id if other and not beside else incident.machine

@@ -160,8 +160,8 @@ def _by_itself(end: JobEnd, *, of_elastic: bool) -> Died:
         (Sign.MEMORY, Cause.MEMORY, "it ran out of memory"),
         (Sign.DISK, Cause.DISK, "a file system that it writes to is full, or its quota is spent"),
         (Sign.GPU_LOST, Cause.UNKNOWN, "CUDA says that a GPU failed, and no check found a fault of one"),
-        (Sign.ASSERT, Cause.CODE, "a check of its own failed on the GPU (device-side assert)"),
-        (Sign.EXCEPTION, Cause.CODE, "its program ended with an error of its own"),
+        (Sign.ASSERT, Cause.CODE, "an assertion of the program failed on the GPU (device-side assert)"),
+        (Sign.EXCEPTION, Cause.CODE, "the program ended with an error"),
         (Sign.CUDA, Cause.UNKNOWN, "CUDA failed, which a program or a GPU may cause, and no check found a fault"),
         (Sign.NCCL, Cause.UNKNOWN, "a connection was lost: a rank ended first, or the network or a service failed; no check found a fault"),
     ):  # fmt: skip

@@ -20,7 +20,7 @@ DOUBT, OTHER_NODE = "doubt", "other_node"
 """Fields of a refused step's result: the word of :class:`OwnershipDoubt`, and the node that the machine may be."""
 
 
-@unknown_reads_as(None, "the step is refused all the same; it opens no incident of its own")
+@unknown_reads_as(None, "the step is still refused; it opens no incident")
 class OwnershipDoubt(StrEnum):
     """Why a machine is not proved to be the node's."""
 
@@ -216,7 +216,7 @@ def _unknown(facts: MachineFacts) -> Unproven:
 def _unnamed(facts: MachineFacts) -> Unproven:
     """Retired, on trial, or on its way: a machine that has the node's name may serve it again in a moment."""
     named = facts.shown is not None and facts.shown.node == facts.node
-    text = f"{facts.instance_id} is nobody's machine by the provider's record, not {facts.node}'s: left alone"
+    text = f"{facts.instance_id} belongs to no node by the provider's record, not to {facts.node}: left alone"
     if named:
         text = f"the provider does not show {facts.instance_id} as the machine that serves {facts.node} now"
     return Unproven(OwnershipDoubt.UNNAMED, text, passes=named)

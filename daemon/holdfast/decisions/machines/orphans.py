@@ -69,14 +69,14 @@ def _end(world: World, machine: Instance, incident: Incident) -> list[Proposal]:
 
 
 def _tell(world: World, machine: Instance, why: str) -> list[Proposal]:
-    """Once a week: of so long ago the store knows who was told."""
+    """At most weekly: the store keeps notifications for that long."""
     step = steps.notify_orphan(machine.instance_id, int(world.now.timestamp()) // ORPHAN_TOLD_S)
     if not world.may_try(UPKEEP, step):
         return []
     whose = f"for incident {machine.incident}, " if machine.incident else "for no incident that its tags name, "
     body = (
         f"{machine.instance_id} was launched {whose}as a replacement of {machine.node or 'an unnamed node'}, and serves nothing. "
-        f"{why}, so Holdfast leaves it alone: terminate it, or hand it a node's name, by hand."
+        f"{why}, so Holdfast does not touch it: terminate it, or give it a node's name, by hand."
     )
     subject = f"{machine.instance_id} runs and serves nothing"
-    return [Proposal(UPKEEP, step, Notify(subject, body), "a machine that nobody's book has made", order=90)]
+    return [Proposal(UPKEEP, step, Notify(subject, body), "a machine that no record in the store explains", order=90)]

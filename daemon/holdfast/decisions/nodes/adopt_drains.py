@@ -45,7 +45,7 @@ def lost_memory(world: World) -> str | None:
         return None
     shown = ", ".join(f"{name} ({incident_id})" for name, incident_id in sorted(unknown.items()))
     return (
-        f"Slurm shows drains of ours that this store has never heard of: {shown}; the store was lost, or is an older copy; look at these "
+        f"Slurm shows drains of Holdfast's that this store has no record of: {shown}; the store was lost, or is an older copy; check these "
         "nodes and their jobs, then resume (docs/runbooks/store-lost.md)"
     )
 
@@ -75,7 +75,7 @@ def _may_be_unread(world: World, node: Node) -> bool:
 
 
 def adopt(world: World) -> Change:
-    """Marks and incidents for drains of ours that the book does not know."""
+    """Marks and incidents for Holdfast's drains that the store does not have."""
     view = facts.fresh_view(world)
     if view is None:
         return Change()

@@ -323,8 +323,9 @@ def cannot_tell(world: World, view: ClusterView, incident: Incident, inquiry: In
         return None
     pairs = ", ".join(f"{p.nodes[0]} with {p.nodes[1]}" for p in failed if open_ & set(p.nodes))
     return (
-        f"pair probes failed: {pairs}. Too few other nodes could be asked, so that Holdfast cannot tell which side is at fault, or reports "
-        "wrongly. No node is taken out for it. Look at the network of these nodes; drain one that you distrust"
+        f"pair probes failed: {pairs}. Too few other nodes could be asked, so that Holdfast does not know which side is at fault, or "
+        f"reports "
+        "wrongly. No node is taken out for it. Check the network of these nodes; drain one that you distrust"
     )
 
 

@@ -70,7 +70,7 @@ def left_alone(view: ClusterView, incident: Incident, job: Job) -> str | None:
     if job.unreadable:
         return (
             f"Holdfast cannot read which nodes its user requires or excludes ({job.unreadable}), and will not restart it on one that "
-            "it may not have. To mend it: scontrol update with node names such as n1,n2"
+            "it may not have. To fix this: scontrol update with node names such as n1,n2"
         )
     if incident.node in job.required_nodes:
         return f"it requires node {incident.node} by name, which has a fault ({incident.headline})"
@@ -91,7 +91,7 @@ def _beside(incident: Incident, job: Job, other: Job) -> str:
         )
     what = "was cancelled" if other.state == "CANCELLED" else "has started, or may"
     return (
-        f"{failed}; job {other.key.job_id}, which depends on its end or may, {what}: the two would run beside each other. "
+        f"{failed}; job {other.key.job_id}, which depends on its end or may, {what}: both would run at the same time. "
         f"If that does no harm: scontrol requeue {job.shown_id}"
     )
 

@@ -54,9 +54,9 @@ def _follow(world: World, view: ClusterView, recovery: Recovery) -> tuple[Recove
     if job.restarts > recovery.restarts_before:
         return _after_the_stop(world, recovery, job)
     if job.state in facts.ENDED:
-        return replace(recovery, phase=RecoveryPhase.GONE, note=f"the job ended by itself: {job.state}"), []
+        return replace(recovery, phase=RecoveryPhase.GONE, note=f"the job has already ended: {job.state}"), []
     if recovery.phase in _MAY_FAIL and _failed_otherwise(world, recovery, job):
-        note = "the job failed by itself, and nothing shows that the fault was why (holdfast why)"
+        note = "the job failed, and nothing shows that this fault was the cause (holdfast why)"
         return replace(recovery, phase=RecoveryPhase.GONE, note=note), []
     if recovery.phase in _ORDERED and not _cause_acts(world, recovery) and not _stop_ordered(world, recovery):
         return replace(

@@ -17,6 +17,6 @@ def tell_of_held_jobs(world: World) -> Part:
         if incident.acknowledged or not world.may_try(incident.id, step):
             continue
         body = f"{incident.headline}: {incident.note}\nholdfast incident show {incident.id}"
-        why = "a held job starts only once somebody releases it"
+        why = "a held job starts only after its owner or an operator releases it"
         proposals.append(Proposal(incident.id, step, Notify(incident.headline, body), why, order=90))
     return Part(tuple(proposals))

@@ -400,7 +400,7 @@ class _Plan:
         if not self.world.may_try(recovery.incident_id, step, recovery.job):
             return
         running = facts.holds(job) and not failed
-        reason = f"job {recovery.job} is hurt; stopped on the ground of: {recovery.consent}"
+        reason = f"job {recovery.job} is affected by the fault and is requeued; allowed because: {recovery.consent}"
         self.proposals.append(
             Proposal(
                 recovery.incident_id,

@@ -129,7 +129,8 @@ def _no_progress(world: World, incident: Incident, earlier: list[Recovery], reco
     if stuck < world.policy.job.restarts_without_progress:
         return None
     return Refusal(
-        f"{stuck} failures with {_newest(recovery)}: held; when it is mended: {_let_go(world, recovery)}", suspect=False
+        f"{stuck} failures with {_newest(recovery)}: the job is held; once the cause is fixed: {_let_go(world, recovery)}",
+        suspect=False,
     )
 
 
@@ -172,7 +173,7 @@ def _dies_early(world: World, incident: Incident, earlier: list[Recovery], recov
         return None
     text = (
         f"{early} runs in a row ended within {policy.quick_death_s / 60:.0f} min of their start, and nothing is known of the job's "
-        f"checkpoints: held; when it is mended: {_let_go(world, recovery)}"
+        f"checkpoints: the job is held; once the cause is fixed: {_let_go(world, recovery)}"
     )
     return Refusal(text, suspect=False)
 
@@ -198,8 +199,8 @@ def _suspect(
     text = (
         f"{incident.check} {incident.code}".rstrip()
         + f" on {len(nodes)} nodes ({','.join(sorted(nodes))}) under {_these(jobs)} within "
-        f"{world.policy.job.suspect_window_s / 3600:.0f} h, by chance it would be {most} at most: "
-        f"the job is the suspect and is held; when it is mended: {_let_go(world, recovery)}"
+        f"{world.policy.job.suspect_window_s / 3600:.0f} h; chance explains {most} at most: "
+        f"the job is the suspect and is held; once it is fixed: {_let_go(world, recovery)}"
     )
     return Refusal(text, suspect=True)
 

@@ -196,7 +196,7 @@ _MEND = {
     Cause.MEMORY: "ask for more memory (--mem, --mem-per-gpu), or use less: smaller batches, fewer workers",
     Cause.DISK: "free space or ask for a larger quota",
     Cause.TIME: "save before the limit and resume (--signal=B:USR1@120), or ask for more time (--time)",
-    Cause.CODE: "mend the program",
+    Cause.CODE: "fix the program",
     Cause.NO_FILE: "see that the folder of its output exists on {node}, that user {user} may write there, and that --input names a file",
     Cause.STOPPED: "if it is still wanted",
     Cause.UNKNOWN: "read the end of its output, {output}",

@@ -14,7 +14,7 @@ _WORDS = {
     "Priority": "waits for nodes: jobs of a higher priority come first",
     "ReqNodeNotAvail": "waits for nodes: those that fit are out of service, reserved or in use",
     "Dependency": "waits for another job",
-    "BeginTime": "waits for its begin time, which Slurm sets two minutes ahead, by default, when a job is requeued",
+    "BeginTime": "waits for its start time, which Slurm sets two minutes ahead, by default, when a job is requeued",
     "DependencyNeverSatisfied": "waits for another job that ended otherwise, so it never starts: scontrol update jobid={job} Dependency=",
 }
 """Slurm's own reasons that people need not know."""

@@ -127,11 +127,11 @@ def next_rung(world: World, incident: Incident) -> Choice:
         return Choice(Rung.HUMAN, f"{tried} attempts to repair it failed: {incident.note}", repeats_note=True)
     provider = world.book.provider
     if provider is None:
-        return Choice(Rung.WAIT, "waits for the actor's first look at the provider")
+        return Choice(Rung.WAIT, "waits until the actor has read the provider once")
     if provider.repairs_itself and incident.rung == Rung.WATCH:
-        return Choice(Rung.HUMAN, f"provider {provider.name!r} repairs by itself, and nothing came of it")
+        return Choice(Rung.HUMAN, f"provider {provider.name!r} repairs automatically, but did not repair this node")
     if provider.repairs_itself:
-        return Choice(Rung.WATCH, f"provider {provider.name!r} repairs by itself: watched")
+        return Choice(Rung.WATCH, f"provider {provider.name!r} repairs automatically; Holdfast waits for it")
     return _climb(world, provider, incident)
 
 

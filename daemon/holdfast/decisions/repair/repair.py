@@ -134,7 +134,8 @@ def evidence_settled(world: World, incident: Incident) -> bool:
 
 
 def _carry_on(world: World, view: ClusterView, incident: Incident) -> list[Proposal]:
-    """The one step of the rung. What the provider lacks just now is asked for again, ever more slowly; a human was told after the first."""
+    """The one step of the rung. What the provider lacks just now is asked for again, ever more slowly; an operator was notified after the
+    first."""
     if facts.unheard_yet(world, incident.node, incident.serving_id or None):
         return []
     step, action = repair_progress.step(world, incident), _action(world, view, incident)
@@ -144,7 +145,7 @@ def _carry_on(world: World, view: ClusterView, incident: Incident) -> list[Propo
     proposals = _step(world, incident, step, action, reason, first_s=world.policy.repair.backoff_s)
     failed = facts.last(world.book.attempts(incident.id, step))
     if isinstance(action, Launch | Replace) and failed is not None and failed.state is IntentState.FAILED:
-        body = f"Launching a machine for {incident.node} failed: {failed.outcome}. Holdfast goes on trying."
+        body = f"Launching a machine for {incident.node} failed: {failed.outcome}. Holdfast keeps trying, at growing intervals."
         proposals += _step(
             world, incident, steps.notify_no_machine(), Notify(f"{incident.node}: no machine yet", body), failed.outcome
         )
@@ -276,5 +277,5 @@ def _tell(world: World, incident: Incident) -> list[Proposal]:
         f"{incident.headline}\n{incident.note}\nWhat was found and done: holdfast incident show {incident.id}\n"
         f"Next step: docs/runbooks/awaiting-human.md. {fit}; for another machine: holdfast incident retry {incident.id}"
     )
-    notify = Notify(f"{incident.node} needs a human: {incident.note}", body)
+    notify = Notify(f"{incident.node} needs an operator: {incident.note}", body)
     return _step(world, incident, steps.notify_awaiting_human(incident.repair_attempt), notify, incident.note)

@@ -116,14 +116,14 @@ def failure(world: World, incident: Incident) -> str | None:
     """Why the rung itself has failed before a machine was heard; None: it has not, or not yet."""
     provider = world.book.provider
     if rung_of(incident) is Rung.WATCH and provider is not None and not provider.repairs_itself:
-        return "the provider repairs no more by itself"
+        return "the provider's automatic repair has been switched off"
     final = facts.failed_for_good(attempts(world, incident))
     if final is not None:
         return f"{_WORDS[rung_of(incident)]} failed: {final.outcome}"
     since = hands_off.since_window(world, incident, begun_at(world, incident))
     limit_s = patience_s(world, incident)
     if since is not None and world.now - since > timedelta(seconds=limit_s) and machine_up(world, incident) is None:
-        return f"{_WORDS[rung_of(incident)]}: no machine was heard within {limit_s:.0f} s"
+        return f"{_WORDS[rung_of(incident)]}: no machine reported within {limit_s:.0f} s"
     return None
 
 

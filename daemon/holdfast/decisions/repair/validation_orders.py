@@ -205,7 +205,7 @@ def _cannot_tell(failed: list[str]) -> str:
     alone = " alone" if len(failed) == 1 else ""
     return (
         f"its pair probe failed with {', '.join(failed)}{alone}, and too few other nodes could be asked to tell which side is at fault: "
-        "look at the network of both, then resume it if it is well"
+        "check the network of both, then resume it if it works"
     )
 
 

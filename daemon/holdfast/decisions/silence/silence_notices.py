@@ -63,7 +63,7 @@ def _size(group: common_cause.Group) -> int:
 
 
 def _body(group: common_cause.Group) -> str:
-    where = f"Nodes: {_names(group.nodes)}. Look at their network and power; holdfast nodes"
+    where = f"Nodes: {_names(group.nodes)}. Check their network and power; holdfast nodes"
     if group.unseen:
         return f"{group.reason}. If it is dead: power-cycle it. {where}"
     if group.machines_only:
@@ -92,7 +92,7 @@ def _undecided(world: World, view: ClusterView, incident: Incident, told: _Told)
     witness = f" No peer can bear witness, since {why}." if why is not None else ""
     body = (
         f"{node}: its agent has been silent for {(world.now - since).total_seconds() / 60:.0f} min; {known(world, view, incident).text}."
-        f"{witness} That is not enough to call it dead, and nothing is done to it. Look at its console. If it is well: systemctl restart "
+        f"{witness} That is not enough to call it dead, and nothing is done to it. Check its console. If it works: systemctl restart "
         "holdfast-agent on it. If it hangs: power-cycle it; it then reports, or is found dead, and its jobs recover. "
         f"holdfast incident show {incident.id}; docs/dead-nodes.md"
     )

@@ -195,7 +195,7 @@ def watch_silence(world: World, new_id: Callable[[datetime], str]) -> Change:
         heard = node not in silent and facts.agent_of(world, node) is not None
         explained = None if heard else hands_off.explains_silence(world, node)
         if incident.state is IncidentState.SUSPECTED and (heard or explained is not None):
-            closed, seen = close(incident, world.now, explained.text if explained else "the agent is heard again")
+            closed, seen = close(incident, world.now, explained.text if explained else "the agent reports again")
             incidents.append(closed)
             events += seen
     frozen = freeze_reason(world, silent)
@@ -233,7 +233,7 @@ def _suspicion(world: World, node: str, new_id: Callable[[datetime], str]) -> Mo
         severity=Severity.WARNING,
         remedy=Remedy.NONE,
         check=SILENT_CHECK,
-        headline=f"{SILENT_CHECK}: agent last heard {last:%H:%M:%S} UTC",
+        headline=f"{SILENT_CHECK}: agent last reported at {last:%H:%M:%S} UTC",
         fault_at=last,
         note="silent: unknown, neither healthy nor failed; asking peers and the provider",
     )

@@ -106,7 +106,7 @@ def why_not_ready(world: World, view: ClusterView, node: Node, busy: frozenset[s
     if hands is not None:
         return hands.text
     if not node.responding:
-        return "Slurm does not hear it"
+        return "Slurm gets no answer from it"
     if node.name in busy:
         return f"held by job {','.join(str(j.key.job_id) for j in view.jobs_on(node.name))}"
     if node.base_state != "IDLE":
@@ -115,7 +115,7 @@ def why_not_ready(world: World, view: ClusterView, node: Node, busy: frozenset[s
     if open_here:
         return f"incident {open_here[0].id}: {open_here[0].headline}"
     if facts.agent_of(world, node.name) is None and not _heard_before(world, node.name):
-        return "its agent is not heard"
+        return "its agent does not report"
     return None
 
 

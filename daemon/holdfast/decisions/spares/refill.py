@@ -92,7 +92,7 @@ def _idle(node: Node) -> bool:
 
 
 def _tell(world: World, pool: tuple[str, ...], number: int) -> list[Proposal]:
-    """Once for each time that the pool is short; the controller counts that time in memory, so a restart begins it anew."""
+    """Once for each time that the pool is short; the controller counts that time in memory, so a restart counts from zero."""
     since = world.background.short_since
     if since is None or len(pool) >= number:
         return []
@@ -104,5 +104,8 @@ def _tell(world: World, pool: tuple[str, ...], number: int) -> list[Proposal]:
         return []
     had, at = len(pool), f"{since:%Y-%m-%d %H:%M}"
     subject = f"the spare pool is short since {at} UTC: {had} there, {number} wanted"
-    body = f"{subject}\nA fault now may leave a job without a node. What is under repair: holdfast nodes; why so many: holdfast spares"
+    body = (
+        f"{subject}\nA fault now may leave a job without a node. What is under repair: holdfast nodes; why this many are wanted: "
+        f"holdfast spares"
+    )
     return [Proposal(UPKEEP, step, Notify(subject, body), subject, order=95)]

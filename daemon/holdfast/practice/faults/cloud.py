@@ -54,7 +54,7 @@ def _heals(machine: Machine, piece: str) -> None:
 FAULTS = (
     Fault(
         "spot_notice",
-        "EC2 takes the spot machine back after so many seconds: it says so now, and the power goes then.",
+        "EC2 takes the spot machine back after this many seconds: it announces that now and powers it off then.",
         _spot_notice,
         value="seconds from now",
         heal=_spot_notice_heals,

@@ -178,7 +178,7 @@ FAULTS: tuple[Fault, ...] = (
         "recovery_action", "The driver asks for a recovery action.", _recovery_action, "its number, 0 to 7 and above"
     ),
     Fault("ecc", "Uncorrectable memory errors (one, unless a number is given).", _ecc),
-    Fault("ecc_corrected", "So many more corrected memory errors.", _ecc_corrected, "how many"),
+    Fault("ecc_corrected", "More corrected memory errors: a number.", _ecc_corrected, "how many"),
     Fault("ecc_off", "ECC is off.", _set(ecc_mode=0), heal=_as_new("ecc_mode")),
     Fault("remap_pending", "A row of memory waits to be remapped.", _set(remap_pending=1, remap_uncorrected=1)),
     Fault("remap_failed", "A row of memory could not be remapped.", _set(remap_failed=1, remap_uncorrected=1)),

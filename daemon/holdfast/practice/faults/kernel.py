@@ -134,7 +134,7 @@ def _no_panic(machine: Machine) -> None:
 
 FAULTS = (
     Fault("sxid", "NVSwitch reports an error (19047, unless another SXid is given).", _sxid),
-    Fault("fallen_off", 'A GPU falls off the bus, and no Xid tells of it ("lines": in three lines).', _fallen_off),
+    Fault("fallen_off", 'A GPU falls off the bus, and no Xid reports it ("lines": in three lines).', _fallen_off),
     Fault("gpu_init_failed", "The driver cannot start the GPU.", _init_failed),
     Fault(
         "peermem",

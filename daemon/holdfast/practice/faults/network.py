@@ -130,7 +130,7 @@ def _traffic(machine: Machine, value: str, _gpu: int) -> None:
 
 FAULTS = (
     Fault("efa_gone", "An EFA device disappears from the PCI bus (the last, or the one named).", _gone, heal=_heal),
-    Fault("efa_unbound", "The efa driver lets go of a device that stays on the PCI bus.", _unbound, heal=_heal),
+    Fault("efa_unbound", "The efa driver releases a device that stays on the PCI bus.", _unbound, heal=_heal),
     Fault("efa_no_completion", "The firmware of an EFA device does not answer a command.", _no_completion),
     Fault("efa_dead", "Commands are submitted to an EFA device; none completes, no keep-alive comes.", _dead),
     Fault("efa_drops", "An EFA device drops received packets.", lambda m, v, _g: _efa_port(m, v, "rx_drops")),

@@ -36,7 +36,7 @@ class AsgSettings:
     patience_s: float = 30.0
     """How long one call waits for the old machine's end and the group's new one before it says so; the caller asks again."""
     block_notice_s: float = 21600.0
-    """So long before the end of a Capacity Block its machines are reported as going."""
+    """How long before the end of a Capacity Block its machines are reported as going."""
     page_size: int = 1000
     """DescribeInstances' largest MaxResults; it allows 5 to 1000."""
 

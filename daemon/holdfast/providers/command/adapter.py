@@ -149,7 +149,7 @@ class CommandProvider(Limited):
         self._prove(self.instance(instance_id).node, instance_id)
         made = self._made(Verb.STOP_START, instance_id=instance_id, incident=incident, token=token)
         if made.state not in ("pending", "running"):
-            raise Unavailable(f"provider command: {instance_id} is {made.state}, on its way: ask again")
+            raise Unavailable(f"provider command: {instance_id} is {made.state}, not ready yet: ask again")
         return made
 
     def _capabilities(self) -> Capabilities:

@@ -14,11 +14,12 @@ class CommandSettings:
     """What the provider ``command`` needs to know: a site's own script, see ``docs/providers.md``."""
 
     cluster: str
-    """Name of the cluster, told to the script; may be empty."""
+    """Name of the cluster, passed to the script; may be empty."""
     command: tuple[str, ...]
     """A list: the program by its absolute path, then arguments that go before the verb."""
     deadline_s: float = 60.0
-    """Time for one call; then the script's process group is killed. A site's long work goes on by itself and is seen in status."""
+    """Time for one call; then the script's process group is killed. A site's long work continues in the
+    background and is seen in status."""
 
     def __post_init__(self) -> None:
         if not self.command:

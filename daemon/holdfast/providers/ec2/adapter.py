@@ -73,7 +73,7 @@ class Ec2Provider(Ec2Machines):
     def launch(self, node: str, *, incident: str, token: str) -> Instance:
         """One machine per token, from the first offer that has capacity: a candidate for the node's name."""
         if not self._settings.launch_first:
-            self._refuse(f"launch a machine for {node} beside the old one: launch_first is false")
+            self._refuse(f"launch a machine for {node} in addition to the old one: launch_first is false")
         return self._launcher.launch(node, incident=incident, token=token, role=CANDIDATE)
 
     def assign(self, instance_id: str, node: str) -> None:
@@ -102,7 +102,7 @@ class Ec2Provider(Ec2Machines):
             return
         group = in_group(raw)
         if group:
-            raise Rejected(f"{instance_id} belongs to Auto Scaling group {group}, which would replace it by itself")
+            raise Rejected(f"{instance_id} belongs to Auto Scaling group {group}, which would replace it")
         self._calls.terminate(instance_id)
         log.info("event=terminated instance=%s node=%s", instance_id, tags_of(raw).get(self._keys.node, "-"))
 

@@ -80,7 +80,7 @@ def read_status(status: InstanceStatusTypeDef, node: str) -> Iterator[Notice]:
             continue
         details = [detail for detail in check.get("Details", ()) if detail.get("Status") != "passed"]
         since = min((_utc(detail["ImpairedSince"]) for detail in details if detail.get("ImpairedSince")), default=None)
-        names = ", ".join(str(detail.get("Name", "")) for detail in details) or "not told which"
+        names = ", ".join(str(detail.get("Name", "")) for detail in details) or "no name given"
         text = f"EC2's {code.replace('-', ' ')} check is impaired: {names}"
         yield Notice(instance_id, node, NoticeKind.IMPAIRED, code, text, since)
     for event in status.get("Events", ()):

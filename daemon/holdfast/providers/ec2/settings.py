@@ -77,13 +77,13 @@ class Ec2Settings:
     page_size: int = 1000
     """DescribeInstances' largest MaxResults; it allows 5 to 1000."""
     patience_s: float = 30.0
-    """How long one call waits for a machine that is on its way (off, stopped) before it says so; the caller asks again."""
+    """How long one call waits for a machine that is changing state (off, stopped) before it says so; the caller asks again."""
     force_stop_s: float = 600.0
-    """A machine that is stopping for longer is stopped by force: a broken host may never finish by itself."""
+    """A machine that is stopping for longer is stopped by force: a broken host may never finish on its own."""
     block_margin_s: float = 7200.0
     """An offer whose Capacity Block ends sooner is passed over: EC2 ends its machines from 30 minutes before the end on."""
     block_notice_s: float = 21600.0
-    """So long before the end of a Capacity Block its machines are reported as going."""
+    """How long before the end of a Capacity Block its machines are reported as going."""
 
     def __post_init__(self) -> None:
         for name in ("cluster", "region", "launch_template"):

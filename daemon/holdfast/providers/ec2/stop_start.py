@@ -95,7 +95,7 @@ def stop_start(
             _call_stop(calls, instance_id, force=True)
         elif state == "running" and age_s > calls.access.consistency_wait_s:
             _call_stop(calls, instance_id, force=False)  # not started since, and not stopped: ordered again
-        calls.pause(until_s, f"{instance_id} is {state} and on its way to be stopped and started")
+        calls.pause(until_s, f"{instance_id} is {state} while it is stopped and started")
 
 
 def _ordered(calls: Ec2Calls, instance_id: str, token: str) -> StopOrder | None:

@@ -1,0 +1,251 @@
+"""Words that Holdfast does not use, and what to write instead: ``python .ci/words.py``, part of ``./dev lint``.
+
+It reads Markdown (README, docs, the unreleased part of the changelog) and the string literals of Python files, docstrings included. Not
+read: names, comments, code in backticks, and literals without a space (values that are stored or sent). ``NOT_YET`` lists the folders and
+pages that are still to be rewritten; it may only shrink. A line with a good reason ends in ``# word: the reason`` (Markdown:
+``<!-- word: the reason -->``)."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A pattern of whole words, and what is written in their place."""
+
+    pattern: str
+    instead: str
+
+
+_ONE = (
+    "a|an|the|this|one|each|every|next|last|first|second|its|another|earlier|later|same|per|two|three|both|between|of"
+)
+
+WORDS: tuple[Word, ...] = (
+    Word(r"IF IT MAY ACT", "IF ENFORCED"),
+    Word(r"WHY IT STANDS THERE", "REASON"),
+    Word(r"tells?(?!:)|told|untold|telling", "report, say, notify, distinguish"),
+    Word(r"(own|last|its|their|\w+['’]s) word|word of (an?|the|its)", "report, verdict, notice"),
+    Word(r"heard|unheard", "reporting, received"),
+    Word(
+        rf"({_ONE}) looks?(?! (like|for|up)\b)|(a|the|each|every|next|last|second) look for",
+        "poll, sample, read, check",
+    ),
+    Word(r"(nobody|somebody|anybody)(['’]s)?", "no one, another user, an operator, anyone"),
+    Word(r"a human|(the )?humans?['’]s?|humans", "an operator"),
+    Word(r"whoever", "a node that …, a user who …, anyone who …"),
+    Word(r"anew", "again"),
+    Word(r"besides?", "in addition, next to, except"),
+    Word(r"(the|an?|its|their|whose|at|each) begin|begins? of", "start, prefix"),
+    Word(r"so long|so many", "this long, as long as, this many"),
+    Word(r"by (itself|themselves)|of (its|their) own", "automatically, on its own, its own"),
+    Word(
+        r"stands? (there|still|open|empty|where|idle)|(where|why|how|as) (\w+ ){0,3}stands?(?! for\b)|(what|it) stands|stood",
+        "is, remains",
+    ),
+    Word(r"(go|goes|going|gone|went) on(?! (to )?(the|a|an|standard)\b)", "continue"),
+    Word(r"on (its|their) way", "in flight, under way"),
+    Word(r"(put|puts|putting) down", "record"),
+    Word(r"mend|mends|mended|mending", "repair, fix"),
+    Word(r"(let|lets|letting) (\w+ ){0,2}go", "release"),
+    Word(
+        r"(?<!no )(?<!has )(?<!have )(?<!make )(?<!makes )(?<!leave )(?<!leaves )(?<!enough )(?<!is )(?<!more )(?<!/)"
+        r"rooms?(?! (for|to|in|on|left)\b)(?!/)",
+        "package or module; rendezvous (of an elastic job)",
+    ),
+    Word(r"(the|a|its|one|world['’]s|this|in|per|into|cycle['’]s|same) book(['’]s)?|books", "state, state snapshot"),
+    Word(r"(the|more|other|these|an?|each|all|every|two|three|its) shows?(?! (the|a|how|what|that)\b)", "scenario"),
+    Word(r"ghosts?|stillborn|courtesy|courtesies|poke|pokes|poked|lookout", "what it does"),
+    Word(r"hurts?", "affect, harm"),
+    Word(r"tidy|tidies|tidied|tidying", "clean up"),
+)
+
+NOT_YET: tuple[str, ...] = (
+    ".ci/rules.py",
+    "CHANGELOG.md",
+    "bench",
+    "daemon/holdfast/agent",
+    "daemon/holdfast/actor",
+    "daemon/holdfast/controller",
+    "daemon/holdfast/decisions",
+    "daemon/holdfast/head",
+    "daemon/holdfast/metrics",
+    "daemon/holdfast/descriptors.py",
+    "daemon/holdfast/fingerprint.py",
+    "daemon/holdfast/launcher",
+    "daemon/holdfast/model",
+    "daemon/holdfast/ports.py",
+    "daemon/holdfast/practice",
+    "daemon/holdfast/providers",
+    "daemon/holdfast/quorum",
+    "daemon/holdfast/slurm",
+    "daemon/holdfast/store",
+    "daemon/holdfast/systemd.py",
+    "daemon/holdfast/unexpected.py",
+    "daemon/holdfast/unknown.py",
+    "daemon/holdfast/whole_file.py",
+    "docs/architecture.md",
+    "docs/aws-consequences.md",
+    "docs/benchmarks.md",
+    "docs/checkpoints.md",
+    "docs/custom-checks.md",
+    "docs/dead-nodes.md",
+    "docs/holdfast-checks.md",
+    "docs/how-to-containers.md",
+    "docs/how-to-ec2.md",
+    "docs/how-to-elastic-loop.md",
+    "docs/how-to-elastic-sbatch.md",
+    "docs/how-to-elastic-slurm.md",
+    "docs/how-to-hyperpod.md",
+    "docs/how-to-on-premises.md",
+    "docs/how-to-parallelcluster.md",
+    "docs/how-to-tls.md",
+    "docs/how-to-tokens.md",
+    "docs/iam/README.md",
+    "docs/maintenance.md",
+    "docs/metrics.md",
+    "docs/plan.md",
+    "docs/planned-stops.md",
+    "docs/practice.md",
+    "docs/reference/checks.md",
+    "docs/reference/coverage.md",
+    "docs/reference/metrics.md",
+    "docs/reference/wire.md",
+    "docs/releasing.md",
+    "docs/runbooks/brake.md",
+    "docs/slurm-notes.md",
+    "docs/slurm-plugins.md",
+    "docs/spares.md",
+    "docs/threat-model.md",
+    "docs/upgrade.md",
+    "docs/validation.md",
+    "docs/verified.md",
+    "healthchecks/holdfast_checks/acting.py",
+    "healthchecks/holdfast_checks/active",
+    "healthchecks/holdfast_checks/aside.py",
+    "healthchecks/holdfast_checks/baseline.py",
+    "healthchecks/holdfast_checks/catalog",
+    "healthchecks/holdfast_checks/checks",
+    "healthchecks/holdfast_checks/cli",
+    "healthchecks/holdfast_checks/cloud.py",
+    "healthchecks/holdfast_checks/counter_rules.py",
+    "healthchecks/holdfast_checks/coverage.py",
+    "healthchecks/holdfast_checks/custom.py",
+    "healthchecks/holdfast_checks/dcgm",
+    "healthchecks/holdfast_checks/details.py",
+    "healthchecks/holdfast_checks/kernel",
+    "healthchecks/holdfast_checks/link_history.py",
+    "healthchecks/holdfast_checks/per_host.py",
+    "healthchecks/holdfast_checks/probes",
+    "healthchecks/holdfast_checks/reading.py",
+    "healthchecks/holdfast_checks/reference.py",
+    "healthchecks/holdfast_checks/registry.py",
+    "healthchecks/holdfast_checks/result.py",
+    "healthchecks/holdfast_checks/runner.py",
+    "healthchecks/holdfast_checks/seen_right.py",
+    "healthchecks/holdfast_checks/snapshot.py",
+    "healthchecks/holdfast_checks/words.py",
+    "lifecycle-scripts",
+    "tests",
+    "training/examples",
+    "training/holdfast_checkpoint",
+    "training/holdfast_train",
+)
+"""Folders and pages that are still to be rewritten. An entry whose last word has been replaced has to go (a test says so)."""
+
+HISTORY = ("docs/decisions",)
+"""Not rewritten: they say what was decided, in the words of that day."""
+
+PYTHON = ("daemon", "healthchecks", "training", "tests", "bench", ".ci", "docs", "lifecycle-scripts", "slurm-plugins")
+ABOUT_WORDS = (".ci/words.py", "tests/rules/test_words.py")
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One such word in a file."""
+
+    path: str
+    line: int
+    found: str
+    instead: str
+
+    def __str__(self) -> str:
+        return f'{self.path}:{self.line}: words: "{self.found}": write {self.instead} (or end the line in "# word: the reason")'
+
+
+_ANY = re.compile(
+    "|".join(rf"(?P<w{n}>(?<![\w-])(?:{word.pattern})(?![\w=-]))" for n, word in enumerate(WORDS)), re.IGNORECASE
+)
+_CODE = re.compile(r"^ *```.*?^ *```|``.*?``|`[^`]*`|\]\([^)\s]*\)", re.DOTALL | re.MULTILINE)
+"""What is quoted in a text: fenced and inline code, and the targets of links."""
+_EXCUSE = re.compile(r"(#|<!--) word: \S")
+
+
+def hits(path: str, source: str) -> list[Hit]:
+    """Words of ``WORDS`` in a file. ``path``: from the root of the repository, with slashes."""
+    texts = (
+        _literals(source) if path.endswith(".py") else [(1, _unreleased(source) if path == "CHANGELOG.md" else source)]
+    )
+    lines = source.splitlines()
+    found = (hit for first, text in texts for hit in _in_text(path, first, text))
+    return sorted((h for h in found if not _excused(lines, h.line)), key=lambda h: h.line)
+
+
+def _literals(source: str) -> Iterator[tuple[int, str]]:
+    """Line and text of each literal that has a space. Text that is put in counts as code."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value.strip():
+            yield node.lineno, node.value
+
+
+def _unreleased(changelog: str) -> str:
+    """The part before the first release. The lines stay where they are."""
+    parts = re.split(r"^(?=## )", changelog, flags=re.MULTILINE)
+    return "".join(parts[:2])
+
+
+def _in_text(path: str, first: int, text: str) -> Iterator[Hit]:
+    plain = _CODE.sub(lambda code: " \x00 " + "\n" * code.group().count("\n"), text)
+    words = [(word, first + n) for n, line in enumerate(plain.split("\n")) for word in line.split()]
+    joined = " ".join(word for word, _ in words)
+    for match in _ANY.finditer(joined):
+        number = int(str(match.lastgroup).removeprefix("w"))
+        yield Hit(path, words[joined.count(" ", 0, match.start())][1], match.group(), WORDS[number].instead)
+
+
+def _excused(lines: list[str], line: int) -> bool:
+    return bool(_EXCUSE.search(lines[min(line, len(lines)) - 1]))
+
+
+@cache
+def files() -> list[str]:
+    """All files that are read, those in ``NOT_YET`` included."""
+    python = (file for folder in PYTHON for file in (ROOT / folder).rglob("*.py"))
+    pages = (ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md"))
+    paths = {file.relative_to(ROOT).as_posix() for file in (*python, *pages)}
+    return sorted(path for path in paths if not within(path, (*HISTORY, *ABOUT_WORDS)))
+
+
+def within(path: str, places: tuple[str, ...]) -> bool:
+    return any(path == place or path.startswith(f"{place}/") for place in places)
+
+
+def main() -> int:
+    swept = (path for path in files() if not within(path, NOT_YET))
+    found = [hit for path in swept for hit in hits(path, (ROOT / path).read_text())]
+    for hit in found:
+        print(hit)  # noqa: T201
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
