@@ -426,7 +426,7 @@ RULES: tuple[Rule, ...] = (
         "untyped-answers",
         (f"{_DAEMON}/cli",),
         untyped_answers,
-        but=(f"{_DAEMON}/cli/client.py", f"{_DAEMON}/cli/answers.py"),
+        but=(f"{_DAEMON}/api/client.py", f"{_DAEMON}/cli/answers.py"),
     ),
     Rule("spelled-step", (_DAEMON,), spelled_steps, but=(_STEPS,)),
     Rule("parsed-key", (_DAEMON,), parsed_keys, but=(_STEPS,)),

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import typer
 
+import package_graph
 from holdfast.api.app import TAGS, create_app
 from holdfast.api.connections import Bounds, Connections
 from holdfast.api.counters import Counters
@@ -326,6 +327,7 @@ PAGES = {
     "metrics.md": metrics,
     "events.md": events,
     "lifecycle.md": lifecycle,
+    "packages.md": package_graph.render,
     "checks.md": reference.render,
     "coverage.md": coverage.render,
     "holdfast-checks.md": page.render,

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import typer
 
+import site_links
 from holdfast.cli.app import app
 from holdfast.config.example import rows
 from holdfast.model.event import EventKind
@@ -77,6 +78,43 @@ def test_every_page_is_reached_from_the_readme() -> None:
             p for name in local if name and (p := (page.parent / name).resolve()).suffix == ".md" and p not in seen
         ]
     assert [str(p.relative_to(ROOT)) for p in PAGES if p not in seen] == []
+
+
+def test_every_page_is_in_the_navigation_of_the_site_once() -> None:
+    nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
+    named = re.findall(r"^ +- (?:.+: )?(\S+\.md)$", nav, re.MULTILINE)
+    pages = [page.relative_to(ROOT / "docs").as_posix() for page in PAGES if page.is_relative_to(ROOT / "docs")]
+    assert sorted(named) == sorted([*pages, *site_links.PAGES.values()])
+
+
+def test_a_link_of_the_repository_is_one_of_the_site() -> None:
+    text = "[a](../README.md#use-it) [b](x.md) [c](../daemon/holdfast/ports.py) [d](#here) [e](https://example.org/x)\n"
+    fence = "```\n[a](../README.md)\n```\n"
+    site = (
+        "[a](index.md#use-it) [b](x.md) [c](source/daemon/holdfast/ports.py.md) [d](#here) [e](https://example.org/x)\n"
+    )
+    assert site_links.for_site(text + fence, "docs/page.md") == site + fence
+    assert site_links.for_site("[a](docs/iam/ec2.json)", "README.md") == "[a](iam/ec2.json)"
+    assert site_links.for_site("[a](../ports.md)", "docs/iam/page.md") == "[a](../ports.md)"
+    assert list(site_links.linked(text + fence, "docs/page.md")) == [
+        "README.md",
+        "docs/x.md",
+        "daemon/holdfast/ports.py",
+    ]
+
+
+_REPOSITORY_PATH = re.compile(
+    r"(?:daemon|healthchecks|training|tests|docs|bench|lifecycle-scripts|slurm-plugins)/[\w./-]+"
+)
+_TO_BE_NAMED = re.compile(r"/(?:NAME|KIND)\b")
+
+
+def test_every_file_that_a_recipe_names_exists() -> None:
+    page = (ROOT / "docs" / "contributing.md").read_text(encoding="utf-8")
+    lines = [line for line in page.splitlines() if "TODO-PATH" not in line]
+    paths = [span for line in lines for span in _SPAN.findall(line) if _REPOSITORY_PATH.fullmatch(span)]
+    assert len(paths) >= 40
+    assert [path for path in paths if not _TO_BE_NAMED.search(path) and not (ROOT / path).exists()] == []
 
 
 def command_lines(page: Path) -> Iterator[str]:

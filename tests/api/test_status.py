@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from holdfast.api.client import Client
 from holdfast.api.connections import Bounds, Connections
 from holdfast.cli.app import run
-from holdfast.cli.client import Client
 from holdfast.model.book import Book, Brake, BrakeKind, World
 from holdfast.model.budgets import BudgetExtension, BudgetKind
 from holdfast.model.parts import DiskRoom, NotifierState, PartName, ProcessSeen, ProcessState

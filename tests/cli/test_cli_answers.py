@@ -8,8 +8,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from holdfast.cli import client as module
-from holdfast.cli.client import Client
+from holdfast.api import client as module
+from holdfast.api.client import Client
 from holdfast.model.errors import Unavailable
 
 Serve = Callable[[int, bytes], Client]

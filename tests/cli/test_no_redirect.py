@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from holdfast.cli.client import Client
+from holdfast.api.client import Client
 from holdfast.model.errors import Rejected
 
 

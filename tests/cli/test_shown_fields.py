@@ -12,6 +12,7 @@ from typing import Any, get_args, get_origin
 
 import pytest
 
+from holdfast.api.client import Client
 from holdfast.api.job_shapes import JobShape, JobsShape
 from holdfast.api.shape import Shape
 from holdfast.api.shapes import (
@@ -25,7 +26,6 @@ from holdfast.api.shapes import (
 )
 from holdfast.api.views import finding_shape, incident_shape
 from holdfast.cli.app import run
-from holdfast.cli.client import Client
 from holdfast.model.incident import Incident, Recovery
 from holdfast.model.report import Finding, SeenFinding
 from support.store_nouns import NOW, finding, incident, recovery

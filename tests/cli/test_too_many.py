@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from holdfast.cli.client import LONGEST_WAIT_S, MOST_TRIES, Client
+from holdfast.api.client import LONGEST_WAIT_S, MOST_TRIES, Client
 from holdfast.model.errors import Rejected
 
 TEXT = "This token (viewer eve) asks for more than 20 requests a second; try again in 3 s"

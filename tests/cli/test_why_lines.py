@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.api.client import Client
 from holdfast.api.job_shapes import WhyShape
 from holdfast.cli.app import run
-from holdfast.cli.client import Client
 from holdfast.cli.why import why_lines
 
 END = {

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.api.client import Client
 from holdfast.cli.app import run
-from holdfast.cli.client import Client
 from recording import answers
 from recording.releases import document, releases
 

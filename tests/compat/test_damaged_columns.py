@@ -15,8 +15,8 @@ import pytest
 from sqlalchemy import JSON, text
 
 from holdfast import unknown
+from holdfast.api.client import Client
 from holdfast.cli.app import run
-from holdfast.cli.client import Client
 from holdfast.model.action import IntentState, SendOrder, UnknownAction
 from holdfast.model.incident import IncidentKind
 from holdfast.model.steps import Key

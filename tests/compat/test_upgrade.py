@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.api.client import Client
 from holdfast.cli.app import run
-from holdfast.cli.client import Client
 from holdfast.model.action import Intent, Launch, Terminate
 from holdfast.store import SqlStore, open_store
 from recording import world

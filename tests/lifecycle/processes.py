@@ -12,8 +12,8 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
+from holdfast.api.client import Client
 from holdfast.cli.app import app
-from holdfast.cli.client import Client
 from holdfast.model.errors import Unavailable
 
 WITHIN_S = 30.0

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.client import Client
+from holdfast.api.client import Client
 from lifecycle.processes import Head, agent_config, eventually, running
 
 ROOT = Path(__file__).parents[2]

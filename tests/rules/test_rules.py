@@ -134,7 +134,7 @@ FINE: tuple[tuple[str, str], ...] = (
     ("daemon/holdfast/quorum/x.py", "advertise = socket.gethostname()"),
     ("daemon/holdfast/cli/x.py", 'if group.reason == "BeginTime": pass'),
     ("daemon/holdfast/cli/x.py", 'kind = event.detail.get("kind"); argv[0]; row[index]; x: dict[str, tuple[str, ...]]'),
-    ("daemon/holdfast/cli/client.py", 'token = env["HOLDFAST_TOKEN"]'),
+    ("daemon/holdfast/api/client.py", 'token = env["HOLDFAST_TOKEN"]'),
     (DECIDE, "worse = finding.would_severity is Severity.FATAL and not finding.observed"),
     ("daemon/holdfast/config/x.py", 'MODES = ("observe", "act")'),
     ("daemon/holdfast/model/observed.py", 'said = evidence.get("would_severity")'),

@@ -7,13 +7,13 @@ from urllib.parse import quote
 
 import typer
 
+from holdfast.api.client import Client
 from holdfast.cli.answers import read
-from holdfast.cli.client import Client
 from holdfast.cli.options import Json, Url
-from holdfast.cli.problems import Usage
 from holdfast.cli.restraints import machines
 from holdfast.cli.show import as_json, line, moment, table
 from holdfast.cli.suppressing import hours
+from holdfast.model.errors import Usage
 
 _COUNTS = {
     "ended": "terminated, replaced in place",

@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from holdfast.api.client import Client
 from holdfast.cli.answers import read
-from holdfast.cli.client import Client
 from holdfast.cli.options import Json, Url
 from holdfast.cli.reading import listed
 from holdfast.cli.show import as_json, counted, line

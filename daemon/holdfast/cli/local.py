@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli.options import DEFAULT_PATH, Config, Json
-from holdfast.cli.problems import Usage
 from holdfast.cli.show import as_json, line, moment, table
-from holdfast.model.errors import OutsideError
+from holdfast.model.errors import OutsideError, Usage
 
 if TYPE_CHECKING:
     from holdfast.api.node_shapes import AgentShape, ClusterShape
@@ -261,9 +260,9 @@ def _tokens(settings: Settings) -> tuple[TokenRow, ...]:
 
 def _cluster() -> ClusterShape | None:
     """The cluster as the controller shows it; None when it was not asked or did not answer."""
+    from holdfast.api.client import Client  # noqa: PLC0415
     from holdfast.api.node_shapes import ClusterShape  # noqa: PLC0415
     from holdfast.cli.answers import read  # noqa: PLC0415
-    from holdfast.cli.client import Client  # noqa: PLC0415
 
     try:
         return read(ClusterShape, Client().get("/v1/nodes"))
@@ -289,9 +288,9 @@ def _controller(shown: ClusterShape) -> ControllerFacts:
 
 def _parts() -> tuple[PartState, ...]:
     """Those that this release knows; none where the controller, of an older release, does not answer the question."""
+    from holdfast.api.client import Client  # noqa: PLC0415
     from holdfast.api.status_shapes import StatusShape  # noqa: PLC0415
     from holdfast.cli.answers import read  # noqa: PLC0415
-    from holdfast.cli.client import Client  # noqa: PLC0415
     from holdfast.model.parts import Condition, PartName, PartState  # noqa: PLC0415
 
     try:

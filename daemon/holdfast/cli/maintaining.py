@@ -7,13 +7,12 @@ from typing import Annotated
 
 import typer
 
+from holdfast.api.client import Client
 from holdfast.cli.answers import read
-from holdfast.cli.client import Client
 from holdfast.cli.options import Json, Url
-from holdfast.cli.problems import Usage
 from holdfast.cli.show import as_json, counted, line, moment, table
 from holdfast.cli.suppressing import hours
-from holdfast.model.errors import Rejected
+from holdfast.model.errors import Rejected, Usage
 from holdfast.model.hostlist import expand
 
 LONGEST_H = 30 * 24.0

@@ -7,11 +7,11 @@ from urllib.parse import quote
 
 import typer
 
+from holdfast.api.client import Client
 from holdfast.cli.answers import read
-from holdfast.cli.client import Client
 from holdfast.cli.options import IncidentId, Reason, Url
-from holdfast.cli.problems import Usage
 from holdfast.cli.show import line
+from holdfast.model.errors import Usage
 
 
 def pause(reason: Reason = "", url: Url = None) -> None:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli.options import Json
-from holdfast.cli.problems import Usage
 from holdfast.cli.show import as_json, line, table
+from holdfast.model.errors import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from holdfast.model.errors import ConfigError, HoldfastError, Unavailable
+from holdfast.model.errors import ConfigError, HoldfastError, Unavailable, Usage
 
 
 class Exit(IntEnum):
@@ -15,10 +15,6 @@ class Exit(IntEnum):
     """Wrong use, wrong configuration, or no right to it."""
     UNREACHABLE = 3
     """The controller, the database or Slurm does not answer."""
-
-
-class Usage(HoldfastError):
-    """Wrong use that the option parser cannot see."""
 
 
 def status_of(error: HoldfastError) -> Exit:

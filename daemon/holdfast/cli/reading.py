@@ -9,12 +9,12 @@ from urllib.parse import quote
 
 import typer
 
+from holdfast.api.client import Client
 from holdfast.cli.answers import read
-from holdfast.cli.client import Client
 from holdfast.cli.options import IncidentId, Json, Url
-from holdfast.cli.problems import Usage
 from holdfast.cli.restraints import held_lines
 from holdfast.cli.show import as_json, counted, line, moment, narrow, seconds, table
+from holdfast.model.errors import Usage
 from holdfast.model.ids import abbreviated
 from holdfast.model.room_names import job_label
 

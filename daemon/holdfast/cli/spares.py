@@ -7,8 +7,8 @@ from urllib.parse import quote
 
 import typer
 
+from holdfast.api.client import Client
 from holdfast.cli.answers import read
-from holdfast.cli.client import Client
 from holdfast.cli.options import Json, Url
 from holdfast.cli.reading import all_nodes, listed, roles_of
 from holdfast.cli.show import as_json, counted, line, moment, table

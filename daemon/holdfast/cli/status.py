@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from holdfast.api.client import Client
 from holdfast.cli.answers import read
-from holdfast.cli.client import Client
 from holdfast.cli.options import Json, Url
 from holdfast.cli.problems import Exit
 from holdfast.cli.restraints import held_lines, mode_line

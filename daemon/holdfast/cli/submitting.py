@@ -10,13 +10,12 @@ from typing import Annotated
 import typer
 
 from holdfast.cli.options import Json
-from holdfast.cli.problems import Usage
 from holdfast.cli.show import as_json, line
 from holdfast.launcher import arrays
 from holdfast.launcher.arrays import Request
 from holdfast.launcher.place import WrongUse
 from holdfast.model.elastic import SPARES_MAX, ElasticSpec
-from holdfast.model.errors import HoldfastError, Rejected, Unavailable
+from holdfast.model.errors import HoldfastError, Rejected, Unavailable, Usage
 from holdfast.model.sizes import BadSizes, Sizes, parse_sizes
 
 VERBATIM = {"ignore_unknown_options": True, "allow_interspersed_args": False}

@@ -8,11 +8,11 @@ from urllib.parse import quote
 
 import typer
 
+from holdfast.api.client import Client
 from holdfast.cli.answers import read
-from holdfast.cli.client import Client
 from holdfast.cli.options import Json, Url
-from holdfast.cli.problems import Usage
 from holdfast.cli.show import as_json, line, moment, table
+from holdfast.model.errors import Usage
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)([mhd])")
 _HOURS = {"m": 1 / 60, "h": 1.0, "d": 24.0}

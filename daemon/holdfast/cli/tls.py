@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli.options import Json
-from holdfast.cli.problems import Exit, Usage
+from holdfast.cli.problems import Exit
 from holdfast.cli.show import as_json, line, table
-from holdfast.model.errors import OutsideError, Rejected
+from holdfast.model.errors import OutsideError, Rejected, Usage
 
 if TYPE_CHECKING:
     from holdfast.api.node_shapes import AgentShape
@@ -146,9 +146,9 @@ def _next_steps(place: Folder, steps: Sequence[Step]) -> list[str]:
 
 def _authorities_of_agents() -> dict[str, tuple[str, ...] | None] | None:
     """Node → the authorities that its agents report (None: it does not say); None: the controller was not asked."""
+    from holdfast.api.client import Client  # noqa: PLC0415
     from holdfast.api.node_shapes import ClusterShape  # noqa: PLC0415
     from holdfast.cli.answers import read  # noqa: PLC0415
-    from holdfast.cli.client import Client  # noqa: PLC0415
 
     try:
         nodes = read(ClusterShape, Client().get("/v1/nodes")).nodes

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from holdfast.api.client import Client
 from holdfast.cli.answers import read
-from holdfast.cli.client import Client
 from holdfast.cli.options import Json, Url
-from holdfast.cli.problems import Usage
 from holdfast.cli.show import as_json, line, moment
+from holdfast.model.errors import Usage
 
 if TYPE_CHECKING:
     from holdfast.api.job_shapes import JobEndShape, WhyShape

@@ -1,6 +1,5 @@
 """``python -m holdfast.controller``: what unit files of earlier releases start. New ones start ``python -m holdfast.head``."""
 
-from holdfast.head.__main__ import main
+import runpy
 
-if __name__ == "__main__":
-    main()
+runpy.run_module("holdfast.head", run_name="__main__", alter_sys=True)

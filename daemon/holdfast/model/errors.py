@@ -49,3 +49,7 @@ class ConfigError(HoldfastError):
 
 class FencedOff(HoldfastError):
     """Another controller holds the leader's lease with a higher fencing number: stop acting."""
+
+
+class Usage(HoldfastError):
+    """A wrong option, address or token of the person who asks."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.client import Client
+from holdfast.api.client import Client
 from holdfast.model.errors import HoldfastError, Unavailable
 
 if TYPE_CHECKING:

@@ -15,9 +15,8 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-from holdfast.cli.problems import Usage
 from holdfast.config.in_clear import in_clear
-from holdfast.model.errors import HoldfastError, Rejected, Unavailable
+from holdfast.model.errors import HoldfastError, Rejected, Unavailable, Usage
 
 DEFAULT_URL = "http://127.0.0.1:8460"
 TIMEOUT_S = 30.0
