@@ -92,7 +92,6 @@ NOT_YET: tuple[str, ...] = (
     "daemon/holdfast/systemd.py",
     "daemon/holdfast/unexpected.py",
     "daemon/holdfast/unknown.py",
-    "daemon/holdfast/whole_file.py",
     "docs/architecture.md",
     "docs/aws-consequences.md",
     "docs/benchmarks.md",
