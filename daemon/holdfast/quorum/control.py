@@ -208,5 +208,5 @@ def _rules(given: dict[str, Any]) -> Rules:
     for key, value in given.items():
         kinds: tuple[type, ...] = (int,) if _RULES.get(key) == "int" else (int, float)
         if key not in _RULES or type(value) not in kinds:
-            raise Rejected(f"rules: {key} is not a known rule: {', '.join(_RULES)}")
+            raise Rejected(f"rules: {key} is no number, or unknown; known: {', '.join(_RULES)}")
     return Rules(**given)
