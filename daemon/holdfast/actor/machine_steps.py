@@ -169,7 +169,7 @@ def stop_start(action: StopStart, incident: str, outside: Outside) -> Outcome:
 
 
 def report_fault(action: ReportFault, outside: Outside) -> Outcome:
-    """A courtesy: what comes of it is nobody's trouble."""
+    """Best effort; errors are ignored."""
     try:
         machine = _proven(prove_serving(_look(action, outside)))
         outside.provider.report_fault(machine.instance_id, since=action.since, text=action.text)

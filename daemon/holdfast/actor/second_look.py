@@ -1,4 +1,4 @@
-"""The second look at a step that was decided, right before it is done: is it still wanted, and may it be done? Pure.
+"""Re-evaluation of a decided step right before it is carried out. Pure.
 
 The store may be minutes further than when it was planned: a brake, a pause, an operator, a node that was heard again."""
 

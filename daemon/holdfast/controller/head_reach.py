@@ -1,4 +1,4 @@
-"""Does the head node reach a node's slurmd? TCP connects to many nodes at once, and the addresses behind their names."""
+"""Reachability of slurmd from the head node: TCP connects to many nodes at once, and the addresses behind their names."""
 
 from __future__ import annotations
 

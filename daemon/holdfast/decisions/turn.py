@@ -72,7 +72,7 @@ def turn(
 
 
 def _news(before: Book, change: Change) -> Change:
-    """Without what ends as it began: one stage's note may take the place of another's and back again, every cycle anew."""
+    """Drop no-op updates: two stages may overwrite each other's note and end at the old value."""
     return replace(
         change,
         incidents=tuple(i for i in change.incidents if i != before.incidents.get(i.id)),

@@ -1,4 +1,4 @@
-"""Is the old run of a job on a dead node kept from writing? Pure.
+"""Fencing: whether the old run of a job on a dead node is prevented from writing. Pure.
 
 A node that cannot be reached may still be training. Before the job writes elsewhere, the old run is fenced: the power is confirmed
 off, or the job's checkpoint library refuses the writes of an older run."""

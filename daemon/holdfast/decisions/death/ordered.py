@@ -1,4 +1,4 @@
-"""Does an order to Slurm explain that a node is silent? Pure."""
+"""Silence explained by an order to Slurm (reboot, power-off). Pure."""
 
 from __future__ import annotations
 

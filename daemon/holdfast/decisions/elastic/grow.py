@@ -1,4 +1,4 @@
-"""How many more groups of an elastic job could run now? Pure.
+"""Growth of elastic jobs: how many more groups could run now. Pure.
 
 Slurm starts the groups. What is counted here is for the two things that it does not do by itself: to end the wait of a requeued group,
 and to jump over sizes that are not legal."""

@@ -1,4 +1,4 @@
-"""Which size should an elastic job have? Pure.
+"""Size of elastic jobs: orders to grow and shrink. Pure.
 
 Slurm starts waiting groups and preempts running ones by itself. This ends the wait of requeued groups when nodes are idle, keeps the
 job to legal sizes (the flexible array's throttle; a delayed start where none of it may run), and asks groups to leave

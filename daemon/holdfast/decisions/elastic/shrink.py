@@ -1,4 +1,4 @@
-"""Which groups of an elastic job should leave, and why? Pure.
+"""Shrinking of elastic jobs: which groups leave, and why. Pure.
 
 Three grounds: its nodes serve a job of higher priority that Slurm's own preemption does not serve; groups beyond a legal size that are of
 no use; an operator drained a node. Never below the least size, and for nobody's priority a base group."""
@@ -144,7 +144,7 @@ def _frees(view: ClusterView, group: Group, name: str, pending: Job) -> bool:
 
 
 def _down_to_legal(job: ElasticJob, chosen: tuple[Group, ...]) -> tuple[Group, ...]:
-    """With them those that are of no use without them; empty: the job would be left with less than the least."""
+    """Add groups that cannot run without the chosen ones. Empty if the job would fall below its minimum."""
     left = len(job.running) - len(chosen)
     legal = job.sizes.usable(left)
     if not legal:

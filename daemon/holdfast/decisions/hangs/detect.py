@@ -1,4 +1,4 @@
-"""Which jobs hang? Pure.
+"""Hung jobs: detection and follow-up. Pure.
 
 A job that told of its steps and tells of none any more, for much longer than a step of it ever took. Its incident is only watched: the
 stacks of its ranks are read (:mod:`decide.hangs`), the odd ones named, and by policy the job is queued again (:mod:`decide.recover`). A job

@@ -1,4 +1,4 @@
-"""For how long has a run told of nothing new, and how long may it? Pure."""
+"""Progress stall: how long a run has reported nothing new, and how long it may. Pure."""
 
 from __future__ import annotations
 

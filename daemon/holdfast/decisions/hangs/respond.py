@@ -1,4 +1,4 @@
-"""Where does a job stand that hangs, and who is told? Pure.
+"""Steps for a hung job: stacks, notification, restart. Pure.
 
 The stacks of its ranks are read on all of its nodes, once. A human is told of a job that Holdfast leaves as it is. What is queued again,
 and how, is :mod:`recover`'s; a node that stood out and was found good goes back to where its stand-in came from."""

@@ -1,4 +1,4 @@
-"""Since when has the fabric under a job been silent? Pure.
+"""Silence of the fabric under a job: since when no bytes were carried. Pure.
 
 ByteRobust calls a job hung whose RDMA devices have carried nothing for ten minutes. It is the word of all of the job's nodes or nothing:
 where one of them says nothing, has no such device, or may carry another job's bytes, nobody knows."""

@@ -1,4 +1,4 @@
-"""Is a slow group asked to leave? Pure. Only where the site wants that, one at a time, and never below the job's least size."""
+"""Request to a slow group to leave. Pure. Only where the site wants that, one at a time, and never below the job's least size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which part of a job is slower than the others? Pure.
+"""Stragglers: parts of a job that are slower than the others. Pure.
 
 In training that goes in step all parts show the same step time: who is slow shows in the part of a step that is a group's own, before it
 waits for the others (``own_ms`` of a word of progress). The parts are the groups of an elastic job, or the nodes of any other one."""

@@ -1,4 +1,4 @@
-"""Which file systems do not answer on several nodes whose mounts are to be acted on? Pure.
+"""File systems that do not answer on several nodes: one notification. Pure.
 
 The nodes are left in service (:func:`holdfast.decisions.common.mounts.waits`); an operator is told once."""
 

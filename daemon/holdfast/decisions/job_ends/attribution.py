@@ -1,4 +1,4 @@
-"""Did a run end of a fault of its node? Pure (ADR 26).
+"""Attribution: whether a run ended because of a fault of its node. Pure (ADR 26).
 
 Only an end within ``jobs.attribution_before_s`` of the fault, and never one from before its first sign; only where the fault is of a kind
 that ends jobs; and only where the evidence says so, or says nothing."""

@@ -1,4 +1,4 @@
-"""Whom to tell of a machine that two nodes claim? Pure. :mod:`holdfast.decisions.machines.disputes` follows the disputes themselves."""
+"""Notifications about a machine that two nodes claim. Pure. The disputes themselves are followed by :mod:`holdfast.decisions.machines.disputes`."""
 
 from __future__ import annotations
 

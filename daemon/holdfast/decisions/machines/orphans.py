@@ -1,7 +1,8 @@
-"""Which machines did nobody's book make? Pure.
+"""Orphaned instances: launched by Holdfast, unknown to the store. Pure.
 
 A launch whose answer was lost for good, a store that was lost or put back: the provider shows a machine that was launched on trial and
-that no open incident waits for. One of ours and over is terminated; of any other a human is told. One that serves is never touched,
+that no open incident waits for. One whose incident is known and over is terminated; any other is reported to an operator. One that serves
+is never touched,
 nor one of an incident that is open."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Does a finding still speak of the machine, the boot and the GPUs that serve its node? Pure.
+"""Whether a finding is about the machine, boot and GPUs that serve its node now. Pure.
 
 A state (sticky) that was found on a machine which no longer serves the node, or on a board that was exchanged, is no ground for a drain, a
 job stop or a step at a machine: an agent that was installed again does not know of it, and so never clears it. What counts is what the

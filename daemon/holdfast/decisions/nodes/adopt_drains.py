@@ -1,8 +1,8 @@
-"""What is ours in Slurm and the book does not know: after an outage in the middle of a step, or with an empty or older store. Pure.
+"""Adoption of Holdfast's drains that the store does not have: after an outage during a step, or with an empty or older store. Pure.
 
 A drain that Slurm took while its answer was lost is known by its reason, which is the step's own, word for word.
 A node whose reason names a Holdfast incident that the store does not know was drained by an earlier life of this controller. It gets
-a mark, so that it can be released, and an incident that waits for a human: nothing is concluded from a reason alone."""
+a mark, so that it can be released, and an incident that waits for an operator: nothing is concluded from a reason alone."""
 
 from __future__ import annotations
 

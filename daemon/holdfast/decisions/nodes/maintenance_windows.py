@@ -1,4 +1,4 @@
-"""Do Slurm's reservations show the maintenance windows that operators ordered? Pure."""
+"""Slurm reservations for the maintenance windows that operators ordered. Pure."""
 
 from __future__ import annotations
 

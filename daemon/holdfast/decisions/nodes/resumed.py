@@ -1,4 +1,4 @@
-"""A node of an open incident is in service again: by an operator's decision, or as slurmctld lost its drain? Pure.
+"""Node of an open incident in service again: resumed by an operator, or its drain lost by slurmctld. Pure.
 
 slurmctld forgets a node that leaves slurm.conf, and everything when it starts cold (``slurmctld -c``, a lost StateSaveLocation). A plain
 restart, a reconfiguration and a takeover by a backup keep all states. So the drain was forgotten if Slurm did not show the node for a

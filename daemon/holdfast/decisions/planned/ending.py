@@ -1,4 +1,4 @@
-"""What is done before capacity ends for good? Pure.
+"""Steps before a capacity block or reservation ends. Pure.
 
 A capacity block or a reservation ends with all of its machines: a new one there would end, too, so nothing is drained, stopped or
 replaced. The jobs are asked to save in time, their owners and a human are told."""

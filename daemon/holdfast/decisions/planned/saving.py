@@ -1,4 +1,4 @@
-"""Does a job save before its machine goes? Pure.
+"""Request to jobs to save before their machine goes. Pure.
 
 A machine that goes at a known time leaves its jobs well until then. One that takes a signal is asked to save, on all of its nodes and
 once; it is stopped as soon as it has said so, or when the time is short. A job that takes no signal is stopped at once: the newest

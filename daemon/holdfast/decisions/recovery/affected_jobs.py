@@ -1,4 +1,4 @@
-"""Which jobs does a fault hurt, and what may be done to them? Pure."""
+"""Affected jobs of a fault, and what may be done to them. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the world shows has happened: recoveries and incidents move on, with the events that timings are computed from. Pure.
+"""Follow-up of recoveries and incidents by what Slurm, agents and jobs show, with the events that timings are computed from. Pure.
 
 Nothing is ordered here; a phase moves only on what Slurm, an agent or the job itself has shown."""
 

@@ -1,4 +1,4 @@
-"""On how many nodes may a stopped job start again? Pure.
+"""Node count with which a stopped job starts again. Pure.
 
 Slurm would start a job of ``-N 2-4`` on three: which of these sizes are legal only its comment says (``sizes=2+4``). One that says nothing
 keeps what it was submitted with."""

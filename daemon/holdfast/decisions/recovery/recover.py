@@ -1,4 +1,4 @@
-"""How do the hurt jobs get back to work? Pure.
+"""Recovery of affected jobs: hold, requeue, spare, release. Pure.
 
 Order of a recovery: promote a spare and hold the survivors for the job, requeue it, release it from Slurm's two-minute hold with the
 suspect nodes excluded, drop the hold when it runs. A job that did not opt in is never stopped ahead of its own failure."""

@@ -1,4 +1,4 @@
-"""May the job be restarted once more? Pure.
+"""Restart budget: whether a job may be restarted once more. Pure.
 
 The budget looks at progress: a job that advances may go on for ever; one that is known to fail again and again at the same checkpoint, or
 that breaks one node after another, is held."""

@@ -1,4 +1,4 @@
-"""What frees a requeued job that its faulty node does not let go (tasks stuck in the driver, an epilog that never ends)? Pure.
+"""Jobs stuck in COMPLETING on a faulty node (tasks stuck in the driver, an epilog that never ends). Pure.
 
 First an order to the node's own agent, which ends what the job still has there and leaves the node's other jobs alone. A DOWN, which
 frees it too, is the last resort: it needs a node that nobody else uses, and on Slurm 22.05 it breaks the job's next run."""

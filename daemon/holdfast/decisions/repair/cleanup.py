@@ -1,4 +1,4 @@
-"""What of ours is left behind? Pure.
+"""Cleanup of Holdfast's leftovers in Slurm. Pure.
 
 Holds of jobs that run again or are gone, reservations that no recovery knows (a crash between two steps), machines that failed their
 validation. Nothing of Holdfast's may stay in Slurm or at the provider after an incident."""

@@ -1,4 +1,4 @@
-"""Must the node go out of service? Pure.
+"""Containment: which nodes are drained. Pure.
 
 A fatal or degraded fault drains its node at once; a dead node is set DOWN under jobs that consent and whose old runs can do no harm. A node
 that somebody else drained is left as it is: its reason is not ours to overwrite."""

@@ -1,4 +1,4 @@
-"""Which rung does a node need? Pure.
+"""Repair ladder: which rung a node needs. Pure.
 
 The evidence says where to begin. The ladder has a memory: what was tried and did not last is not tried again, a second hardware fault
 within a day begins one rung higher, and a third within seven days calls a human, whatever the evidence says."""

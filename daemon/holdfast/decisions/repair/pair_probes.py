@@ -1,4 +1,4 @@
-"""Which pairs of nodes are probed now? Pure.
+"""Pair probes: which pairs of nodes are probed now. Pure.
 
 The nodes of a job that failed without a finding, and machines under validation where more than one is at a time. A probe takes seconds and
 holds nobody: nothing is drained for it, and a node that a job has meanwhile says so and counts as not asked."""

@@ -1,4 +1,4 @@
-"""May a node serve a job again that Holdfast kept off it? Pure.
+"""Release of node exclusions: when a node may serve a job again that was kept off it. Pure.
 
 A running job's exclusions cannot be changed. So what a recovery added stays until the job is in the queue once more: at our own
 restart the release sets the list; when the user requeues the job, or holds the one that we queued again, it is taken back here. What

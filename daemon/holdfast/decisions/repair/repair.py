@@ -1,4 +1,4 @@
-"""What does the node need? Pure.
+"""Repair of a node: the steps of its rung, hand-over, return to service. Pure.
 
 Evidence first, then the rung of the ladder, validation, and the way back: adopted as a spare, undrained. A machine that was launched
 beside the old one takes over in between: the old one is terminated, its name handed on. Each step waits for the one before to be done; a

@@ -1,4 +1,4 @@
-"""Has the repaired or new machine proved itself? Read from its intents and findings. Pure."""
+"""Validation result of a repaired or new machine, read from its intents and findings. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must a repaired or new machine show before it serves? Pure.
+"""Validation orders for a repaired or new machine. Pure.
 
 All of its checks afresh, then the deep check. The pair probe (:mod:`decide.probe`) and the quiet time follow. Whatever fails is a failed
 attempt: the next rung of the ladder, not the same question again."""

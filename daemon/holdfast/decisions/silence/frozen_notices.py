@@ -1,4 +1,4 @@
-"""Whom to tell that no death is concluded any more? Pure.
+"""Notification that verdicts on dead nodes are frozen. Pure.
 
 So many agents are silent at once that the controller's own network is the suspect. That is right for a minute; as a lasting state it means
 that no dead node is found."""

@@ -1,4 +1,4 @@
-"""May the machine of a silent node be rebooted or ended now? Pure. Asked by the ladder, and once more by the guard of each step."""
+"""Permission to reboot or terminate the machine of a silent node. Pure. Asked by the ladder, and once more by the guard of each step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which spare takes the place of a bad node, and does a repaired node become one? Pure."""
+"""Choice of a spare for a bad node, and return of repaired nodes to the pool. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which spares are to be checked now? Pure.
+"""Checks of spares: which are due now. Pure.
 
 A light check (all periodic checks afresh) every hour, a deep one (active checks) once a night, each spare at a time of its own within
 the window. So few at once that a spare is ready at any time."""

@@ -1,4 +1,4 @@
-"""How many spares are there, and how many are wanted? Pure.
+"""Spare pool: how many spares exist, and how many are wanted. Pure.
 
 The rule p99: the smallest s with P[Poisson(N r T) <= s] >= 0.99, where N is the number of nodes, r the measured rate of faults that took
 a node out and T the mean time until it served again. The number of nodes out at the same time is Poisson with that mean whatever the

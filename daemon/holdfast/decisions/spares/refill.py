@@ -1,4 +1,4 @@
-"""Is the spare pool as large as it should be? Pure.
+"""Refill of the spare pool. Pure.
 
 Idle nodes into it where the site wants that, surplus back into service, and a word to a human when it stays too small. Nothing of this
 without a number: then the pool gets back what was taken from it (:mod:`decide.repair`) and is otherwise the operator's."""
