@@ -1,4 +1,4 @@
-"""Notifications about a machine that two nodes claim. Pure. The disputes themselves are followed by :mod:`holdfast.decisions.machines.disputes`."""
+"""Notifications about a machine that two nodes claim. Pure. :mod:`holdfast.decisions.machines.disputes` follows the disputes."""
 
 from __future__ import annotations
 
