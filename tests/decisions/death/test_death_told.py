@@ -79,7 +79,7 @@ def test_neighbours_whose_agents_are_old_bear_no_witness_and_an_operator_is_told
     assert site.incident("n3").state is IncidentState.SUSPECTED
     assert told(site) == ["n3 does not report"]
     assert "the head node does not reach its port 6818" in body(site)
-    assert "cannot tell" in body(site)
+    assert "have no verdict" in body(site)
 
 
 def test_a_node_that_is_judged_in_time_is_not_told_of() -> None:

@@ -118,7 +118,7 @@ def test_a_liar_that_is_the_only_partner_gets_nobody_convicted_and_an_operator_i
     told = [body for subject, body in site.notices.bodies if UNEXPLAINED in subject]
     assert len(told) == 1
     assert "n2" in told[0]
-    assert "cannot tell" in told[0]
+    assert "does not know which side is at fault" in told[0]
 
 
 def test_a_busy_third_is_waited_for() -> None:
