@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import functools
 import os
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from support import marks
 
 pytest_plugins = ["support.practice"]
 
@@ -34,11 +37,23 @@ settings.register_profile(
 settings.load_profile("soak" if "HOLDFAST_SOAK_SEED" in os.environ else "normal")
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A file of which ``-m`` selects no test is not imported: that takes longer than many a test."""
+    if collection_path.suffix != ".py" or not collection_path.name.startswith("test_"):
+        return None
+    return marks.selects_none(config.option.markexpr, marks.of_file(collection_path)) or None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Quick tests first, so that a mistake shows in seconds; those that start servers after them, in their own order."""
     for item in items:
-        if _simulates(getattr(item, "module", None)):
+        if marks.of_file(item.path).get("loop") or _simulates(getattr(item, "module", None)):
             item.add_marker("loop")
+        wrong = marks.contradicted(marks.of_file(item.path), (mark.name for mark in item.iter_markers()))
+        if wrong:
+            raise pytest.UsageError(
+                f"{item.nodeid}: {', '.join(wrong)}: not what the text of its file says (support/marks.py)"
+            )
     items.sort(key=_rank)
 
 
