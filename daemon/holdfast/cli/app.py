@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import sys
 from collections.abc import Sequence
@@ -114,11 +115,17 @@ for part in (practice.up, practice.env, practice.status, practice.inject, practi
     _practice.command()(part)
 
 
+@functools.cache
+def _command() -> Any:
+    """The parser of all verbs, built once a process: building it takes longer than most verbs."""
+    return typer.main.get_command(app)
+
+
 def run(argv: Sequence[str]) -> int:
     """Run one verb; the exit status. An expected error is one line on standard error."""
     logging.basicConfig(level=logging.ERROR, format="%(levelname)s %(message)s")
     try:
-        status = app(args=list(argv), prog_name="holdfast", standalone_mode=False)
+        status = _command()(args=list(argv), prog_name="holdfast", standalone_mode=False)
     except HoldfastError as error:
         sys.stderr.write(f"holdfast: {error}\n")
         return status_of(error)
