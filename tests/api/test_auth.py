@@ -147,6 +147,7 @@ def test_an_older_token_of_a_node_ends_once_it_was_not_used_for_ten_minutes(
     assert hash_token("token-n1")[:12] in line
 
 
+@pytest.mark.slow
 def test_a_healthy_node_that_goes_on_with_its_older_token_is_not_shut_out(
     served: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -108,6 +108,7 @@ def test_the_quorum_services_tables_and_answers(tmp_path: Path) -> None:
     assert_same(*kept)
 
 
+@pytest.mark.slow
 def test_the_apis_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unknown, "_SEEN", unknown._Seen())  # what other tests in this process could not read
     assert_same(answers.record(tmp_path / "answers"), document(NEWEST, "answers"))

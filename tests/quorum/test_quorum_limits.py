@@ -138,6 +138,7 @@ def test_the_service_keeps_a_group_that_is_known_and_says_why_another_is_refused
 # Who is gone
 
 
+@pytest.mark.slow
 def test_starts_without_number_leave_a_list_of_bounded_length() -> None:
     room = met("0~72.0", "1~71.0")
     for n in range(3 * GONE_MAX):
@@ -150,6 +151,7 @@ def test_starts_without_number_leave_a_list_of_bounded_length() -> None:
     assert len(json.dumps(encode(Kept("r", 0, (), room.snapshot())))) < 300_000
 
 
+@pytest.mark.slow
 def test_a_job_that_starts_again_and_again_forgets_no_fence() -> None:
     """100 groups, 100 starts each: 10,000 are gone, and every one of them is refused when its process comes back."""
     room = Room(Rules(groups=100))
@@ -166,6 +168,7 @@ def test_a_job_that_starts_again_and_again_forgets_no_fence() -> None:
             assert r.refusal(identity(f"{group}~{500 + group}.100")) is None
 
 
+@pytest.mark.slow
 def test_verdicts_are_forgotten_last_and_what_a_later_start_says_as_well_first() -> None:
     room = met("9~90.0")
     for group in range(10):

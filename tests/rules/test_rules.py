@@ -165,5 +165,6 @@ def test_every_rule_is_planted() -> None:
     assert {rule.name for rule in rules.RULES} == {rule for rule, _, _ in PLANTED}
 
 
+@pytest.mark.slow
 def test_the_tree_keeps_the_rules(capsys: pytest.CaptureFixture[str]) -> None:
     assert rules.main() == 0, capsys.readouterr().out
