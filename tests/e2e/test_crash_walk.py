@@ -20,7 +20,8 @@ STEPS = (
 MOMENTS = ("planned", "started", "acted", "finished")
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
+# What a database keeps of a commit when its client dies is in store/test_durability.py, for both; ./dev soak walks on both.
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=[pytest.mark.postgresql, pytest.mark.soak])])
 def make_walk(request: pytest.FixtureRequest, make_drill: MakeDrill) -> Callable[[], Drill]:
     """A site on each database."""
 
