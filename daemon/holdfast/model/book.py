@@ -328,10 +328,11 @@ class Book:
         return [b for b in holding if its_own or b.kind is not BrakeKind.TASK_DRAINS]
 
     def open_incidents(self) -> tuple[Incident, ...]:
-        return tuple(i for _, i in sorted(self.incidents.items()) if i.open)
+        return tuple(self.incidents[key] for key in sorted(key for key, i in self.incidents.items() if i.open))
 
     def open_on(self, node: str) -> tuple[Incident, ...]:
-        return tuple(i for i in self.open_incidents() if i.node == node)
+        on_it = sorted(key for key, i in self.incidents.items() if i.node == node and i.open)
+        return tuple(self.incidents[key] for key in on_it)
 
     def intents_of(self, incident_id: str) -> tuple[Intent, ...]:
         """In the order of planning."""
