@@ -13,6 +13,7 @@ Forgotten earlier are those whose loss changes nothing: what ``newest`` says as 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
 
 from holdfast.model.rooms import run_of
@@ -27,6 +28,7 @@ KEPT_S = 7 * 86_400.0
 """What may be forgotten is kept this long where there is space: its text says why a process was refused."""
 
 
+@functools.lru_cache(maxsize=4 * GONE_MAX)  # a full list is judged by its names again whenever another one is gone
 def run_and_restarts(name: str) -> tuple[str, int] | None:
     """``GROUP~JOB`` and the restarts of a start, or of a Manager, that is named as Slurm counts; None: it is named otherwise."""
     run = run_of(name)
