@@ -329,7 +329,9 @@ def test_a_group_of_this_machine_is_no_node(text: str) -> None:
     assert hosts(text) == (text,)
 
 
-@pytest.mark.parametrize("name", ["@all", "@local:x;id", "@*", "n*", "n[1-3]", "n1,n2", "n1!n2", "n1&n1", "n1 n2", ""])
+@pytest.mark.parametrize(
+    "name", ["@all", "@local:x;id", "@*", "n*", "n[1-3]", "n1,n2", "n1!n2", "n1&n1", "n1 n2", "", "ALL", "all"]
+)
 def test_what_is_no_name_of_one_node_is_in_no_list_of_ours(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

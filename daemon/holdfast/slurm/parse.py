@@ -40,10 +40,10 @@ _NAME = re.compile(r"[\w.-]+", re.ASCII)
 
 def fold(names: Iterable[str]) -> str:
     """Names as one host list. Raises Rejected for what is no name of one node: ClusterShell takes it for a list, or for a group, whose
-    name it hands to a shell."""
+    name it hands to a shell; Slurm takes ALL for every node."""
     found = list(names)
     for name in found:
-        if _NAME.fullmatch(name) is None:
+        if _NAME.fullmatch(name) is None or name.upper() == "ALL":
             raise Rejected(f"no node is called {name[:80]!r}")
     return str(NodeSet.fromlist(found, resolver=RESOLVER_NOGROUP))
 
