@@ -29,6 +29,7 @@ from holdfast.controller.agents import AgentRegistry
 from holdfast.controller.orders import OrderHub
 from holdfast.controller.steps_untaken import UntakenWatch
 from holdfast.decisions.parts import Certificate
+from holdfast.decisions.turn import STAGES
 from holdfast.metrics.timings import Phase
 from holdfast.model.action import ACTION_TYPES
 from holdfast.model.endings import ENDINGS, Proof
@@ -269,6 +270,7 @@ def _no_deps() -> ApiDeps:
         "mode": Mode.ACT,
         "untaken": UntakenWatch(),
         "trouble": lambda: None,
+        "stage_times": lambda: dict.fromkeys(STAGES, 0.0),
         "committed_at": clock.monotonic_s,
         "disk": lambda: DiskRoom(0, 0, 0),
         "led_by": lambda: None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -28,6 +28,7 @@ from holdfast.controller.orders import OrderHub
 from holdfast.controller.steps_untaken import UntakenWatch
 from holdfast.decisions.inputs import Input
 from holdfast.decisions.parts import Certificate
+from holdfast.decisions.turn import STAGES
 from holdfast.model.book import World
 from holdfast.model.cluster import Node
 from holdfast.model.enrolment import Identity, Proof
@@ -149,6 +150,8 @@ class ApiDeps:
     """Planned steps that no actor takes."""
     trouble: Callable[[], str | None] = lambda: None
     """Why the control loop decides nothing at present; None: it does."""
+    stage_times: Callable[[], Mapping[str, float]] = lambda: dict.fromkeys(STAGES, 0.0)
+    """How long each stage of the control loop's turns has taken since the start, in seconds."""
     aside: Callable[[], Sequence[Input]] = lambda: ()
     """Inputs that no decision can be made about."""
     neighbours: Callable[[str], Sequence[Node]] = lambda _node: ()

@@ -66,6 +66,10 @@ class Gauges(Collector):
         yield _plain("holdfast_order_polls", "Agents that wait for orders.", deps.orders.waiting())
         untaken = "How long the oldest planned step has waited for an actor; above 30 no actor takes steps."
         yield _plain("holdfast_steps_untaken_seconds", untaken, deps.untaken.waits_s)
+        stages = CounterMetricFamily("holdfast_turn_stage_seconds", "Time in each stage of turns.", labels=["stage"])
+        for name, spent_s in deps.stage_times().items():
+            stages.add_metric([name], spent_s)
+        yield stages
         yield from _parts(deps)
         yield from _connections(deps)
         turned_s = deps.loop_turned_at()

@@ -20,6 +20,7 @@ from holdfast.controller.observe import Observer
 from holdfast.controller.orders import OrderHub
 from holdfast.controller.quorum_watch import QuorumWatch
 from holdfast.controller.slurm_reader import SlurmReader, begins_something, wait_for
+from holdfast.controller.stage_times import StageTimes
 from holdfast.controller.steps_untaken import UntakenWatch
 from holdfast.decisions.careful import SetAside, Turned, careful_turn, turn_without
 from holdfast.decisions.inputs import Input
@@ -90,10 +91,13 @@ class ControlLoop:
     _held_until_s: float = 0.0
     reader: SlurmReader = field(init=False)
     """Reads Slurm."""
+    stages: StageTimes = field(init=False)
+    """How long the stages of turns take."""
     _told: set[Input] = field(default_factory=set)
     """What was logged as set aside."""
 
     def __post_init__(self) -> None:
+        self.stages = StageTimes(self.observer.clock.monotonic_s)
         self.reader = SlurmReader(
             self.observer.slurm,
             lambda: self.observer.policy.view_max_age_s,
@@ -205,7 +209,7 @@ class ControlLoop:
             return world
 
         def decide(world: World) -> Change:
-            return turn(world, self.new_id, fence, drains(nodes))
+            return turn(world, self.new_id, fence, drains(nodes), self.stages.around)
 
         try:
             change = turn_without(with_nodes(world, nodes), decide, self.aside).change
@@ -223,7 +227,7 @@ class ControlLoop:
 
     async def _decide(self, world: World, fence: int) -> Turned:
         def decide(world: World) -> Change:
-            return turn(world, self.new_id, fence)
+            return turn(world, self.new_id, fence, around=self.stages.around)
 
         try:
             turned = turn_without(world, decide, self.aside)

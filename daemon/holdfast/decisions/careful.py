@@ -92,7 +92,8 @@ def _blamed(world: World, turn: Turn, error: Exception) -> tuple[SetAside, ...]:
 
 
 def _text(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"[:300]
+    stage = "".join(f" ({note})" for note in getattr(error, "__notes__", ())[:1])
+    return f"{type(error).__name__}: {error}"[:300] + stage
 
 
 @dataclass(slots=True)

@@ -7,8 +7,9 @@ wakes the actor."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 
 from holdfast.decisions.brakes.guard import guard
 from holdfast.decisions.death import unreached
@@ -36,36 +37,67 @@ from holdfast.decisions.spares.spare_checks import follow_upkeep
 from holdfast.model.book import Book, Change, World
 
 
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One step of a turn."""
+
+    name: str
+    """As logs, traces and metrics show it."""
+    run: Callable[[World], Change]
+
+
+NewId = Callable[[datetime], str]
+Around = Callable[[str, Callable[[], Change]], Change]
+"""Runs one stage, given its name, and returns its change: what measures it lies outside of this folder, which has no clock."""
+
+
+def stages(new_id: NewId, fence: int, decided: Callable[[World], Decision] = decide) -> tuple[Stage, ...]:
+    """All stages of a turn in their order. Each sees the world as the earlier ones left it."""
+    return (
+        Stage("adopt_drains", adopt),
+        Stage("restored_store", forget_old_findings),
+        Stage("identity", follow_identity),
+        Stage("hands_off", remember),
+        Stage("correlate", lambda w: correlate(w, new_id)),
+        Stage("disputes", lambda w: follow_disputes(w, new_id)),
+        Stage("planned_stops", lambda w: plan_stops(w, new_id)),
+        Stage("slurm_drains", lambda w: follow_slurm_drains(w, new_id)),
+        Stage("stays_down", lambda w: follow_stays_down(w, new_id)),
+        Stage("unreached", lambda w: unreached.remember(w, silent_nodes(w))),
+        Stage("silence", lambda w: watch_silence(w, new_id)),
+        Stage("job_ends", follow_job_ends),
+        Stage("recoveries", follow_jobs),
+        Stage("held_jobs", lambda w: follow_held_jobs(w, new_id)),
+        Stage("hangs", lambda w: follow_hangs(w, new_id)),
+        Stage("stragglers", lambda w: follow_stragglers(w, new_id)),
+        Stage("suspects", lambda w: follow_suspects(w, new_id)),
+        Stage("incidents", follow_incidents),
+        Stage("returns", follow_returns),
+        Stage("spare_checks", lambda w: follow_upkeep(w, new_id)),
+        Stage("decide", lambda w: _decide(w, decided, fence)),
+    )
+
+
+STAGES = tuple(stage.name for stage in stages(lambda _: "", 0))
+"""Their names, in their order."""
+
+
 def turn(
-    world: World, new_id: Callable[[datetime], str], fence: int, decided: Callable[[World], Decision] = decide
+    world: World,
+    new_id: NewId,
+    fence: int,
+    decided: Callable[[World], Decision] = decide,
+    around: Around = lambda _, run: run(),
 ) -> Change:
-    """Everything that this cycle changes. The same world gives the same change, but for the ids of new incidents. ``decided``: makes the
-    decision."""
+    """Everything that this turn changes. The same world gives the same change, but for the ids of new incidents. ``decided``: makes the
+    decision. ``around``: runs each stage. What a stage raises has its name as a note."""
     total, before = Change(), world.book
-    for stage in (
-        adopt,
-        forget_old_findings,
-        follow_identity,
-        remember,
-        lambda w: correlate(w, new_id),
-        lambda w: follow_disputes(w, new_id),
-        lambda w: plan_stops(w, new_id),
-        lambda w: follow_slurm_drains(w, new_id),
-        lambda w: follow_stays_down(w, new_id),
-        lambda w: unreached.remember(w, silent_nodes(w)),
-        lambda w: watch_silence(w, new_id),
-        follow_job_ends,
-        follow_jobs,
-        lambda w: follow_held_jobs(w, new_id),
-        lambda w: follow_hangs(w, new_id),
-        lambda w: follow_stragglers(w, new_id),
-        lambda w: follow_suspects(w, new_id),
-        follow_incidents,
-        follow_returns,
-        lambda w: follow_upkeep(w, new_id),
-        lambda w: _decide(w, decided, fence),
-    ):
-        change: Change = stage(world)
+    for stage in stages(new_id, fence, decided):
+        try:
+            change = around(stage.name, partial(stage.run, world))
+        except Exception as error:
+            error.add_note(f"in the stage {stage.name} of a turn")
+            raise
         if not change.empty:
             world, total = replace(world, book=apply(world.book, change)), merge(total, change)
     return _news(before, total)

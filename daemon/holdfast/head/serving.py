@@ -138,6 +138,7 @@ def build_controller(settings: Settings) -> Controller:
         look=loop.reader.asked_for,
         untaken=loop.untaken,
         trouble=lambda: loop.trouble,
+        stage_times=loop.stages.seen,
         actor=actor.look,
         disk=lambda: disk_room(store.path),
         slurm_seen_at=lambda: observer.slurm.view.read_at if observer.slurm.view is not None else None,
