@@ -1,4 +1,4 @@
-"""What a check is, and the list of all. A new check is one file in ``checks/`` with a ``CHECK`` in it."""
+"""What a check is, and the list of all. A new check is a file in ``checks/`` with a ``CHECK``, or a line in one with ``CHECKS``."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from enum import StrEnum
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
+from types import ModuleType
 from typing import Any
 
 from holdfast_checks.catalog.instance_types import lookup
@@ -147,11 +148,15 @@ def all_checks() -> dict[str, Check]:
     import holdfast_checks.checks as package  # noqa: PLC0415 - the checks import this module
 
     found = (import_module(f"{package.__name__}.{module.name}") for module in iter_modules(package.__path__))
-    checks = [module.CHECK for module in found if hasattr(module, "CHECK")]
+    checks = [check for module in found for check in (*_one(module), *getattr(module, "CHECKS", ()))]
     by_id = {check.id: check for check in sorted(checks, key=lambda check: check.id)}
     if len(by_id) != len(checks):
         raise ValueError("two checks have the same id")
     return by_id
+
+
+def _one(module: ModuleType) -> tuple[Check, ...]:
+    return (module.CHECK,) if hasattr(module, "CHECK") else ()
 
 
 def snapshot_of(context: Context) -> Snapshot:

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -283,8 +284,12 @@ def test_a_check_that_hangs_is_unknown() -> None:
 def test_the_registry_is_complete_and_says_where_numbers_come_from() -> None:
     checks = all_checks()
     assert {"gpu.count", "gpu.xid", "gpu.nvml", "host.disk", "host.slurmd"} <= checks.keys()
-    modules = {p.stem for p in Path(gpu_count.__file__).parent.glob("*.py")} - {"__init__", "xid"}
-    assert len(modules) == len(checks)
+    sources = [p.read_text() for p in Path(gpu_count.__file__).parent.glob("*.py") if p.stem not in ("__init__", "xid")]
+    assert [s for s in sources if "\nCHECK = " not in s and "\nCHECKS = (" not in s] == []
+    one_each = [s for s in sources if "\nCHECK = " in s]
+    tables = {"active": 6, "cloud_notices": 3, "dcgm_diag": 3, "kernel": 18}
+    assert {name: len(import_module(f"holdfast_checks.checks.{name}").CHECKS) for name in tables} == tables
+    assert len(checks) == len(one_each) + sum(tables.values())
     for check in checks.values():
         assert check.title
         assert 1 <= check.hysteresis[0] <= check.hysteresis[1]
