@@ -30,10 +30,10 @@ from bench.kit.stage import site
 
 from holdfast.config.agent import AgentConfig, load_agent_config
 from holdfast.model.errors import Unavailable
+from holdfast.practice.cluster.machine import Machine
+from holdfast.practice.cluster.site import Site
 from holdfast.practice.hardware import network
 from holdfast.practice.hardware.host import HostFiles
-from holdfast.practice.machine import Machine
-from holdfast.practice.site import Site
 
 GOAL_CPU_PERCENT = 0.2
 GOAL_PSS_BYTES = 64 * procs.MIB

@@ -33,7 +33,7 @@ from bench.recovery import RESUMED, truth, xid_79
 from holdfast.model.errors import Unavailable
 from holdfast.practice.elastic import steps
 from holdfast.practice.elastic.run import MICRO_BATCHES, ElasticRun
-from holdfast.practice.inject import Injector
+from holdfast.practice.faults.inject import Injector
 
 GROUPS, SPARES = 3, 1
 FAULTS_OF_A_JOB = 2

@@ -27,9 +27,9 @@ from bench.kit import figures, procs
 from bench.kit.endpoint import Endpoint
 
 from holdfast.model.errors import Unavailable
+from holdfast.practice.cluster.host import Host
 from holdfast.practice.hardware import host as host_files
 from holdfast.practice.hardware.network import DEFAULT_ROUTE, FI_INFO
-from holdfast.practice.host import Host
 from holdfast.practice.nvml import state as nvml
 from holdfast.practice.nvml.build import build, environment
 

@@ -21,7 +21,7 @@ from bench.kit.slurmview import Watcher
 from bench.kit.stage import FIRST_LINE, GPU_MINORS, Stage, Struck, came_back, print_changes, print_logs, site
 
 from holdfast.model.errors import HoldfastError
-from holdfast.practice.inject import Injector
+from holdfast.practice.faults.inject import Injector
 
 DRAINED = "kernel line -> node drained in Slurm"
 STOPPED = "kernel line -> old run over in Slurm"

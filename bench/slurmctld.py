@@ -27,7 +27,7 @@ from bench.kit import figures, load, procs
 from bench.kit.head import Head, head
 
 from holdfast.model.errors import Unavailable
-from holdfast.practice.cluster import Practice
+from holdfast.practice.cluster.cluster import Practice
 from holdfast.store import open_store
 
 SETTLE_S = 100.0

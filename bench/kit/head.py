@@ -26,7 +26,7 @@ from bench.kit import load, procs
 
 from holdfast.descriptors import for_connections
 from holdfast.model.errors import Unavailable
-from holdfast.practice.cluster import Practice
+from holdfast.practice.cluster.cluster import Practice
 from holdfast.store import SqlStore, open_store
 
 CONTROLLER_CORE, GENERATOR_CORE = 0, 1

@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.practice.processes import descendants
+from holdfast.practice.cluster.processes import descendants
 from holdfast_checks.probes import process_files
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")

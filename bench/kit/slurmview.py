@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Self
 
 from holdfast.model.errors import Unavailable
-from holdfast.practice.cluster import Practice
+from holdfast.practice.cluster.cluster import Practice
 
 LOOK_EVERY_S = 0.015
 _PROMPT = b"scontrol: "

@@ -22,9 +22,9 @@ from holdfast.controller import pace
 from holdfast.logs import set_up
 from holdfast.model.errors import NotFound, OutsideError, Unavailable
 from holdfast.practice import jobs
-from holdfast.practice.client import get
-from holdfast.practice.inject import Injector
-from holdfast.practice.site import SPARES, Site
+from holdfast.practice.cluster.client import get
+from holdfast.practice.cluster.site import SPARES, Site
+from holdfast.practice.faults.inject import Injector
 
 T = TypeVar("T")
 WORKERS = 3

@@ -16,7 +16,7 @@ from typing import Any
 
 from bench.kit.procs import tree
 
-from holdfast.practice.processes import signal_all
+from holdfast.practice.cluster.processes import signal_all
 
 _WORKER = """
 import json, os, sys, time

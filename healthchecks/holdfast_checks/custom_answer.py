@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast_checks.inventory import GpuRef
+from holdfast_checks.gpu_ref import GpuRef
 from holdfast_checks.probes.child import Finished, Hung
 from holdfast_checks.result import NODE_COMPONENT, About, Remedy, Result, Scalar, Severity, Verdict
 

@@ -4,29 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from holdfast_checks.snapshot import Snapshot
-
-
-@dataclass(frozen=True, slots=True)
-class GpuRef:
-    """Who a GPU is. What is not known is None."""
-
-    uuid: str | None = None
-    minor: int | None = None
-    """Device minor number (``/dev/nvidiaN``)."""
-    pci: str | None = None
-    """In the one spelling of :mod:`holdfast_checks.pci`."""
-    index: int | None = None
-    """NVML index; not stable over a reboot."""
-    serial: str | None = None
-
-    @property
-    def component(self) -> str:
-        """How results name it: its UUID, else its PCI address, else its index."""
-        return self.uuid or self.pci or (f"gpu-index-{self.index}" if self.index is not None else "gpu-unknown")
+from holdfast_checks.gpu_ref import GpuRef
+from holdfast_checks.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast_checks.details import GpuDetails
-from holdfast_checks.inventory import GpuRef
+from holdfast_checks.gpu_ref import GpuRef
 from holdfast_checks.registry import Change, Check, Context, Cost, Need, Threshold, snapshot_of
 from holdfast_checks.result import About, Remedy, Result, Scalar, Severity
 from holdfast_checks.settings import Settings

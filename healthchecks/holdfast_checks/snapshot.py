@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast_checks.details import GpuDetails
-from holdfast_checks.inventory import GpuRef
+from holdfast_checks.gpu_ref import GpuRef
 from holdfast_checks.reading import UNREAD, Reading
 
 __all__ = ["GpuDetails", "GpuRef", "GpuSnapshot", "NvmlFailure", "Reading", "Snapshot", "gpu_ref"]

@@ -13,7 +13,7 @@ from holdfast.agent.node.processes import SlurmNode, live_tasks
 from holdfast.agent.orders import verbs
 from holdfast.agent.orders.orders import Order
 from holdfast.model.errors import Rejected
-from holdfast.practice.cluster import Practice
+from holdfast.practice.cluster.cluster import Practice
 
 pytestmark = pytest.mark.slurm
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.practice.cluster.machine import Machine
 from holdfast.practice.faults import all_faults
 from holdfast.practice.hardware import dcgm
-from holdfast.practice.machine import Machine
 from holdfast.practice.nvml.build import environment
 from holdfast_checks.registry import all_checks
 from support.agent_bench import FakeController, Folder, Json

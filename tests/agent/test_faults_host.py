@@ -13,12 +13,12 @@ from typing import cast
 
 import pytest
 
+from holdfast.practice.cluster.host import Host
+from holdfast.practice.cluster.machine import Machine
 from holdfast.practice.faults import all_faults
 from holdfast.practice.faults.host import FAULTS
 from holdfast.practice.hardware import host as hardware
 from holdfast.practice.hardware.host import HostFiles
-from holdfast.practice.host import Host
-from holdfast.practice.machine import Machine
 from holdfast_checks.registry import all_checks
 from support.agent_bench import FakeController, Folder, seen_right
 from support.practice import eventually

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from holdfast.agent.sources.kernel import KernelLog
+from holdfast.practice.cluster.machine import Machine
+from holdfast.practice.cluster.processes import Processes
+from holdfast.practice.cluster.spec import Spec
 from holdfast.practice.faults import all_faults
 from holdfast.practice.faults.kernel import FAULTS
 from holdfast.practice.hardware.network import efa_name
-from holdfast.practice.machine import Machine
 from holdfast.practice.nvml.build import environment
-from holdfast.practice.processes import Processes
-from holdfast.practice.spec import Spec
 from holdfast_checks.registry import all_checks
 from support.agent_bench import FakeController, Folder, Json
 from support.emulated_nvml import library

@@ -12,10 +12,10 @@ from typing import cast
 
 import pytest
 
+from holdfast.practice.cluster.host import Host
+from holdfast.practice.cluster.machine import Machine
 from holdfast.practice.faults import all_faults
 from holdfast.practice.hardware import network
-from holdfast.practice.host import Host
-from holdfast.practice.machine import Machine
 from holdfast_checks.registry import all_checks
 from support.agent_bench import FakeController, Folder, Json
 from support.sysfs_tree import lay_out

@@ -19,7 +19,7 @@ from holdfast.agent.node.processes import SlurmNode
 from holdfast.agent.orders.orders import Done, Handler, Order
 from holdfast.agent.orders.stacks import collect_stacks
 from holdfast.agent.sending.client import Client, Controllers
-from holdfast.practice.cluster import Practice
+from holdfast.practice.cluster.cluster import Practice
 from support.agent_bench import FakeController
 
 pytestmark = pytest.mark.slurm

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.agent.findings.trust import Trust
 from holdfast.agent.findings.withheld_gpus import NOTE, Withheld
-from holdfast_checks.inventory import GpuRef
+from holdfast_checks.gpu_ref import GpuRef
 from holdfast_checks.registry import Check, Cost, Need
 from holdfast_checks.result import Remedy, Result, Severity
 

@@ -22,7 +22,7 @@ from holdfast_checks.active.learn import learn_baseline
 from holdfast_checks.active.plain_backend import PlainBackend
 from holdfast_checks.active.report import Corruption, Figure, Report, Trouble
 from holdfast_checks.active.torch_backend import TorchBackend
-from holdfast_checks.inventory import GpuRef
+from holdfast_checks.gpu_ref import GpuRef
 from holdfast_checks.registry import Context, Cost, all_checks
 from holdfast_checks.result import Remedy, Severity, Verdict
 from holdfast_checks.runner import run

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from holdfast_checks.checks import gpu_count, gpu_nvml, host_disk, host_slurmd
-from holdfast_checks.inventory import GpuRef, Inventory
+from holdfast_checks.gpu_ref import GpuRef
+from holdfast_checks.inventory import Inventory
 from holdfast_checks.registry import Check, Context, NotApplicable, NotGathered, all_checks
 from holdfast_checks.result import NotBad, Remedy, Result, Severity, Verdict
 from holdfast_checks.runner import run, run_with_deadline

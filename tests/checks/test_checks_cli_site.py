@@ -12,13 +12,13 @@ import pytest
 import tomli_w
 
 from holdfast.config.agent import example
+from holdfast.practice.cluster.host import Host
 from holdfast.practice.hardware import host, network
-from holdfast.practice.host import Host
 from holdfast.practice.nvml import state
 from holdfast.practice.nvml.build import environment
 from holdfast_checks.cli import choice, config, keep, main
 from holdfast_checks.cli.weighing import Scales, weigh
-from holdfast_checks.inventory import GpuRef
+from holdfast_checks.gpu_ref import GpuRef
 from holdfast_checks.registry import Check, Context, Cost, Need, Sample, all_checks
 from holdfast_checks.result import Remedy, Result, Severity
 from holdfast_checks.settings import Settings

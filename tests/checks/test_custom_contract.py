@@ -18,7 +18,8 @@ import pytest
 
 from holdfast_checks import custom
 from holdfast_checks.custom_answer import Limits, Misbehaved, results
-from holdfast_checks.inventory import GpuRef, Inventory
+from holdfast_checks.gpu_ref import GpuRef
+from holdfast_checks.inventory import Inventory
 from holdfast_checks.probes.child import Finished, Hung
 from holdfast_checks.registry import Check, Context, Cost, NotApplicable
 from holdfast_checks.result import Remedy, Result, Severity, Verdict

@@ -14,7 +14,8 @@ from holdfast_checks.checks import dcgm_health
 from holdfast_checks.dcgm import diag, errors, health
 from holdfast_checks.dcgm.command import discovered
 from holdfast_checks.dcgm.level import by_serial
-from holdfast_checks.inventory import GpuRef, Inventory
+from holdfast_checks.gpu_ref import GpuRef
+from holdfast_checks.inventory import Inventory
 from holdfast_checks.registry import Context, Cost, all_checks
 from holdfast_checks.result import Remedy, Result, Severity, Verdict
 from holdfast_checks.runner import run

@@ -9,7 +9,8 @@ import pytest
 
 from holdfast_checks.catalog.instance_types import lookup, table
 from holdfast_checks.checks import gpu_count, gpu_leftover, gpu_nvml, gpu_slurm
-from holdfast_checks.inventory import GpuRef, Inventory
+from holdfast_checks.gpu_ref import GpuRef
+from holdfast_checks.inventory import Inventory
 from holdfast_checks.registry import Context, all_checks, expected_gpus
 from holdfast_checks.result import Verdict
 from holdfast_checks.runner import Samples, run

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_checks.inventory import GpuRef
+from holdfast_checks.gpu_ref import GpuRef
 from holdfast_checks.kernel.devices import Devices
 from holdfast_checks.kernel.table import judge_record, rules
 from holdfast_checks.probes.kmsg_record import Record, render

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast_checks.checks.xid import parse_live
-from holdfast_checks.inventory import GpuRef
+from holdfast_checks.gpu_ref import GpuRef
 from holdfast_checks.kernel.replay import replay
 from holdfast_checks.probes.kmsg_record import Record, parse, render
 from holdfast_checks.text import MAX_EVIDENCE_CHARS

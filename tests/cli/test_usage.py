@@ -11,8 +11,8 @@ import pytest
 
 from holdfast.api.shapes import EventShape
 from holdfast.cli.reading import main_events
-from holdfast.practice import story
-from holdfast.practice.site import Site
+from holdfast.practice.cluster.site import Site
+from holdfast.practice.demo import timeline
 
 WRONG = [
     (("nope",), "Did you mean 'nodes'"),
@@ -86,10 +86,10 @@ def test_the_short_timeline_hides_only_what_another_line_says() -> None:
 
 def test_the_demo_folds_what_does_not_fit() -> None:
     event = _event("action.done", "drained: holdfast[1m7wwz4bg4js]: " + "word " * 40, kind="Drain")
-    line = story.line_of(event)
+    line = timeline.line_of(event)
     assert line is not None
     assert "holdfast[" not in line.text
-    rows = story.told(1.5, line, 80).plain.splitlines()
+    rows = timeline.told(1.5, line, 80).plain.splitlines()
     assert len(rows) > 1
     assert all(len(row) <= 80 for row in rows)
     assert rows[0].startswith("  + 1.50 s  node drained")
@@ -97,13 +97,13 @@ def test_the_demo_folds_what_does_not_fit() -> None:
 
 def test_the_demo_hides_no_failure() -> None:
     for name in ("action.failed", "action.refused", "action.withheld"):
-        line = story.line_of(_event(name, "why", kind="Undrain"))
+        line = timeline.line_of(_event(name, "why", kind="Undrain"))
         assert line is not None
         assert "why" in line.text
 
 
 def test_the_demo_shows_milestones_in_their_order() -> None:
-    timeline = [_event("job.running", at_s=3.0), _event("fault.occurred"), _event("incident.opened", at_s=0.5)]
-    table = story.milestones("t", timeline, datetime.fromtimestamp(0, UTC))
+    events = [_event("job.running", at_s=3.0), _event("fault.occurred"), _event("incident.opened", at_s=0.5)]
+    table = timeline.milestones("t", events, datetime.fromtimestamp(0, UTC))
     assert list(table.columns[0].cells) == ["0.00 s", "0.50 s", "3.00 s"]
     assert list(table.columns[1].cells) == ["0.00 s", "0.50 s", "2.50 s"]

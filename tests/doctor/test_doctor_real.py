@@ -15,7 +15,7 @@ from holdfast.doctor import Level, Site, run
 from holdfast.doctor.edge import may_change, may_reserve
 from holdfast.model.errors import Rejected
 from holdfast.ports import Scheduler
-from holdfast.practice.cluster import Practice
+from holdfast.practice.cluster.cluster import Practice
 from holdfast.slurm.commands import SlurmCommands
 from holdfast.slurm.run import refusal
 

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.model.event import EventKind
 from holdfast.model.incident import RecoveryPhase
-from holdfast.practice.client import get
+from holdfast.practice.cluster.client import get
 from support.practice import eventually
 from support.site import PATIENCE_S, MakeDrill
 

@@ -18,9 +18,9 @@ from holdfast.model.elastic import REQUEUE_EXIT
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import EventKind
 from holdfast.model.incident import Incident
+from holdfast.practice.cluster.processes import start_ticks
 from holdfast.practice.elastic import steps
 from holdfast.practice.elastic.run import MICRO_BATCHES, ElasticRun
-from holdfast.practice.processes import start_ticks
 from support.practice import eventually
 from support.site import PATIENCE_S, Drill, raise_site, raze
 

@@ -14,7 +14,7 @@ from holdfast.controller.quorum_link import QuorumLink
 from holdfast.decisions.elastic.ledger import Read, fold
 from holdfast.metrics.timings import Phase, measure
 from holdfast.model.event import Event, EventKind
-from holdfast.practice.slurmconf import FLEXIBLE
+from holdfast.practice.cluster.slurmconf import FLEXIBLE
 from support.practice import eventually
 from support.site import PATIENCE_S, TESTS, Drill, MakeDrill
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.practice.slurmconf import FLEXIBLE
+from holdfast.practice.cluster.slurmconf import FLEXIBLE
 from support.practice import eventually
 from support.site import PATIENCE_S, Drill, MakeDrill
 

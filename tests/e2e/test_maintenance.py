@@ -10,7 +10,7 @@ import pytest
 from holdfast.model.incident import IncidentState
 from holdfast.model.maintenance import Window
 from holdfast.ports import Operation
-from holdfast.practice.reboot import LONGER
+from holdfast.practice.cluster.reboot import LONGER
 from support.practice import eventually
 from support.site import PATIENCE_S, Drill, MakeDrill
 

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.model.incident import IncidentState
 from holdfast.ports import Operation
-from holdfast.practice.site import SPARES
+from holdfast.practice.cluster.site import SPARES
 from support.practice import eventually
 from support.site import PATIENCE_S, Drill
 

@@ -28,7 +28,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
     env = {**os.environ, "COLUMNS": "300"}
     running: dict[str, subprocess.Popen[bytes]] = {}
     for name, options in SHOWS.items():
-        command = [sys.executable, "-m", "holdfast.practice.demo", *options]
+        command = [sys.executable, "-m", "holdfast.practice.demo.scenario", *options]
         with (folder / name).open("wb") as out:
             running[name] = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=env)
 

@@ -6,8 +6,8 @@ import pytest
 
 from holdfast.model.incident import IncidentState, RecoveryPhase
 from holdfast.model.opt_in import CONSENT_WORD
+from holdfast.practice.faults.xids import kernel_line
 from holdfast.practice.nvml import state as nvml
-from holdfast.practice.xids import kernel_line
 from support.practice import eventually
 from support.site import PATIENCE_S, Drill
 

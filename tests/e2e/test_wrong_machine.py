@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.decisions.repair.ladder import LADDER
 from holdfast.model.incident import Incident, IncidentKind
-from holdfast.practice.hosting import agent_argv
+from holdfast.practice.cluster.hosting import agent_argv
 from support.practice import eventually
 from support.site import PATIENCE_S, Drill, raise_site, raze
 

@@ -51,7 +51,7 @@ from holdfast_checkpoint.runs import parse_run
 from holdfast_checkpoint.wire import parse_survey
 from holdfast_checks import acting
 from holdfast_checks.checks.xid import parse_live
-from holdfast_checks.inventory import GpuRef
+from holdfast_checks.gpu_ref import GpuRef
 from holdfast_checks.kernel.devices import Devices
 from holdfast_checks.kernel.replay import replay
 from holdfast_checks.kernel.table import judge_record

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from holdfast.practice.host import Host
+from holdfast.practice.cluster.host import Host
+from holdfast.practice.faults.xids import kernel_line, mark_gpu
 from holdfast.practice.nvml import state as nvml
 from holdfast.practice.nvml.build import build, environment
-from holdfast.practice.xids import kernel_line, mark_gpu
 from lifecycle.boot_site import MACHINE_CHECK, SLURM_CONF, TRIXIE, head_node
 from lifecycle.booted import Booted, wait_for
 from lifecycle.lifecycle_support import write

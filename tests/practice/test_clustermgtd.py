@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from holdfast.model.cluster import Node
-from holdfast.practice.clustermgtd import healthy, is_drained, is_up
+from support.clustermgtd import healthy, is_drained, is_up
 from support.parallelcluster import ClusterSite
 from support.simulated.slurm import PowerSaving
 

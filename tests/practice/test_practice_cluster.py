@@ -17,7 +17,7 @@ import pytest
 
 from holdfast.model.errors import ConfigError, Rejected
 from holdfast.practice import Practice
-from holdfast.practice.processes import MARK, start_ticks
+from holdfast.practice.cluster.processes import MARK, start_ticks
 from support.practice import eventually
 
 MakePractice = Callable[..., Practice]

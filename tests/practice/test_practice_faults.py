@@ -16,8 +16,8 @@ import pytest
 
 from holdfast.model.errors import Rejected
 from holdfast.practice import Injector, Practice
+from holdfast.practice.cluster.processes import start_ticks
 from holdfast.practice.nvml import state as nvml
-from holdfast.practice.processes import start_ticks
 from support.practice import eventually
 
 pytestmark = pytest.mark.slurm

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from holdfast.cli.app import app
 from holdfast.model.errors import ConfigError
-from holdfast.practice import spec
+from holdfast.practice.cluster import spec
 
 SPEC = spec.new_spec(nodes=2, gpus=8, gpu_type="", cpus=4, name="practice", extra_slurm_conf="", elastic=False)
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.practice.backing import KINDS, POD_GROUP, backing_class
-from holdfast.practice.deliveries import Delivery, arrange, install_next
-from holdfast.practice.demo import read_options
-from holdfast.practice.host import Host
+from holdfast.practice.cluster.backing import KINDS, POD_GROUP, backing_class
+from holdfast.practice.cluster.deliveries import Delivery, arrange, install_next
+from holdfast.practice.cluster.host import Host
+from holdfast.practice.demo.scenario import read_options
+from holdfast.practice.demo.show import Show
+from holdfast.practice.demo.timeline import line_of
 from holdfast.practice.nvml import state as nvml
-from holdfast.practice.show import Show
-from holdfast.practice.story import line_of
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import pytest
 
 from holdfast.decisions.common import facts
 from holdfast.model.incident import IncidentState
-from holdfast.practice.clustermgtd import LOOP_S
 from holdfast_checks.result import Severity
+from support.clustermgtd import LOOP_S
 from support.parallelcluster import ClusterSite
 from support.simulated.slurm import PowerSaving
 

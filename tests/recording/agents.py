@@ -26,7 +26,8 @@ from holdfast.agent.sources.gpus import INVENTORY_KEY, KnownGpus
 from holdfast.agent.sources.kernel import CURSOR_KEY
 from holdfast_checks.acting import Lists
 from holdfast_checks.aside import SetAside
-from holdfast_checks.inventory import GpuRef, Inventory
+from holdfast_checks.gpu_ref import GpuRef
+from holdfast_checks.inventory import Inventory
 from holdfast_checks.registry import all_checks
 from holdfast_checks.result import Remedy, Result, Severity
 

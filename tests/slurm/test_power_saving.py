@@ -13,11 +13,11 @@ import pytest
 from holdfast.model.cluster import Node
 from holdfast.model.machine import Instance
 from holdfast.practice import Practice
-from holdfast.practice.clustermgtd import Backing, ClusterManager
 from holdfast.providers import ParallelClusterSettings
 from holdfast.providers.parallelcluster.adapter import ParallelClusterProvider
 from holdfast.slurm.commands import SlurmCommands
 from holdfast.slurm.holding import HeldByReservation
+from support.clustermgtd import Backing, ClusterManager
 from support.practice import eventually
 
 REASON = "holdfast[0a1b2c3d4e5f]: gpu.xid"

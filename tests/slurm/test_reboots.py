@@ -12,7 +12,7 @@ from holdfast.decisions.nodes.hands_off import Hands, HandsOff, found
 from holdfast.model.cluster import Node
 from holdfast.model.ids import slurm_reason
 from holdfast.model.policy import MaintenancePolicy
-from holdfast.practice.cluster import Practice
+from holdfast.practice.cluster.cluster import Practice
 from holdfast.slurm.commands import SlurmCommands
 from support.practice import eventually
 

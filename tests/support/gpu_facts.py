@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from holdfast_checks.details import COUNTERS, GpuDetails, NvLink
-from holdfast_checks.inventory import GpuRef
+from holdfast_checks.gpu_ref import GpuRef
 from holdfast_checks.per_gpu import GpuFacts
 from holdfast_checks.registry import Change, Sample, all_checks
 from holdfast_checks.result import Result

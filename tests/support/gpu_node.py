@@ -8,12 +8,12 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from holdfast.practice.cluster.machine import Machine
+from holdfast.practice.cluster.processes import Processes
+from holdfast.practice.cluster.spec import Spec
 from holdfast.practice.faults import all_faults
-from holdfast.practice.machine import Machine
 from holdfast.practice.nvml import state
 from holdfast.practice.nvml.build import environment
-from holdfast.practice.processes import Processes
-from holdfast.practice.spec import Spec
 from holdfast_checks.registry import all_checks
 from support.agent_bench import FakeController, Folder, Json
 

@@ -11,11 +11,11 @@ from holdfast.model.cluster import Node
 from holdfast.model.errors import NotFound
 from holdfast.model.machine import Instance
 from holdfast.practice.aws.seed import TEMPLATE, open_ec2
-from holdfast.practice.clustermgtd import STATIC_REASON, Backing, ClusterManager
 from holdfast.providers.parallelcluster.adapter import ParallelClusterProvider
 from holdfast.providers.parallelcluster.ec2_machines import CLUSTER_TAG, COMPUTE, TYPE_TAG
 from holdfast.providers.parallelcluster.settings import ParallelClusterSettings
 from holdfast.slurm.holding import HeldByReservation
+from support.clustermgtd import STATIC_REASON, Backing, ClusterManager
 from support.simulated import SimProvider, Site
 from support.simulated.slurm import PowerSaving, SimSlurm
 
@@ -35,7 +35,7 @@ class Fleet(Protocol):
 
 
 class SimGround:
-    """Implements :class:`holdfast.practice.clustermgtd.Ground` over the simulated Slurm and a fleet."""
+    """Implements :class:`support.clustermgtd.Ground` over the simulated Slurm and a fleet."""
 
     def __init__(self, slurm: SimSlurm, fleet: Fleet) -> None:
         self.slurm = slurm

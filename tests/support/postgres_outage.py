@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from holdfast.practice.processes import descendants, signal_all
+from holdfast.practice.cluster.processes import descendants, signal_all
 from support.postgres import START_S, PostgresServer, _identity, _init, _ordinary_user, _start
 
 

@@ -16,13 +16,13 @@ from typing import Any, cast
 import pytest
 
 from holdfast.ports import Provider
-from holdfast.practice import rack
 from holdfast.practice.aws import REGION
 from holdfast.practice.aws.client import EmulatorControl
 from holdfast.practice.aws.hyperpod_client import HyperpodControl
 from holdfast.practice.aws.seed import seed, seed_group
-from holdfast.practice.clustermgtd import ClusterManager
+from holdfast.practice.cluster import rack
 from holdfast.providers import CommandSettings, HyperpodSettings, ParallelClusterSettings, open_provider
+from support.clustermgtd import ClusterManager
 from support.parallelcluster import EmulatedFleet, SimGround
 from support.simulated.clock import SimClock
 from support.simulated.slurm import PowerSaving, SimSlurm

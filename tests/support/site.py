@@ -18,8 +18,8 @@ from holdfast.model.errors import NotFound, Rejected
 from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import Incident, Recovery
 from holdfast.model.opt_in import CONSENT_WORD
-from holdfast.practice.inject import Injector
-from holdfast.practice.site import SPARES, Site
+from holdfast.practice.cluster.site import SPARES, Site
+from holdfast.practice.faults.inject import Injector
 from holdfast.store import SqlStore, open_store
 from holdfast_checks.result import Severity
 from support.practice import eventually

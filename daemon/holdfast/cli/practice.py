@@ -18,8 +18,8 @@ from holdfast.model.errors import Usage
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.practice.inject import Injector
-    from holdfast.practice.site import Site
+    from holdfast.practice.cluster.site import Site
+    from holdfast.practice.faults.inject import Injector
 
 FOLDER_VARIABLE = "HOLDFAST_PRACTICE_DIR"
 """Not the mark of a cluster's own processes (``processes.MARK``): what carries that is killed by ``down``."""
@@ -40,7 +40,7 @@ def up(
     ] = False,
 ) -> None:
     """Start it: Slurm, Holdfast, an agent per node, and an emulator of the provider."""
-    from holdfast.practice.site import Site  # noqa: PLC0415
+    from holdfast.practice.cluster.site import Site  # noqa: PLC0415
 
     if spares >= nodes:
         raise Usage(f"{spares} spares of {nodes} nodes leave none to work")
@@ -74,7 +74,7 @@ def _is_site(folder: Path) -> bool:
 
 def _site(folder: Path) -> Site:
     from holdfast.practice import Practice  # noqa: PLC0415
-    from holdfast.practice.site import Site  # noqa: PLC0415
+    from holdfast.practice.cluster.site import Site  # noqa: PLC0415
 
     practice = Practice.load(folder)
     if not _is_site(folder):
@@ -141,7 +141,7 @@ def inject(
 ) -> None:
     """Throw a fault, such as xid 79, power_loss, cut_off all, efa_gone or disk_full; `heal` undoes what can be undone."""
     from holdfast.practice import Practice  # noqa: PLC0415
-    from holdfast.practice.inject import Injector  # noqa: PLC0415
+    from holdfast.practice.faults.inject import Injector  # noqa: PLC0415
 
     _fault(fault, value)(Injector(Practice.load(folder)), node, value or "", gpu)
     line(f"{node}: {fault} {value or ''}".rstrip())

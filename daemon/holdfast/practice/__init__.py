@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from holdfast.practice.cluster import Practice
-from holdfast.practice.inject import Injector
-from holdfast.practice.spec import Spec
+from holdfast.practice.cluster.cluster import Practice
+from holdfast.practice.cluster.spec import Spec
+from holdfast.practice.faults.inject import Injector
 
 __all__ = ["Injector", "Practice", "Spec"]

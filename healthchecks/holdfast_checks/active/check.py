@@ -11,7 +11,7 @@ from typing import Any
 
 from holdfast_checks import baseline as baselines
 from holdfast_checks.active.report import Figure, Report
-from holdfast_checks.inventory import GpuRef
+from holdfast_checks.gpu_ref import GpuRef
 from holdfast_checks.probes.child import CHILDREN, Hung
 from holdfast_checks.registry import Check, Context, Cost, Need, NotApplicable, NotGathered, Threshold
 from holdfast_checks.result import Remedy, Result, Scalar, Severity

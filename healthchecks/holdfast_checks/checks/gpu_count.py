@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast_checks.inventory import GpuRef, Inventory
+from holdfast_checks.gpu_ref import GpuRef
+from holdfast_checks.inventory import Inventory
 from holdfast_checks.per_gpu import absent, finding, ok
 from holdfast_checks.registry import Check, Context, Cost, Need, NotApplicable, Threshold, expected_gpus, snapshot_of
 from holdfast_checks.result import Remedy, Result, Severity

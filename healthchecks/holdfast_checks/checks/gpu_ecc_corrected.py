@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from holdfast_checks.inventory import GpuRef
+from holdfast_checks.gpu_ref import GpuRef
 from holdfast_checks.per_gpu import absent, details_check, each, ok, risen, warning
 from holdfast_checks.registry import Change, Threshold
 from holdfast_checks.result import Result, Severity

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast_checks.details import GpuDetails
-from holdfast_checks.inventory import GpuRef
+from holdfast_checks.gpu_ref import GpuRef
 from holdfast_checks.per_gpu import absent, details_check, each_details, ok, warning
 from holdfast_checks.probes.steps import jobs_here
 from holdfast_checks.registry import Context, NotApplicable, Threshold, snapshot_of

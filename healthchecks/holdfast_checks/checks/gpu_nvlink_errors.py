@@ -4,7 +4,7 @@ others at 0, announced its failure by five days (marin-community#8934)."""
 from __future__ import annotations
 
 from holdfast_checks.details import GpuDetails, NvLink
-from holdfast_checks.inventory import GpuRef
+from holdfast_checks.gpu_ref import GpuRef
 from holdfast_checks.per_gpu import GpuFacts, absent, details_check, each_change, finding, ok, risen, warning
 from holdfast_checks.registry import Change, Threshold
 from holdfast_checks.result import Remedy, Result, Severity

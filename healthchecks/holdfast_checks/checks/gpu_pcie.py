@@ -5,7 +5,7 @@ An idle GPU lowers its speed to save power, so only a busy one is judged by it; 
 from __future__ import annotations
 
 from holdfast_checks.details import GpuDetails
-from holdfast_checks.inventory import GpuRef
+from holdfast_checks.gpu_ref import GpuRef
 from holdfast_checks.per_gpu import GpuFacts, absent, details_check, each_details, finding, ok, warning
 from holdfast_checks.registry import Threshold
 from holdfast_checks.result import Remedy, Result, Severity

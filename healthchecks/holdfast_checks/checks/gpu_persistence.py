@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast_checks.details import GpuDetails
-from holdfast_checks.inventory import GpuRef
+from holdfast_checks.gpu_ref import GpuRef
 from holdfast_checks.per_gpu import GpuFacts, absent, details_check, each_details, ok, warning
 from holdfast_checks.result import Result, Severity
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from holdfast_checks.checks.xid import CHECK_ID, parse_live
-from holdfast_checks.inventory import GpuRef, Inventory
+from holdfast_checks.gpu_ref import GpuRef
+from holdfast_checks.inventory import Inventory
 from holdfast_checks.kernel.repeats import Repeats
 from holdfast_checks.probes.kmsg import read_present
 from holdfast_checks.probes.kmsg_record import Record

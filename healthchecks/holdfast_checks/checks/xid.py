@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from holdfast_checks import pci
 from holdfast_checks.catalog.xids import Xid, XidClass, lookup, recovery_action
-from holdfast_checks.inventory import GpuRef
+from holdfast_checks.gpu_ref import GpuRef
 from holdfast_checks.kernel.nvlink import LinkFault, block_error, link_error
 from holdfast_checks.result import About, Remedy, Result, Scalar, Severity
 from holdfast_checks.text import one_line

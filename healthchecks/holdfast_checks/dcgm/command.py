@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import re
 
-from holdfast_checks.inventory import GpuRef, Inventory
+from holdfast_checks.gpu_ref import GpuRef
+from holdfast_checks.inventory import Inventory
 from holdfast_checks.pci import normalise
 from holdfast_checks.probes.child import CHILDREN, Hung
 from holdfast_checks.registry import Context, NotApplicable, NotGathered

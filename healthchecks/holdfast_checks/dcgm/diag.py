@@ -14,7 +14,7 @@ from typing import Any
 
 from holdfast_checks.dcgm.errors import NOT_APPLICABLE, SAYS_NOTHING, DcgmError, by_number, by_text
 from holdfast_checks.dcgm.text import a_dict, line, loads
-from holdfast_checks.inventory import GpuRef
+from holdfast_checks.gpu_ref import GpuRef
 from holdfast_checks.result import NODE_COMPONENT, Remedy, Result, Scalar, Severity
 
 _ROOTS = ("DCGM Diagnostic", "DCGM GPU Diagnostic")

@@ -11,7 +11,7 @@ from typing import Any
 
 from holdfast_checks.dcgm.errors import DcgmError, by_text
 from holdfast_checks.dcgm.text import a_dict, line, loads
-from holdfast_checks.inventory import GpuRef
+from holdfast_checks.gpu_ref import GpuRef
 from holdfast_checks.result import NODE_COMPONENT, Remedy, Result, Severity
 
 _GPU = "GPU"

@@ -7,7 +7,8 @@ from functools import partial
 
 from holdfast_checks.dcgm.command import ask, gpus
 from holdfast_checks.dcgm.diag import DiagFacts, judge, parse
-from holdfast_checks.inventory import GpuRef, Inventory
+from holdfast_checks.gpu_ref import GpuRef
+from holdfast_checks.inventory import Inventory
 from holdfast_checks.registry import Check, Context, Cost, Need, NotApplicable, NotGathered, Threshold
 from holdfast_checks.result import Remedy, Severity
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast_checks.inventory import GpuRef
+from holdfast_checks.gpu_ref import GpuRef
 
 _FOLDERS = {"pci": "bus/pci/devices", "nvme": "class/nvme"}
 """Kind of device → where sysfs lists those of this node."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast_checks.inventory import GpuRef
+from holdfast_checks.gpu_ref import GpuRef
 from holdfast_checks.snapshot import NvmlFailure, Snapshot, gpu_ref
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from holdfast_checks.inventory import GpuRef
+from holdfast_checks.gpu_ref import GpuRef
 from holdfast_checks.result import Result
 
 log = logging.getLogger(__name__)

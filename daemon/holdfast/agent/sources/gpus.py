@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from holdfast_checks import pci
-from holdfast_checks.inventory import GpuRef, Inventory
+from holdfast_checks.gpu_ref import GpuRef
+from holdfast_checks.inventory import Inventory
 from holdfast_checks.snapshot import Snapshot
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast import unexpected
-from holdfast_checks.inventory import GpuRef
+from holdfast_checks.gpu_ref import GpuRef
 from holdfast_checks.kernel.devices import Devices
 from holdfast_checks.kernel.repeats import Repeats
 from holdfast_checks.kernel.table import judge_record

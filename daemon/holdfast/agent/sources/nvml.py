@@ -10,7 +10,7 @@ from pathlib import Path
 from holdfast.agent.loop import Loop
 from holdfast.agent.sources.gpus import KnownGpus, pci_gpus
 from holdfast.config.agent import AgentConfig
-from holdfast_checks.inventory import GpuRef
+from holdfast_checks.gpu_ref import GpuRef
 from holdfast_checks.per_gpu import DETAILS_INTERVAL_S
 from holdfast_checks.probes.nvml import DETAILS_AGE_S, NvmlEvent, NvmlProbe, Outcome
 from holdfast_checks.registry import Check

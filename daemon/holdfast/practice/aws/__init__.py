@@ -7,6 +7,8 @@ This package imports neither moto nor boto3 by itself.
 
 from __future__ import annotations
 
+CONTROL_PREFIX = "/_practice/"
+"""Paths of the control endpoint."""
 REGION = "us-east-1"
 """The one region that the practice uses; moto prepares its default network there."""
 

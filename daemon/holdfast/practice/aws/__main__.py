@@ -24,10 +24,11 @@ def main(argv: list[str] | None = None) -> int:
     from moto.moto_server.werkzeug_app import MotoRequestHandler  # noqa: PLC0415 - slow, after the options
     from werkzeug.serving import make_server  # noqa: PLC0415
 
+    from holdfast.practice.aws.control import control  # noqa: PLC0415
     from holdfast.practice.aws.emulator import Emulator  # noqa: PLC0415
 
     world = World(Delays(options.pending_s, options.initializing_s, options.shutting_down_s))
-    app = Emulator(options.state, world)
+    app = Emulator(options.state, world, control)
     server = make_server(HOST, options.port, app, threaded=True, request_handler=MotoRequestHandler)
     _end_on_signal(server.shutdown)
     endpoint = f"http://{HOST}:{server.server_port}"

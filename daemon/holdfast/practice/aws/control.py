@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
+from holdfast.practice.aws import CONTROL_PREFIX
 from holdfast.practice.aws.faults import Weather, fault_from_json
 from holdfast.practice.aws.hyperpod_control import HYPERPOD_VERBS
 from holdfast.practice.aws.machine_control import MACHINE_VERBS
@@ -15,8 +16,6 @@ from holdfast.practice.aws.truth import instances
 
 if TYPE_CHECKING:
     from holdfast.practice.aws.emulator import Emulator
-
-CONTROL_PREFIX = "/_practice/"
 
 
 def control(emulator: Emulator, environ: Mapping[str, Any], body: bytes) -> tuple[int, bytes]:

@@ -9,16 +9,15 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import parse_qsl, urlencode
 from xml.sax.saxutils import escape
 
 from moto.moto_api._internal import mock_random
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 
-from holdfast.practice.aws import REGION, moto_groups
+from holdfast.practice.aws import CONTROL_PREFIX, REGION, moto_groups
 from holdfast.practice.aws.calls import Call, CallLog
-from holdfast.practice.aws.control import CONTROL_PREFIX, control
 from holdfast.practice.aws.faults import Fault, FaultBook
 from holdfast.practice.aws.hyperpod import Hyperpod
 from holdfast.practice.aws.journal import Entry, Journal
@@ -34,11 +33,19 @@ FIRST_SEED = 20_261
 """Seed for what moto makes at start (default network); any constant does."""
 
 
+class Control(Protocol):
+    """The verbs of the control endpoint. They know the emulator, so it is given them."""
+
+    def __call__(self, emulator: Emulator, environ: Mapping[str, Any], body: bytes) -> tuple[int, bytes]:
+        """HTTP status and JSON."""
+
+
 class Emulator:
     """One emulated account. API calls run one at a time; delays of faults do not hold the others up."""
 
-    def __init__(self, state: Path | None = None, world: World | None = None) -> None:
-        self.world = world or World()
+    def __init__(self, state: Path | None, world: World, control: Control) -> None:
+        self._control = control
+        self.world = world
         self.faults = FaultBook()
         self.calls = CallLog()
         self.lock = threading.Lock()
@@ -54,7 +61,7 @@ class Emulator:
         body = _body(environ)
         if environ.get("PATH_INFO", "").startswith(CONTROL_PREFIX):
             with self.lock:
-                status, payload = control(self, environ, body)
+                status, payload = self._control(self, environ, body)
             return _answer(start_response, status, payload, "application/json")
         if self.hyperpod.takes(environ):
             return self.hyperpod.answer(environ, body, start_response)

@@ -160,7 +160,7 @@ class Reaper:
 
     def _take(self, machine: Path, instance_id: str) -> None:
         log.info("event=spot_machine_goes instance=%s folder=%s", instance_id, machine.name)
-        from holdfast.practice.cluster import Practice  # noqa: PLC0415 - it knows all of the practice
+        from holdfast.practice.cluster.cluster import Practice  # noqa: PLC0415 - it knows all of the practice
 
         endpoint = self._cluster / "aws" / "endpoint"
         if endpoint.exists():

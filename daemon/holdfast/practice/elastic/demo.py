@@ -14,12 +14,12 @@ from pathlib import Path
 from rich.table import Table
 
 from holdfast.model.errors import ConfigError
-from holdfast.practice.client import get
+from holdfast.practice.cluster.client import get
+from holdfast.practice.cluster.site import Site
+from holdfast.practice.demo.narrator import Fact, Narrator, perform
 from holdfast.practice.elastic import steps
 from holdfast.practice.elastic.run import MICRO_BATCHES, ElasticRun
-from holdfast.practice.inject import Injector
-from holdfast.practice.performing import Fact, Narrator, perform
-from holdfast.practice.site import Site
+from holdfast.practice.faults.inject import Injector
 
 GPU = 3
 LEAST, MOST, SPARES = 2, 4, 1

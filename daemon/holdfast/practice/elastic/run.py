@@ -15,9 +15,9 @@ from holdfast.model.cluster import Job
 from holdfast.model.errors import ConfigError, NotFound, Unavailable
 from holdfast.model.rooms import RoomView
 from holdfast.practice import jobs
+from holdfast.practice.cluster.site import Site
+from holdfast.practice.cluster.slurmconf import FLEXIBLE
 from holdfast.practice.elastic.steps import Attempt, Reader, first_s
-from holdfast.practice.site import Site
-from holdfast.practice.slurmconf import FLEXIBLE
 
 MICRO_BATCHES = 12
 """Of the shipped example in each step: 24 samples, 2 at a time."""

@@ -2,7 +2,7 @@
 
 A fault changes the files that stand for the machine (NVML state, sysfs, procfs pieces, kernel log, the answers of commands); what the
 agent makes of them is the agent's business. Faults of processes and of the network between nodes are methods of
-:class:`~holdfast.practice.inject.Injector`."""
+:class:`~holdfast.practice.faults.inject.Injector`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 
-from holdfast.practice.machine import Machine
+from holdfast.practice.cluster.machine import Machine
 
 
 @dataclass(frozen=True, slots=True)

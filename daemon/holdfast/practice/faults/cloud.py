@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 from holdfast.model.errors import Rejected
 from holdfast.practice.aws import imds_state
+from holdfast.practice.cluster.machine import Machine
 from holdfast.practice.faults import Fault
-from holdfast.practice.machine import Machine
 
 _EVENT = "instance-event-0practice0practice"
 

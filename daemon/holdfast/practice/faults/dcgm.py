@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.model.errors import Rejected
+from holdfast.practice.cluster.machine import Machine
 from holdfast.practice.faults import Fault
 from holdfast.practice.hardware import dcgm
-from holdfast.practice.machine import Machine
 
 
 def _diag_fail(machine: Machine, value: str, gpu: int) -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.model.errors import Rejected
+from holdfast.practice.cluster.machine import Machine
 from holdfast.practice.faults import Fault
-from holdfast.practice.machine import Machine
 from holdfast.practice.nvml import state as nvml
 
 _CALLS = ("nvmlInit", "nvmlDeviceGetCount")

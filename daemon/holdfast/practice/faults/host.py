@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from holdfast.model.errors import Rejected
+from holdfast.practice.cluster.machine import Machine
 from holdfast.practice.faults import Fault
 from holdfast.practice.hardware.host import BROKEN, HUNG, MODULES, MUNGE_REFUSES, UNITS, VOLUMES, HostFiles, boot
-from holdfast.practice.machine import Machine
 
 _STUCK_PID = 4242
 _ZOMBIES_FROM = 10_000

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.model.errors import Rejected
+from holdfast.practice.cluster.machine import Machine
 from holdfast.practice.faults import Fault
-from holdfast.practice.machine import Machine
+from holdfast.practice.faults.xids import bus_of
 from holdfast.practice.nvml import state as nvml
-from holdfast.practice.xids import bus_of
 from holdfast_checks.catalog.sxids import SxidClass, lookup
 
 _SWITCH = "0000:c5:00.0"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from holdfast.model.errors import Rejected
+from holdfast.practice.cluster.machine import Machine
 from holdfast.practice.faults import Fault
 from holdfast.practice.hardware import network
-from holdfast.practice.machine import Machine
 
 _DROPS = 1_000_000
 """More than any threshold, whatever the time between two looks."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from holdfast.practice.cluster.machine import Machine
 from holdfast.practice.faults import Fault
 from holdfast.practice.hardware import path
-from holdfast.practice.machine import Machine
 
 
 def _heal(machine: Machine) -> None:

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any, Protocol
 
 from holdfast.api.client import Client
 from holdfast.model.errors import HoldfastError, Unavailable
-
-if TYPE_CHECKING:
-    from holdfast.practice.site import Site
+from holdfast.practice.cluster.cluster import Practice
 
 _TIMEOUT_S = 5.0
 
 
-def get(site: Site, path: str) -> Any:
+class _Site(Protocol):
+    """Of a site, what is needed to ask it."""
+
+    @property
+    def folder(self) -> Path: ...
+    @property
+    def practice(self) -> Practice: ...
+
+
+def get(site: _Site, path: str) -> Any:
     """The JSON at a path of the API. Raises Unavailable."""
     token = (site.folder / "etc" / "token.operator").read_text().strip()
     try:

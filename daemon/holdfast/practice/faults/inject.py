@@ -16,11 +16,11 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from holdfast.model.errors import Rejected
-from holdfast.practice.cluster import Practice
+from holdfast.practice.cluster.cluster import Practice
+from holdfast.practice.cluster.processes import signal_all
 from holdfast.practice.faults import all_faults
+from holdfast.practice.faults.xids import kernel_line, mark_gpu
 from holdfast.practice.nvml import state as nvml
-from holdfast.practice.processes import signal_all
-from holdfast.practice.xids import kernel_line, mark_gpu
 
 _FAKETIME = "/usr/lib/*/faketime/libfaketime.so.1"
 _SKEWED = "skewed"

@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from holdfast.practice.cluster import Practice
+from holdfast.practice.cluster.cluster import Practice
 
 _DOWN_S = 1.0
 """How long an emulated boot takes, in seconds; long enough for slurmctld to see the node go."""
@@ -19,7 +19,7 @@ def main(folder: str, node: str, detached: str = "") -> int:
     practice = Practice.load(Path(folder))
     if not detached:
         practice.processes.start(
-            f"reboot.{node}", [sys.executable, "-m", "holdfast.practice.reboot", folder, node, "detached"]
+            f"reboot.{node}", [sys.executable, "-m", "holdfast.practice.cluster.reboot", folder, node, "detached"]
         )
         return 0
     machine = practice.machine(node)

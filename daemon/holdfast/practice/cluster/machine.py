@@ -15,12 +15,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from holdfast.model.errors import Unavailable
-from holdfast.practice import ghost
-from holdfast.practice.host import Host
+from holdfast.practice.cluster import cut_off
+from holdfast.practice.cluster.host import Host
+from holdfast.practice.cluster.processes import Processes, signal_all
+from holdfast.practice.cluster.slurmconf import NODE_VARIABLE
+from holdfast.practice.cluster.spec import Spec
 from holdfast.practice.nvml import state as nvml
-from holdfast.practice.processes import Processes, signal_all
-from holdfast.practice.slurmconf import NODE_VARIABLE
-from holdfast.practice.spec import Spec
 from holdfast_checks.whole_file import write_whole
 
 _GHOST_READY_S = 5.0
@@ -150,7 +150,7 @@ class Machine:
         """Put a ghost on the processes' TCP sockets: listeners drop SYNs, the others stay open and silent."""
         ready = self.host.folder / "ghost.ready"
         ready.unlink(missing_ok=True)
-        argv = [sys.executable, "-I", "-S", str(ghost.__file__), str(ready), str(self.port), *map(str, pids)]
+        argv = [sys.executable, "-I", "-S", str(cut_off.__file__), str(ready), str(self.port), *map(str, pids)]
         self._processes.start(self.ghost, argv)
         deadline = time.monotonic() + _GHOST_READY_S
         while not ready.exists():

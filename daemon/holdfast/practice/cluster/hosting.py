@@ -1,4 +1,4 @@
-"""The practice's data centre: what a provider shows becomes emulated hosts. Run as ``python -m holdfast.practice.hosting FOLDER``.
+"""The practice's data centre: what a provider shows becomes emulated hosts. Run by :mod:`data_centre`.
 
 Each machine has a folder ``machines/INSTANCE``; ``nodes/nK`` is a link to the one that serves the node now. A replacement boots beside
 the old machine: its agent runs and can be validated, its slurmd starts when the old machine is off, as the name is free only then."""
@@ -8,9 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-import signal
 import sys
-import threading
 import time
 import tomllib
 from collections.abc import Mapping
@@ -18,19 +16,18 @@ from pathlib import Path
 
 import tomli_w
 
-from holdfast import logs
 from holdfast.practice.aws import imds_state
-from holdfast.practice.cluster import Practice
-from holdfast.practice.deliveries import install_next
+from holdfast.practice.cluster.cluster import Practice
+from holdfast.practice.cluster.deliveries import install_next
+from holdfast.practice.cluster.host import Host
 from holdfast.practice.hardware import host as host_files
 from holdfast.practice.hardware import nvidia_smi
 from holdfast.practice.hardware.network import DEFAULT_ROUTE, FI_INFO
 from holdfast.practice.hardware.path import PYTHON
-from holdfast.practice.host import Host
 from holdfast.practice.nvml.build import build, environment
 from holdfast_checks.whole_file import write_whole
 
-log = logging.getLogger("holdfast.practice.hosting")
+log = logging.getLogger("holdfast.practice.cluster.data_centre")
 INSTALL_S = 1.5
 """How long a machine of the rack is away while its hardware is exchanged."""
 
@@ -211,19 +208,3 @@ class Hosting:
 
     def _candidate(self, instance_id: str) -> str:
         return f"agent.{instance_id}"
-
-
-def main(folder: Path) -> int:
-    """Watch what the provider shows until SIGTERM."""
-    from holdfast.practice.backing import open_backing  # noqa: PLC0415 - a backing knows the hosts
-
-    logs.set_up()
-    stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    practice = Practice.load(folder)
-    open_backing(practice).watcher(Hosting(practice)).run(stop, 0.2)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))

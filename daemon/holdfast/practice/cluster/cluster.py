@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from holdfast.model.errors import ConfigError, Rejected, Unavailable
-from holdfast.practice import slurmconf
-from holdfast.practice import spec as specs
-from holdfast.practice.machine import Machine
-from holdfast.practice.processes import Processes
+from holdfast.practice.cluster import slurmconf
+from holdfast.practice.cluster import spec as specs
+from holdfast.practice.cluster.machine import Machine
+from holdfast.practice.cluster.processes import Processes
 from holdfast_checks.whole_file import write_whole
 
 _UP_WITHIN_S = 30.0
@@ -141,7 +141,7 @@ class Practice:
             self._take_free_ports()
         self._start_munged()
         self.start_slurmctld()
-        self.processes.start("relay", [sys.executable, "-m", "holdfast.practice.relay", str(self.folder)])
+        self.processes.start("relay", [sys.executable, "-m", "holdfast.practice.cluster.relay", str(self.folder)])
         for node in self.spec.nodes:
             machine = self.machine(node)
             if self.processes.alive(machine.slurmd):

@@ -11,15 +11,16 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from holdfast.model.errors import ConfigError, Unavailable
-from holdfast.practice import aws, rack
+from holdfast.practice import aws
 from holdfast.practice.aws.cloud import CloudWatcher
 from holdfast.practice.aws.hyperpod_client import HyperpodControl
 from holdfast.practice.aws.hyperpod_cloud import PodWatcher, write_resource_config
 from holdfast.practice.aws.seed import TEMPLATE, seed
-from holdfast.practice.cluster import Practice
-from holdfast.practice.hosting import Hosting
+from holdfast.practice.cluster import rack
+from holdfast.practice.cluster.cluster import Practice
+from holdfast.practice.cluster.hosting import Hosting
 
-log = logging.getLogger("holdfast.practice.backing")
+log = logging.getLogger("holdfast.practice.cluster.backing")
 KINDS = ("ec2", "hyperpod", "command")
 POD_GROUP = "gpu"
 """Instance group of the emulated HyperPod: Slurm's names are its InstanceNames, ``gpu-1`` …"""

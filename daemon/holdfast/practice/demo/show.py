@@ -13,11 +13,11 @@ from holdfast.model.cluster import Job, Node
 from holdfast.model.errors import NotFound
 from holdfast.model.event import ATTEMPT_FAILED, FAILURE, FailedPart
 from holdfast.model.policy import JobPolicy
-from holdfast.practice.backing import HyperpodBacking, RackBacking
-from holdfast.practice.deliveries import Delivery
+from holdfast.practice.cluster.backing import HyperpodBacking, RackBacking
+from holdfast.practice.cluster.deliveries import Delivery
+from holdfast.practice.cluster.site import SPARES, Site
+from holdfast.practice.demo.narrator import Fact
 from holdfast.practice.nvml import state as nvml
-from holdfast.practice.performing import Fact
-from holdfast.practice.site import SPARES, Site
 
 _CALL = re.compile(r"event=notify subject='([^']*)'")
 ATTEMPTS = 3

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from holdfast.practice.spec import Spec
+from holdfast.practice.cluster.spec import Spec
 
 NODE_VARIABLE = "HOLDFAST_PRACTICE_NODE"
 """Environment variable in which a node's processes find the node's name."""
@@ -96,4 +96,4 @@ def reboot(folder: Path, python: str, env: Mapping[str, str]) -> str:
     26.05.5); releases before that give it slurmd's whole environment and not that name."""
     variables = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in sorted(env.items()))
     node = f"${{SLURM_NODE_NAME:-${NODE_VARIABLE}}}"
-    return f'#!/bin/sh\n{variables}exec "{python}" -m holdfast.practice.reboot "{folder}" "{node}"\n'
+    return f'#!/bin/sh\n{variables}exec "{python}" -m holdfast.practice.cluster.reboot "{folder}" "{node}"\n'

@@ -21,9 +21,10 @@ from holdfast.model.errors import OutsideError, Unavailable
 from holdfast.practice import aws
 from holdfast.practice.aws import imds_state
 from holdfast.practice.aws.client import EmulatorControl
-from holdfast.practice.backing import Backing, backing_class, open_backing
-from holdfast.practice.cluster import Practice
-from holdfast.practice.hosting import Hosting, write_agent
+from holdfast.practice.cluster.backing import Backing, backing_class, open_backing
+from holdfast.practice.cluster.client import get
+from holdfast.practice.cluster.cluster import Practice
+from holdfast.practice.cluster.hosting import Hosting, write_agent
 from holdfast.slurm.commands import SlurmCommands
 from holdfast.store import SqlStore, open_store
 
@@ -132,7 +133,7 @@ class Site:
         self._start_imds()
         for node in self.practice.nodes:
             write_agent(self.practice, node)
-        argv = [sys.executable, "-m", "holdfast.practice.hosting", str(self.folder)]
+        argv = [sys.executable, "-m", "holdfast.practice.cluster.data_centre", str(self.folder)]
         self.practice.start_daemon("cloud", argv, aws.practice_env(self.endpoint))
         self.wait_for_agents()
 
@@ -161,8 +162,6 @@ class Site:
         self._wait("agents", lambda: wanted <= self._heard())
 
     def _heard(self) -> set[str]:
-        from holdfast.practice.client import get  # noqa: PLC0415 - the client needs a running controller
-
         try:
             answer = get(self, "/v1/nodes")
         except OutsideError:

@@ -14,14 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.model.errors import NotFound, Unavailable
-from holdfast.practice import jobs, story
-from holdfast.practice.backing import KINDS, HyperpodBacking
-from holdfast.practice.client import get
-from holdfast.practice.deliveries import arrange
-from holdfast.practice.inject import Injector
-from holdfast.practice.performing import Narrator, perform
-from holdfast.practice.show import ATTEMPTS, Ending, Hardware, Show, calls
-from holdfast.practice.site import Site
+from holdfast.practice import jobs
+from holdfast.practice.cluster.backing import KINDS, HyperpodBacking
+from holdfast.practice.cluster.client import get
+from holdfast.practice.cluster.deliveries import arrange
+from holdfast.practice.cluster.site import Site
+from holdfast.practice.demo import timeline
+from holdfast.practice.demo.narrator import Narrator, perform
+from holdfast.practice.demo.show import ATTEMPTS, Ending, Hardware, Show, calls
+from holdfast.practice.faults.inject import Injector
 
 GPU = 3
 _HEAL_WITHIN_S = 90.0
@@ -141,17 +142,17 @@ class Demo:
             self._last_event = event["id"]
             if event["kind"] == "fault.occurred":
                 self._fault_at = datetime.fromisoformat(event["at"])
-            line = story.line_of(event)
+            line = timeline.line_of(event)
             if line is not None:
-                at_s = story.after_s(event, self._fault_at)
-                self._console.print(story.told(at_s, line, self._console.width), soft_wrap=True)
+                at_s = timeline.after_s(event, self._fault_at)
+                self._console.print(timeline.told(at_s, line, self._console.width), soft_wrap=True)
 
     def _sum_up(self, told: dict[str, Any]) -> None:
         """The timeline, and what the fault cost."""
         self._console.print()
         title = f"Timeline of incident {told['incident']['id']} on {told['incident']['node']}"
-        self._console.print(story.milestones(title, told["timeline"], self._fault_at))
-        self._console.print(story.figures(told["timings"] or {}))
+        self._console.print(timeline.milestones(title, told["timeline"], self._fault_at))
+        self._console.print(timeline.figures(told["timings"] or {}))
         self._console.print()
 
     def _wait(self, what: str, within_s: float, ready: Callable[[], tuple[str, ...] | None]) -> tuple[str, ...]:

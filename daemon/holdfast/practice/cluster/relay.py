@@ -13,7 +13,7 @@ import functools
 import sys
 from pathlib import Path
 
-from holdfast.practice import spec as specs
+from holdfast.practice.cluster import spec as specs
 
 _LOOK_AGAIN_S = 0.05
 _CHUNK_BYTES = 65536

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 
-from holdfast.practice.host import Host
+from holdfast.practice.cluster.host import Host
 from holdfast.practice.nvml import state as nvml
 
 _FILE = "etc/deliveries.json"

@@ -22,7 +22,7 @@ from pathlib import Path
 import psutil
 
 from holdfast.model.errors import Unavailable
-from holdfast.practice import launch
+from holdfast.practice.cluster import launch
 from holdfast_checks.probes import process_files
 from holdfast_checks.whole_file import write_whole
 

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from holdfast.logs import set_up
 from holdfast.model.errors import HoldfastError
-from holdfast.practice.site import Site
+from holdfast.practice.cluster.site import Site
 
 _WIDTH = 120
 """Columns where standard output is no terminal."""

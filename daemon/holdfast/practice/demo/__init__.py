@@ -1,0 +1,1 @@
+"""What ``./dev demo`` shows, checks and prints."""
