@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
+import itertools
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -22,7 +25,6 @@ from holdfast.api.deps import ApiDeps, ApiSettings
 from holdfast.api.gauges import Gauges
 from holdfast.cli.app import EPILOG, app
 from holdfast.clock import SystemClock
-from holdfast.config.docs import docstrings
 from holdfast.config.example import Row, rows
 from holdfast.config.profiles import PROFILES
 from holdfast.controller.agents import AgentRegistry
@@ -45,6 +47,26 @@ from holdfast_checks.words import declared
 
 REFERENCE = Path(__file__).parent / "reference"
 NOTE = "<!-- Written by docs/generate.py from the code; do not edit. -->\n"
+
+
+def docstrings(kind: type[Any]) -> Mapping[str, str]:
+    """Strings that follow an enum's members in the class body, as documentation tools read them."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(kind)))
+    body = tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else []
+    docs: dict[str, str] = {}
+    for here, after in itertools.pairwise(body):
+        name = _assigned(here)
+        if name and isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+            docs[name] = str(after.value.value)
+    return docs
+
+
+def _assigned(node: ast.stmt) -> str:
+    if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+        return node.target.id
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+        return node.targets[0].id
+    return ""
 
 
 def configuration() -> str:

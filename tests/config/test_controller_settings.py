@@ -15,7 +15,7 @@ from holdfast.config.profiles import PROFILES
 from holdfast.model.errors import ConfigError
 from holdfast.model.policy import Mode, Policy
 from holdfast.providers import KINDS, PROVIDERS, CommandSettings, Ec2Settings, HyperpodSettings
-from holdfast_checks.settings.schema import Required
+from holdfast_checks.settings.option import Required
 
 EC2 = '[cluster]\nname = "c"\n[provider]\nkind = "ec2"\nregion = "us-west-2"\nlaunch_template = "gpu"\n'
 HYPERPOD = '[provider]\nkind = "hyperpod"\ncluster = "pod"\nregion = "us-west-2"\n'

@@ -22,7 +22,7 @@ from holdfast_checks.settings import (
     NetworkSettings,
     schema,
 )
-from holdfast_checks.settings.schema import option
+from holdfast_checks.settings.option import option
 
 _LONGEST_NODE_NAME = 64
 

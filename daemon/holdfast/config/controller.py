@@ -52,6 +52,7 @@ from holdfast.model.resizing import ElasticPolicy
 from holdfast.model.suspects import SuspectPolicy
 from holdfast.providers.registry import KINDS, PROVIDERS
 from holdfast_checks.settings import schema
+from holdfast_checks.settings.option import option
 
 T = TypeVar("T")
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -61,8 +62,7 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 class ProviderSection:
     """``[provider]``: the kind; every other key is one of the kind's own settings."""
 
-    kind: str = "none"
-    """What can reboot or replace a machine: one of ``holdfast.providers.PROVIDERS``."""
+    kind: str = option("none", "What can reboot or replace a machine: one of holdfast.providers.PROVIDERS.")
 
 
 SECTIONS: Mapping[str, tuple[type[Any], frozenset[str]]] = {

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.config.controller import SECTIONS
-from holdfast.config.docs import doc_of
 from holdfast.config.profiles import PROFILES
 from holdfast.providers.registry import KINDS, PROVIDERS
-from holdfast_checks.settings.schema import default_of, toml
+from holdfast_checks.settings.option import default_of
+from holdfast_checks.settings.schema import toml
 
 HEAD = """\
 # Holdfast's controller: /etc/holdfast/controller.toml
@@ -67,7 +67,7 @@ def rows() -> Iterator[Row]:
             continue
         for field in dataclasses.fields(kind):
             if field.name not in elsewhere:
-                yield Row(section, field.name, default_of(field), doc_of(kind, field))
+                yield Row(section, field.name, default_of(field), field.metadata["doc"])
 
 
 def _provider_rows() -> Iterator[Row]:
@@ -81,7 +81,7 @@ def _provider_rows() -> Iterator[Row]:
             continue
         for field in dataclasses.fields(one.settings):
             if field.name in one.options:
-                same = (field.name, toml(default_of(field)), doc_of(one.settings, field))
+                same = (field.name, toml(default_of(field)), field.metadata["doc"])
                 kinds.setdefault(same, []).append(kind)
                 defaults[same] = default_of(field)
     for same, of in kinds.items():

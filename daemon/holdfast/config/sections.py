@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast_checks.settings.schema import option
+from holdfast_checks.settings.option import option
 
 SLURM_CLIENTS = ("auto", "commands", "pyslurm")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast_checks.settings.schema import option
+from holdfast_checks.settings.option import option
 
 
 @dataclass(frozen=True, slots=True)

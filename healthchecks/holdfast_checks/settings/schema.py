@@ -1,4 +1,4 @@
-"""Settings: how one is declared, read from TOML, shown in an example file. Standard library only.
+"""Settings: read from TOML into what ``option`` declares, and shown in an example file. Standard library only.
 
 An unknown key is an error that names the file, the key and the nearest valid one; a value of the wrong type or out of its
 range says so in one line. Nothing is guessed and nothing is converted but an integer where a float is asked for."""
@@ -16,6 +16,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
 
+from holdfast_checks.settings.option import REQUIRED, Required, default_of
+
 T = TypeVar("T")
 
 _WORDS: Mapping[Any, str] = {
@@ -29,28 +31,6 @@ _WORDS: Mapping[Any, str] = {
 
 class WrongSetting(ValueError):
     """One line that names file and key."""
-
-
-class Required:
-    """Marks a key without a default."""
-
-
-REQUIRED = Required()
-
-
-def option(default: T, doc: str, *, low: float | None = None, high: float | None = None) -> T:
-    """A dataclass field with one sentence for people and, for numbers, the allowed range (both ends included)."""
-    metadata = {"doc": doc, "low": low, "high": high}
-    if isinstance(default, dict):
-        return dataclasses.field(default_factory=lambda: typing.cast("T", dict(default)), metadata=metadata)
-    return dataclasses.field(default=default, metadata=metadata)
-
-
-def default_of(field: dataclasses.Field[Any]) -> Any:
-    """:data:`REQUIRED` where there is none."""
-    if field.default is not dataclasses.MISSING:
-        return field.default
-    return field.default_factory() if field.default_factory is not dataclasses.MISSING else REQUIRED
 
 
 def load(path: Path) -> dict[str, Any]:

@@ -7,19 +7,22 @@ from pathlib import PurePosixPath
 
 from holdfast.model.errors import ConfigError
 from holdfast.providers.kind import MAX_DEADLINE_S
+from holdfast_checks.settings.option import option, required
 
 
 @dataclass(frozen=True, slots=True)
 class CommandSettings:
     """What the provider ``command`` needs to know: a site's own script, see ``docs/providers.md``."""
 
-    cluster: str
-    """Name of the cluster, passed to the script; may be empty."""
-    command: tuple[str, ...]
-    """A list: the program by its absolute path, then arguments that go before the verb."""
-    deadline_s: float = 60.0
-    """Time for one call; then the script's process group is killed. A site's long work continues in the
-    background and is seen in status."""
+    cluster: str = required("Name of the cluster, passed to the script; may be empty.")
+    command: tuple[str, ...] = required(
+        "A list: the program by its absolute path, then arguments that go before the verb."
+    )
+    deadline_s: float = option(
+        60.0,
+        "Time for one call; then the script's process group is killed. A site's long work continues in the background and is "
+        "seen in status.",
+    )
 
     def __post_init__(self) -> None:
         if not self.command:

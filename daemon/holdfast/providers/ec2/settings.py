@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from holdfast.model.errors import ConfigError
 from holdfast.providers.kind import MAX_DEADLINE_S
+from holdfast_checks.settings.option import option, required
 
 MARKETS = ("", "spot", "capacity-block")
 """EC2's InstanceMarketOptions.MarketType; empty is on demand."""
@@ -54,36 +55,44 @@ class TagKeys:
 class Ec2Settings:
     """What the EC2 provider needs to know. Times are seconds."""
 
-    cluster: str
-    """Value of the cluster tag: only machines with it are ever touched."""
-    region: str
-    launch_template: str
-    """Name or id (``lt-…``)."""
-    version: str = "$Default"
-    offers: tuple[Offer, ...] = (Offer(),)
-    endpoint_url: str | None = None
-    """None: AWS's own, or AWS_ENDPOINT_URL from the environment."""
-    tags: TagKeys = field(default_factory=TagKeys)
-    launch_first: bool = True
-    """False where capacity is a full reservation or Capacity Block: there the old machine must go first."""
-    connect_timeout_s: float = 3.0
-    read_timeout_s: float = 20.0
-    """RunInstances may take more than 10 s."""
-    attempts: int = 3
-    """Of botocore's standard retry mode (throttling, 5xx, lost connections), the first try included."""
-    consistency_wait_s: float = 5.0
-    """How long an id that was never seen may be unknown to EC2 before that is believed (eventual consistency)."""
+    cluster: str = required("Value of the cluster tag: only machines with it are ever touched.")
+    region: str = required("AWS region.")
+    launch_template: str = required("Name or id (lt-…).")
+    version: str = option("$Default", "Version of the launch template.")
+    offers: tuple[Offer, ...] = option(
+        (Offer(),), "Ways to get a machine, tried in order; none: the launch template as it is."
+    )
+    endpoint_url: str | None = option(
+        None, "Another endpoint than AWS's own, or that of AWS_ENDPOINT_URL in the environment."
+    )
+    tags: TagKeys = option(TagKeys(), "Keys of the tags by which Holdfast knows its machines.")
+    launch_first: bool = option(
+        True, "False where capacity is a full reservation or Capacity Block: there the old machine must go first."
+    )
+    connect_timeout_s: float = option(3.0, "Time for a connection to AWS.")
+    read_timeout_s: float = option(20.0, "Time for an answer of AWS; RunInstances may take more than 10 s.")
+    attempts: int = option(
+        3, "Of botocore's standard retry mode (throttling, 5xx, lost connections), the first try included."
+    )
+    consistency_wait_s: float = option(
+        5.0, "How long an id that was never seen may be unknown to EC2 before that is believed (eventual consistency)."
+    )
 
-    page_size: int = 1000
-    """DescribeInstances' largest MaxResults; it allows 5 to 1000."""
-    patience_s: float = 30.0
-    """How long one call waits for a machine that is changing state (off, stopped) before it says so; the caller asks again."""
-    force_stop_s: float = 600.0
-    """A machine that is stopping for longer is stopped by force: a broken host may never finish on its own."""
-    block_margin_s: float = 7200.0
-    """An offer whose Capacity Block ends sooner is passed over: EC2 ends its machines from 30 minutes before the end on."""
-    block_notice_s: float = 21600.0
-    """How long before the end of a Capacity Block its machines are reported as going."""
+    page_size: int = option(1000, "DescribeInstances' largest MaxResults; it allows 5 to 1000.")
+    patience_s: float = option(
+        30.0,
+        "How long one call waits for a machine that is changing state (off, stopped) before it says so; the caller asks again.",
+    )
+    force_stop_s: float = option(
+        600.0, "A machine that is stopping for longer is stopped by force: a broken host may never finish on its own."
+    )
+    block_margin_s: float = option(
+        7200.0,
+        "An offer whose Capacity Block ends sooner is passed over: EC2 ends its machines from 30 minutes before the end on.",
+    )
+    block_notice_s: float = option(
+        21600.0, "How long before the end of a Capacity Block its machines are reported as going."
+    )
 
     def __post_init__(self) -> None:
         for name in ("cluster", "region", "launch_template"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast.model.errors import ConfigError
+from holdfast_checks.settings.option import option, required
 
 OBSERVE, LEAD = "observe", "lead"
 MODES = (OBSERVE, LEAD)
@@ -17,26 +18,35 @@ PAGE_MAX = 100
 class HyperpodSettings:
     """What the HyperPod provider needs to know. Times are seconds."""
 
-    cluster: str
-    """ClusterName: the HyperPod cluster's name or ARN."""
-    region: str
-    mode: str = OBSERVE
-    """``observe``: HyperPod repairs, Holdfast records and times it. ``lead``: Holdfast asks for reboots and replacements,
-    as long as the cluster's NodeRecovery is ``None``; with ``Automatic`` it only watches, whatever stands here."""
-    resource_config: str = "/opt/ml/config/resource_config.json"
-    """Helps to join node names and instance ids; empty or absent: the API alone."""
-    node_names: str = "address"
-    """Slurm's NodeName: ``address`` is HyperPod's usual ``ip-10-1-2-3``, ``instance`` the InstanceName of resource_config
-    (``<group>-<index>``, a cluster with UseInstanceNames)."""
-    controller_groups: tuple[str, ...] = ()
-    """Instance groups of the head nodes on a cluster whose groups carry no SlurmConfig. They are never acted on."""
-    endpoint_url: str | None = None
-    """None: AWS's own, or AWS_ENDPOINT_URL from the environment."""
-    connect_timeout_s: float = 3.0
-    read_timeout_s: float = 20.0
-    attempts: int = 3
-    """Of reading calls, in botocore's standard retry mode. A call that acts is tried once: there is no client token."""
-    page_size: int = PAGE_MAX
+    cluster: str = required("ClusterName: the HyperPod cluster's name or ARN.")
+    region: str = required("AWS region.")
+    mode: str = option(
+        OBSERVE,
+        "observe: HyperPod repairs, Holdfast records and times it. lead: Holdfast asks for reboots and replacements, as long as the "
+        "cluster's NodeRecovery is None; with Automatic it only watches, whatever stands here.",
+    )
+    resource_config: str = option(
+        "/opt/ml/config/resource_config.json",
+        "Helps to join node names and instance ids; empty or absent: the API alone.",
+    )
+    node_names: str = option(
+        "address",
+        "Slurm's NodeName: address is HyperPod's usual ip-10-1-2-3, instance the InstanceName of resource_config (<group>-<index>, "
+        "a cluster with UseInstanceNames).",
+    )
+    controller_groups: tuple[str, ...] = option(
+        (), "Instance groups of the head nodes on a cluster whose groups carry no SlurmConfig. They are never acted on."
+    )
+    endpoint_url: str | None = option(
+        None, "Another endpoint than AWS's own, or that of AWS_ENDPOINT_URL in the environment."
+    )
+    connect_timeout_s: float = option(3.0, "Time for a connection to AWS.")
+    read_timeout_s: float = option(20.0, "Time for an answer of AWS.")
+    attempts: int = option(
+        3,
+        "Of reading calls, in botocore's standard retry mode. A call that acts is tried once: there is no client token.",
+    )
+    page_size: int = option(PAGE_MAX, "ListClusterNodes' MaxResults, 1 to 100.")
 
     def __post_init__(self) -> None:
         for name in ("cluster", "region"):
