@@ -462,12 +462,23 @@ class World:
         """What the provider is able to do, as far as the actor has seen it: nothing before it has."""
         return self.book.provider.can if self.book.provider is not None else CAN_NOTHING
 
-    def may_try(self, incident_id: str, step: Step, job: JobKey | None = None, *, first_s: float | None = None) -> bool:
+    def may_try(
+        self,
+        incident_id: str,
+        step: Step,
+        job: JobKey | None = None,
+        *,
+        first_s: float | None = None,
+        longest_s: float | None = None,
+    ) -> bool:
         """Whether (another) attempt of this step (for this job) may be planned now: :meth:`may_follow`, after all attempts so far."""
-        return self.may_follow(self.book.attempts(incident_id, step, job), first_s=first_s)
+        return self.may_follow(self.book.attempts(incident_id, step, job), first_s=first_s, longest_s=longest_s)
 
-    def may_follow(self, attempts: tuple[Intent, ...], *, first_s: float | None = None) -> bool:
-        """Whether another attempt may be planned after these, oldest first. ``first_s``: the first pause; None: that of the policy.
+    def may_follow(
+        self, attempts: tuple[Intent, ...], *, first_s: float | None = None, longest_s: float | None = None
+    ) -> bool:
+        """Whether another attempt may be planned after these, oldest first. ``first_s``, ``longest_s``: the first and the longest pause;
+        None: those of the policy.
 
         Not while one is in flight, nor once one is done or was rightly refused. A failed one that may be repeated is repeated for as
         long as the world calls for it, after pauses that double: an outage of a minute or of a day must not end a recovery."""
@@ -476,7 +487,7 @@ class World:
         latest = attempts[-1]
         if latest.state is not IntentState.FAILED or not latest.retryable:
             return False
-        longest_s = max(first_s or 0.0, self.policy.action_backoff_max_s)
+        most_s = longest_s if longest_s is not None else max(first_s or 0.0, self.policy.action_backoff_max_s)
         pause_s = (self.policy.action_backoff_s if first_s is None else first_s) * 2 ** (min(len(attempts), 30) - 1)
         waited = None if latest.finished_at is None else self.now - latest.finished_at
-        return waited is None or waited >= timedelta(seconds=min(pause_s, longest_s))
+        return waited is None or waited >= timedelta(seconds=min(pause_s, most_s))

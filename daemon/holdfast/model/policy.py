@@ -217,8 +217,10 @@ class RepairPolicy:
     )
     quiet_s: float = option(60.0, "Time without a finding before a validated node serves.")
     attempts: int = option(3, "Attempts of the ladder before an operator is notified.")
-    backoff_s: float = option(30.0, "First pause after a failed step; doubles up to backoff_max_s.")
-    backoff_max_s: float = option(900.0, "Longest pause between two attempts.")
+    backoff_s: float = option(
+        30.0, "First pause after a failed step of a repair; after a failed launch it doubles up to backoff_max_s."
+    )
+    backoff_max_s: float = option(900.0, "Longest pause between two attempts to launch a machine.")
     terminations_per_hour: int = option(
         4, "Machines ended (terminated, exchanged in place) in an hour at most, or the share below."
     )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from holdfast.model.action import Launch
 from holdfast.model.incident import Incident, IncidentState
 from holdfast_checks.result import Remedy, Severity
 from support.simulated import Site
@@ -132,6 +134,11 @@ def test_a_lack_of_capacity_is_waited_out_and_told_once() -> None:
     assert _mended(site, seconds=3600).state is _S.REPAIRING
     assert len([n for n in site.notices.sent if "no machine yet" in n]) == 1
     assert site.incident("n1").repair_attempt == 0
+    asked = [intent.planned_at for intent in site.book.intents.values() if isinstance(intent.action, Launch)]
+    pauses_s = [(late - early).total_seconds() for early, late in pairwise(sorted(asked))]
+    wanted_s = [30, 60, 120, 240, 480, 900, 900]
+    assert all(wanted <= took < wanted + 20 for wanted, took in zip(wanted_s, pauses_s, strict=False)), pauses_s
+    assert len(pauses_s) >= 6
     site.provider.capacity = True
     assert _mended(site, seconds=1200).state is _S.CLOSED
     assert len(site.provider.tokens) == 1

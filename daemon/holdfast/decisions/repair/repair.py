@@ -91,8 +91,9 @@ def _step(
     reason: str,
     *,
     first_s: float | None = None,
+    longest_s: float | None = None,
 ) -> list[Proposal]:
-    if not world.may_try(incident.id, step, first_s=first_s):
+    if not world.may_try(incident.id, step, first_s=first_s, longest_s=longest_s):
         return []
     return [Proposal(incident.id, step, action, reason, order=60)]
 
@@ -142,7 +143,11 @@ def _carry_on(world: World, view: ClusterView, incident: Incident) -> list[Propo
     if step is None or action is None or repair_progress.machine_up(world, incident) is not None:
         return []
     reason = f"{repair_progress.rung_of(incident).value} of {incident.node}, attempt {incident.repair_attempt + 1}"
-    proposals = _step(world, incident, step, action, reason, first_s=world.policy.repair.backoff_s)
+    policy = world.policy.repair
+    longest_s = (
+        policy.backoff_max_s if isinstance(action, Launch) else None
+    )  # only a launch waits for capacity, for hours maybe
+    proposals = _step(world, incident, step, action, reason, first_s=policy.backoff_s, longest_s=longest_s)
     failed = facts.last(world.book.attempts(incident.id, step))
     if isinstance(action, Launch | Replace) and failed is not None and failed.state is IntentState.FAILED:
         body = f"Launching a machine for {incident.node} failed: {failed.outcome}. Holdfast keeps trying, at growing intervals."
