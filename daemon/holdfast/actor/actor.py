@@ -247,8 +247,8 @@ class Actor:
             log.log(level, "event=step intent=%s state=%s outcome=%r", intent.key, outcome.state.value, outcome.text)
             self.before_step(intent, "finished")
         except FencedOff as error:
-            if self.begun is not None:
-                self.begun.over(
-                    intent
-                )  # whoever leads now may call it begun again at any time, and it is looked at anew then
+            if (
+                self.begun is not None
+            ):  # the row may say "started" again at any time: it is checked like a new step then
+                self.begun.over(intent)
             log.warning("event=fenced_off intent=%s error=%r", intent.key, str(error))

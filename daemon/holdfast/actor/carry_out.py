@@ -284,9 +284,7 @@ def _promote(action: PromoteSpare, outside: Outside) -> Outcome:
 
 def _adopt(action: AdoptSpare, outside: Outside) -> Outcome:
     name, scheduler = outside.spare_reservation, outside.scheduler
-    scheduler.node(
-        action.node
-    )  # raises NotFound for ``ALL``, and for a list, which would be one node to the actor's limits
+    scheduler.node(action.node)  # NotFound for ALL and for a list of nodes, which would be one to the actor's limits
     with outside.pool:
         try:
             pool = scheduler.reservation(name).nodes
