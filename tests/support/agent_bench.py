@@ -1,4 +1,4 @@
-"""A controller of a few lines over real HTTP, and the files of one node, for the tests of the agent."""
+"""A minimal controller over real HTTP, and the files of one node, for the tests of the agent."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ XID = f"NVRM: Xid (PCI:{PCI[:-2]}): 79, pid='<unknown>', name=<unknown>, GPU has
 
 
 class FakeController:
-    """Speaks the wire over real HTTP/1.1; ``answer`` decides what a report is answered."""
+    """Controller stub over real HTTP/1.1; ``answer`` decides how it responds to a report."""
 
     def __init__(self) -> None:
         self.reports: list[Json] = []
@@ -41,7 +41,7 @@ class FakeController:
         self.heartbeat_answer: Json = {"leader": True}
         self.lose_answers = 0
         self.longest_wait_s = 0.5
-        """Of a poll for orders; short, so that tests end soon."""
+        """How long a poll for orders waits; short, so that tests end soon."""
         self.changed = threading.Condition()
         outer = self
 
@@ -106,7 +106,7 @@ class FakeController:
             self.changed.notify_all()
 
     def items(self, kind: str = "") -> list[Json]:
-        """Items of accepted reports, duplicates of a report's name left out, as a real controller does."""
+        """Items of accepted reports without those of repeated reports, as a real controller counts them."""
         named = {(r["boot_id"], r["outbox_id"], r["sequence"]): r for r in self.reports if r["status"] == 200}
         return [item for report in named.values() for item in report["items"] if kind in ("", item["kind"])]
 
@@ -131,12 +131,12 @@ class Folder:
         (path / "instance_id").write_text("i-0abc\n")
         (path / "token").write_text("secret\n")
         self.seq = 0
-        host_files.install(path)  # the host of whoever runs the tests is none of theirs
+        host_files.install(path)  # not the host that runs the tests
         self.config = path / "agent.toml"
         self.write_config(f'controllers = ["{url}"]')
 
     def write_config(self, more: str, **host: Any) -> None:
-        """``more``: further keys and tables; ``host``: settings of ``[host]`` beside those of the emulated one."""
+        """``more``: further keys and tables; ``host``: settings of ``[host]`` in addition to those of the emulated one."""
         table = tomli_w.dumps({"host": {**host_files.agent_settings(self.path), **host}})
         self.config.write_text(
             'node = "n1"\nstate_dir = "state"\nrun_dir = "run"\nkmsg_path = "kmsg"\nboot_id_path = "boot_id"\n'
@@ -145,7 +145,7 @@ class Folder:
         )
 
     def log(self, message: str, facility: int = 0) -> float:
-        """Write a kernel record now; its time."""
+        """Write a kernel record now and return its time."""
         now_s = time.monotonic()
         with self.kmsg.open("a") as file:
             file.write(f"{facility * 8 + 3},{self.seq},{int(now_s * 1e6)},-;{message}\n")
@@ -153,7 +153,7 @@ class Folder:
         return now_s
 
     def start(self) -> subprocess.Popen[bytes]:
-        """The real agent as a process of its own."""
+        """The real agent in a separate process."""
         command = [sys.executable, "-m", "holdfast.agent", "--config", str(self.config)]
         with (self.path / "agent.log").open("ab") as out:
             return subprocess.Popen(command, stdout=out, stderr=out, env={**os.environ, "PYTHONWARNINGS": "error"})
@@ -164,18 +164,18 @@ class Folder:
 
 
 def seen_right(folder: Path) -> set[str]:
-    """Checks that the agent in this folder remembers to have seen right."""
+    """Checks that the agent in this folder has recorded as seen OK."""
     try:
         with contextlib.closing(sqlite3.connect(f"file:{folder}/state/agent.db?mode=rw", uri=True)) as db:
             row = db.execute("SELECT value FROM meta WHERE key = 'seen_right'").fetchone()
-    except sqlite3.OperationalError:  # the agent has just begun
+    except sqlite3.OperationalError:  # the agent has just started
         return set()
     return {proof[0] for proof in json.loads(row[0])} if row else set()
 
 
 @contextlib.contextmanager
 def running(folder: Folder) -> Iterator[subprocess.Popen[bytes]]:
-    """The agent as a process of its own; killed at the end."""
+    """The agent in a separate process; killed at the end."""
     process = folder.start()
     try:
         yield process

@@ -1,13 +1,13 @@
-"""Which rights the AWS providers need, by what they are used for. Standard library only.
+"""IAM actions that the AWS providers need, by purpose. Standard library only.
 
-The IAM policies under ``docs/iam/`` are held against this table, and the table against the calls that reach the emulator."""
+The IAM policies under ``docs/iam/`` are checked against this table, and the table against the calls that reach the emulator."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 Features = Mapping[str, tuple[str, ...]]
-"""What for → IAM actions."""
+"""Purpose → IAM actions."""
 
 _LOOK = (
     "ec2:DescribeInstances",
@@ -42,8 +42,8 @@ AWS_ACTIONS: Mapping[str, Features] = {
         "reboot": ("sagemaker:BatchRebootClusterNodes",),
     },
 }
-"""Provider → what for → IAM actions. ``iam:PassRole`` only where the launch template has an instance profile;
-StartInstances of a machine with encrypted volumes needs the key's grants besides."""
+"""Provider → purpose → IAM actions. ``iam:PassRole`` only where the launch template has an instance profile;
+StartInstances of a machine with encrypted volumes also needs the key's grants."""
 
 
 def actions_of(provider: str) -> frozenset[str]:

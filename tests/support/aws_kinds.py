@@ -1,4 +1,4 @@
-"""The kinds of machines at AWS that a simulated site may stand on."""
+"""The kinds of AWS machines that a simulated site may run on."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Ec2Kind:
         cloud.on_launch(instance_id, token)
 
     def _named(self, cloud: Cloud, instance_id: str) -> None:
-        """The call may have failed, or been carried out unheard: what counts are the tags that it left."""
+        """The call may have failed, or have been carried out with its answer lost: only the tags that it left count."""
         tags = next(i["tags"] for i in cloud.control.instances() if i["id"] == instance_id)
         if tags.get("holdfast:role") == "serving" and instance_id in cloud.machines:
             cloud.hand_over(tags["holdfast:node"], instance_id)
@@ -89,7 +89,7 @@ class Ec2Kind:
             self.control.hide_new(chance.randint(1, 8) if len(self.offers) == 1 else 1)
 
     def mend(self) -> None:
-        """Nothing that the emulator's ``clear`` does not end."""
+        """No faults except those that the emulator's ``clear`` ends."""
 
     def live(self) -> set[str]:
         mine = [i for i in self.control.instances() if i["tags"].get("holdfast:cluster") == self.cluster]
@@ -107,7 +107,7 @@ def flat_tags(given: Mapping[str, str], prefix: str) -> dict[str, str]:
 
 
 class AsgKind:
-    """An Auto Scaling group: it ends and launches by itself, and a new machine is nobody's until it is named."""
+    """An Auto Scaling group: it ends and launches instances automatically; a new one serves no node until it is assigned."""
 
     def __init__(self, replace_by: str) -> None:
         self.replace_by = replace_by
@@ -180,11 +180,11 @@ class AsgKind:
 
 
 class HyperpodKind:
-    """HyperPod: a machine takes the place of another behind the same name, and nobody is given a token."""
+    """HyperPod: a new machine takes the place of the old one under the same name; there is no token."""
 
     def __init__(self, resource_config: Path | None = None) -> None:
         self._file = resource_config
-        """Written once and never again: a worker's copy, which tells nothing of later machines."""
+        """Written once and never updated: a worker's copy, which does not list later machines."""
 
     def make(self, control: EmulatorControl, cluster: str, nodes: int) -> Mapping[str, str]:
         self.cluster = cluster
@@ -233,7 +233,7 @@ class HyperpodKind:
             code = chance.choice(["InternalServerError", "InvalidInstanceStatus", "InstanceIdInUse"])
             self.pod.refuse(instance_id, code, chance.randint(1, 3))
         if chance.random() < 0.15 and cloud.machines[instance_id].powered:
-            cloud.power_off(instance_id)  # somebody at AWS exchanges it
+            cloud.power_off(instance_id)  # AWS replaces it
             self.pod.repair(instance_id, "replace")
             self._takes_its_place(cloud, node)
         self.automatic = chance.random() < 0.1

@@ -1,7 +1,7 @@
 """A simulated site on the AWS emulator: real providers over HTTP, whose machines become simulated ones with agents.
 
-What happened at AWS is read from the emulator's own journal after every call, never from the provider's word, and held
-against the promises there and then. The emulator's clock is the simulation's."""
+What happened at AWS is read from the emulator's own journal after every call, never from what the provider reports, and
+checked against the promises at once. The emulator's clock is the simulation's."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ENDS = (
     "TerminateInstances", "StopInstances", "RebootInstances", "TerminateInstanceInAutoScalingGroup",
     "BatchReplaceClusterNodes", "BatchRebootClusterNodes",
 )  # fmt: skip
-"""Calls that take a machine from under whatever runs on it."""
+"""Calls that take a machine away from what runs on it."""
 
 
 class Kind(Protocol):
@@ -39,11 +39,11 @@ class Kind(Protocol):
         ...
 
     def open(self, sleep: Callable[[float], None], monotonic: Callable[[], float]) -> Provider:
-        """A provider as a freshly started actor has it: no waiting of its own is real."""
+        """A provider as a freshly started actor has it; its waits take no real time."""
         ...
 
     def follow(self, cloud: Cloud, call: Mapping[str, Any]) -> None:
-        """Let the simulated machines do what this call of the journal has effected."""
+        """Let the simulated machines do what this call of the journal has caused."""
         ...
 
     def stir(self, cloud: Cloud, chance: random.Random) -> None:
@@ -51,11 +51,11 @@ class Kind(Protocol):
         ...
 
     def mend(self) -> None:
-        """The end of all that."""
+        """End all of those faults."""
         ...
 
     def live(self) -> set[str]:
-        """Instances that are there, and not on their way out."""
+        """Instances that exist and are not being terminated."""
         ...
 
 
@@ -67,7 +67,7 @@ class Chances:
         self.broken = 0.0
         self.same_hardware = 0.0
         self.cured = 1.0
-        """Share of boots after which a bad machine is whole."""
+        """Share of boots after which a bad machine is healthy."""
         self.boot_s = (20.0, 60.0)
 
     def boots_in_s(self) -> float:
@@ -87,11 +87,11 @@ class Cloud:
         self.chances = Chances(random.Random(0))
         self.since = control.last_call()
         self.launched: Counter[str] = Counter()
-        """Token of a launch → machines that were made of it."""
+        """Token of a launch → machines launched with it."""
         self.did: list[tuple[str, str]] = []
         """(call, machine) in order."""
         self.before_end: Callable[[str, str], None] = lambda _action, _instance_id: None
-        """Looks whether the machine may be taken now: its node is as it was when the call came in."""
+        """Checks whether the machine may be taken now: its node is as it was when the call came in."""
         self.on_launch: Callable[[str, str], None] = lambda _instance_id, _token: None
         self._told_s = -1.0
 
@@ -101,7 +101,7 @@ class Cloud:
             self.control.clock(EPOCH_S + self.clock.elapsed_s)
 
     def follow(self) -> None:
-        """Everything that the journal has and we do not."""
+        """Every entry of the journal that is not recorded here."""
         for call in self._settled_calls():
             self.since = call["number"]
             for instance_id in call["effects"]:
@@ -112,7 +112,7 @@ class Cloud:
                 self.kind.follow(self, call)
 
     def _settled_calls(self) -> list[dict[str, Any]]:
-        """New calls, once those are over whose client has lost its patience."""
+        """New calls, once those whose client has timed out are over."""
         for _ in range(200):
             calls = self.control.calls(since=self.since)
             if all(call["status"] for call in calls):
@@ -152,7 +152,7 @@ class Cloud:
 
 
 class Followed:
-    """A provider whose every call is made at the simulation's time and looked at in the journal when it is over."""
+    """A provider whose every call is made at the simulation's time and checked in the journal when it is over."""
 
     def __init__(self, cloud: Cloud, provider: Provider, serving: Callable[[str], Machine]) -> None:
         self._cloud, self._provider = cloud, provider
@@ -193,7 +193,7 @@ class AwsSite(Site):
         self.cloud.before_end = self.may_be_taken
         self.cloud.on_launch = self.is_wanted
         self.by_hand: dict[str, str] = {}
-        """Drains of operators that stand: node → reason."""
+        """Drains of operators that are in force: node → reason."""
         self.serving = sim.serving
         self.start_controller()
         self.start_actor()
@@ -215,7 +215,7 @@ class AwsSite(Site):
         if self.cloud is not None:
             self.cloud.tell_time()
 
-    # The promises, in the very moment that something is done
+    # The promises, at the moment of each call
 
     def may_be_taken(self, action: str, instance_id: str) -> None:
         """No machine that serves is taken from under a job, from an operator, or while it is in service."""
@@ -234,7 +234,7 @@ class AwsSite(Site):
             assert incident_of_reason(node.reason), f"{what}: {node.reason!r} is not ours\n{self.tale(name)}"
 
     def is_wanted(self, instance_id: str, token: str) -> None:
-        """One machine a token, for an incident that the store knows."""
+        """One machine per token, for an incident that the store knows."""
         assert self.cloud is not None
         made = self.cloud.launched[token]
         assert made == 1, f"{instance_id} is machine number {made} of token {token}"
@@ -246,7 +246,7 @@ class AwsSite(Site):
         return self.known_incidents(node=name)
 
     def known_incidents(self, **which: Any) -> tuple[Incident, ...]:
-        """Also while the database is away for Holdfast."""
+        """Also while Holdfast cannot reach the database."""
         away = getattr(self.store, "away", False)
         if away:
             cast("Any", self.store).away = False

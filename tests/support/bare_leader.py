@@ -1,4 +1,4 @@
-"""The shipped controller, but for how it leads: as release 0.1.0a1, under its bare name, with an empty lock file in the shared folder."""
+"""The shipped controller with the leader lock of release 0.1.0a1: under its bare name, with an empty lock file in the shared folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A look-alike of ParallelCluster's clustermgtd for tests: which nodes it gives away, when, and what it does with them.
+"""A look-alike of ParallelCluster's clustermgtd for tests: which nodes it replaces, when, and what it does with them.
 
 Written from the facts of aws-parallelcluster-node 3.11 to 3.16 as ``docs/decisions/0006-held-by-reservation.md`` states them; not
 ParallelCluster's code. Left out: partitions and protected mode, capacity blocks, back-off after a capacity error."""
@@ -18,11 +18,11 @@ _LOG = logging.getLogger(__name__)
 
 LOOP_S = 60.0
 REPLACEMENT_S = 1800.0
-"""node_replacement_timeout: so long a static node's new machine may take before it is exchanged again."""
+"""node_replacement_timeout: how long a static node's new machine may take before it is replaced again."""
 ORPHAN_S = 300.0
 """orphaned_instance_timeout."""
 IMPAIRED_S = 180.0
-"""health_check_timeout, and the same after slurmd's start."""
+"""health_check_timeout, also counted after slurmd's start."""
 STATIC_REASON = "Static node maintenance: unhealthy node is being replaced"
 DYNAMIC_REASON = "Scheduler health check failed"
 IMPAIRED_REASON = "Node failing ec2_health_check"
@@ -38,24 +38,24 @@ class Backing:
 
 
 class Ground(Protocol):
-    """Slurm and EC2 as clustermgtd handles them. An error ends the turn; the next one begins anew."""
+    """Slurm and EC2 as clustermgtd handles them. An error ends the turn; the next one starts from the beginning."""
 
     def nodes(self) -> Mapping[str, Node]:
         """All nodes; ``address`` is the node's own name where none is set."""
         ...
 
     def backing(self) -> Mapping[str, Backing]:
-        """Address → live instance."""
+        """Address → running instance."""
         ...
 
     def drain(self, node: str, reason: str) -> None: ...
 
     def set_down(self, node: str, reason: str) -> None:
-        """DOWN, without DRAIN, and NodeAddr back to the node's name."""
+        """Set the node DOWN, without DRAIN, and NodeAddr back to the node's name."""
         ...
 
     def force_power_down(self, node: str, reason: str) -> None:
-        """POWER_DOWN_FORCE, and NodeAddr back to the node's name."""
+        """POWER_DOWN_FORCE, and set NodeAddr back to the node's name."""
         ...
 
     def forget_address(self, node: str) -> None: ...
@@ -63,7 +63,7 @@ class Ground(Protocol):
     def terminate(self, instance_id: str) -> None: ...
 
     def launch(self, node: str) -> bool:
-        """A new instance for a static node, and its address as NodeAddr; False: no capacity."""
+        """Launch a new instance for a static node and set its address as NodeAddr; False: no capacity."""
         ...
 
 
@@ -78,7 +78,7 @@ def is_down(node: Node) -> bool:
 
 
 def is_drained(node: Node) -> bool:
-    """Drained and idle: a drained node with a job is not."""
+    """Whether the node is drained and idle: a drained node with a job is not."""
     return node.draining and not node.completing and (node.base_state == "IDLE" or is_down(node))
 
 
@@ -91,7 +91,7 @@ def in_maintenance(node: Node) -> bool:
 
 
 def healthy(node: Node, backed: bool, replacing: bool) -> bool:
-    """Whether a turn leaves the node alone. ``replacing``: within the time that its new machine has. No reservation counts."""
+    """Whether a turn leaves the node alone. ``replacing``: its new machine is within its time limit. No reservation counts."""
     if node.address == node.name:
         if is_static(node.name):
             return False
@@ -105,7 +105,7 @@ def healthy(node: Node, backed: bool, replacing: bool) -> bool:
 
 
 class ClusterManager:
-    """One clustermgtd. :meth:`step` may be called as often as one likes; a turn is made every ``LOOP_S``."""
+    """One clustermgtd. :meth:`step` may be called at any rate; a turn is made every ``LOOP_S``."""
 
     def __init__(
         self, ground: Ground, now: Callable[[], datetime], monotonic: Callable[[], float], *, before_3_16: bool = False
@@ -117,12 +117,12 @@ class ClusterManager:
         self._before_3_16 = before_3_16
         self._next_s = monotonic()
         self.replacing: set[str] = set()
-        """Static nodes whose new machine has not come up."""
+        """Static nodes whose new machine has not come up yet."""
         self.terminated: list[tuple[str, str]] = []
         """Node (empty: an orphan) and instance, in order."""
 
     def step(self) -> None:
-        """A turn, if one is due. What Slurm or EC2 refuse ends it."""
+        """Make a turn if one is due. An error of Slurm or EC2 ends it."""
         if self._monotonic() >= self._next_s:
             self._next_s = self._monotonic() + LOOP_S
             try:

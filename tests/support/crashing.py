@@ -1,8 +1,8 @@
-"""An actor or a controller that kills itself (SIGKILL) at every boundary that it crosses for the first time, and lives again.
+"""An actor or a controller that kills itself (SIGKILL) at every boundary that it crosses for the first time, and starts again.
 
 ``python -m support.crashing actor|controller CONFIG CROSSED [PATTERN…]``. The file CROSSED has one line for each boundary at which a
-life ended; with patterns only those boundaries count. A parent that has everything imported forks a child for each life: the child is
-the daemon as shipped, and its death is a death by SIGKILL like any other."""
+process ended; with patterns only those boundaries count. A parent that has imported everything forks a child for each process: the child
+is the daemon as shipped, and it dies by SIGKILL like any other."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _one_at_a_time() -> Iterator[Mapping[str, Executor]]:
 
 
 class Boundaries:
-    """Remembers on disk which boundaries have killed once."""
+    """Records on disk which boundaries have killed once."""
 
     def __init__(self, path: Path, patterns: tuple[str, ...]) -> None:
         self._path = path
@@ -121,9 +121,9 @@ def live_as_actor(config: Path, boundaries: Boundaries) -> int:
 
 
 def live_as_controller(config: Path, boundaries: Boundaries) -> int:
-    """The shipped entry point. Each life ends at its first commit: every other one before it, else after it.
+    """The shipped entry point. Each process ends at its first commit: every other one before it, else after it.
 
-    Lives also end between a report on disk and the answer to its agent, once for each report."""
+    A process also ends between a report on disk and the answer to its agent, once for each report."""
     build = serving.build_controller
     before = len([line for line in boundaries.crossed if line.startswith("life ")]) % 2 == 0
 

@@ -1,4 +1,4 @@
-"""Cuts a provider off after the effect of its n-th AWS call, before it learns of it: a process that ends there."""
+"""Ends a provider after the effect of its n-th AWS call and before it gets the answer, as a crash of the process would."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 
 class CutError(Exception):
-    """The process ended here."""
+    """Stands for a process that ended here."""
 
 
 def cut_at(number: int, clients: Iterable[Any]) -> None:
-    """From now on the clients' call of this number (from 1, counted together) has its effect and ends in CutError."""
+    """From now on the clients' call of this number (from 1, counted together) has its effect and then raises CutError."""
     calls = 0
 
     def count(**_: Any) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 @contextmanager
 def descriptors_left(count: int) -> Iterator[None]:
-    """This process can open so many more and no others."""
+    """This process can open this many more file descriptors and no others."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     listed = set(map(int, os.listdir("/proc/self/fd")))
     taken = {number for number in listed if Path(f"/proc/self/fd/{number}").exists()}  # without the listing's own

@@ -1,4 +1,4 @@
-"""Groups of several ranks around a real room, as processes; what they committed, and whether it is what it should be."""
+"""Groups of several ranks around a real rendezvous, as processes, and checks of what they committed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WORKER = ROOT / "tests" / "support" / "elastic_ranks_worker.py"
 
 @dataclass
 class Groups:
-    """One job. ``stop`` ends every process and the room."""
+    """One job. ``stop`` ends every process and the rendezvous."""
 
     folder: Path
     rooms: Rooms
@@ -74,13 +74,13 @@ class Groups:
             time.sleep(0.02)
 
     def asks(self, start: str) -> Callable[[], bool]:
-        """Whether this start of a group waits at the room's door."""
+        """Whether this start of a group waits to be admitted to the rendezvous."""
         return lambda: any(
             f"~{start}:" in who for who in self.rooms.ask(do="status", room="job-7")["rooms"][0]["asking"]
         )
 
     def is_there(self, name: str) -> bool:
-        """Whether this process has come to its first step, or waits at the room's door."""
+        """Whether this process has come to its first step, or waits to be admitted to the rendezvous."""
         return bool(self.lines(name, "attempt")) or self.asks(name.split(".", 2)[2])()
 
     def at(self, name: str, step: int) -> Callable[[], bool]:
@@ -94,7 +94,7 @@ class Groups:
         return {p.stem: p.read_text()[-2500:] for p in self.folder.glob("*.err") if p.stat().st_size}
 
     def check(self, m: int) -> None:
-        """Every step was committed by somebody, with each of the m micro-batches once, and one and the same shard i in every
+        """Check that every step was committed, with each of the m micro-batches once, and one and the same shard i in every
         group's rank i."""
         attempts = {name: self.lines(name, "attempt") for name in self.running}
         commits = {name: {line["step"]: line["digest"] for line in self.lines(name, "commit")} for name in self.running}
@@ -121,7 +121,7 @@ class Groups:
 
 
 def open_room(folder: Path, kind: str, ranks: int, until: int) -> Groups:
-    """A quorum service, and a room in it for up to three groups. Raises Unavailable."""
+    """A quorum service with a rendezvous for up to three groups. Raises Unavailable."""
     rooms = Rooms(folder)
     rooms.start()
     rules = {"min_groups": 1, "max_groups": 3, "join_timeout_s": 5}

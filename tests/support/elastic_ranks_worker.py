@@ -1,4 +1,4 @@
-"""One rank of a replica group of several, for tests: FSDP2 or a layer split by hand, and faults of its own on demand."""
+"""One rank of a replica group of several, for tests: FSDP2 or a layer split by hand, and faults on demand."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ M, WIDTH, HIDDEN, STEP_SAMPLES = 6, 5, 7, 12
 
 
 class _Summed(torch.autograd.Function):
-    """The sum over the ranks of a group; each of them has the whole gradient of it."""
+    """The sum over the ranks of a group; each of them has its whole gradient."""
 
     @staticmethod
     def forward(ctx: Any, part: torch.Tensor) -> torch.Tensor:
@@ -35,7 +35,7 @@ class _Summed(torch.autograd.Function):
 
 
 class Model(torch.nn.Module):
-    """Two layers and one that nobody uses. ``split``: this rank holds every other row of the first and column of the second."""
+    """Two layers and an unused one. ``split``: this rank holds every other row of the first and column of the second."""
 
     def __init__(self, rank: int = 0, split: int = 1) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ def digest(model: torch.nn.Module) -> str:
 
 
 class Average:
-    """The mean of the weights over the steps, as a loop with sharded weights keeps it: of this rank's part."""
+    """The mean of this rank's part of the weights over the steps, as a loop with sharded weights keeps it."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         self._model = model
@@ -99,7 +99,7 @@ class Average:
 
 
 class Worker:
-    """What one rank does and says."""
+    """The steps of one rank, and its output."""
 
     def __init__(self, kind: str, folder: Path, name: str, until: int, fault: str) -> None:
         self.kind, self.folder, self.name, self.until, self.fault = kind, folder, name, until, fault

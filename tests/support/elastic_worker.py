@@ -1,4 +1,4 @@
-"""A replica group for tests: the shipped example's model and loop, which writes down every attempt and every committed step."""
+"""A replica group for tests: the shipped example's model and loop, which records every attempt and every committed step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The emulated NVML for tests of several rooms."""
+"""The emulated NVML for tests of several packages."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ READINGS = (
     "nvmlDeviceGetName",
     "nvmlDeviceGetVbiosVersion",
 )
-"""Every call that reads something of one GPU; none of them may be needed."""
+"""Every call that reads one value of one GPU; the agent must do without any of them."""
 OPTIONAL = (
     *READINGS,
     "nvmlDeviceGetSerial",

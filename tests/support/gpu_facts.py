@@ -1,4 +1,4 @@
-"""Facts about GPUs for the tables of judges: healthy ones, but for what is given."""
+"""Facts about GPUs for the tables of judges: healthy except for the given values."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ REMAP = ("remap_corrected", "remap_uncorrected", "remap_pending", "remap_failed"
 
 
 def gpu(index: int = 0, **given: Any) -> GpuSnapshot:
-    """Healthy but for what is given; numbers are readings."""
+    """Healthy except for the given values; numbers are readings."""
     values = {name: Reading(value) if isinstance(value, int) else value for name, value in given.items()}
     fast: dict[str, Any] = {name: values.pop(name, Reading(0)) for name in (*FAST, *REMAP, "recovery_action")}
     return replace(GpuSnapshot(ref(index), details=GpuDetails(**{**HEALTHY, **values})), **fast)

@@ -1,4 +1,4 @@
-"""The real agent on a node with emulated GPUs, and the machine for faults to be put into."""
+"""The real agent on a node with emulated GPUs, and the machine into which faults are injected."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ INTERVAL_S = 0.5
 
 
 def gpu_machine(folder: Path, gpus: int, minors: Sequence[int] | None = None) -> Machine:
-    """A machine with emulated GPUs and nothing that runs."""
+    """A machine with emulated GPUs on which nothing runs."""
     spec = Spec("t", ("n1",), gpus, "", 1, "127.0.0", 0, (0,), 0, (0,), 0, "")
     machine = Machine(spec, folder, "n1", Processes(folder), {})
     machine.host.folder.mkdir(parents=True)
@@ -79,7 +79,7 @@ class GpuNode:
         heal(self.machine)
 
     def items_of(self, check: str, kind: str = "finding") -> list[Json]:
-        """What the agent told of one check."""
+        """What the agent reported of one check."""
         return [item for item in self.controller.items(kind) if item["check"] == check]
 
     def findings(self, check: str) -> list[tuple[str, str]]:
@@ -87,11 +87,11 @@ class GpuNode:
         return [(item["code"], item["component"]) for item in self.items_of(check)]
 
     def wait_for(self, kind: str, check: str, component: str) -> None:
-        """Until the agent has told it."""
+        """Wait until the agent has reported it."""
         self.controller.wait(lambda: any(item["component"] == component for item in self.items_of(check, kind)))
 
     def wait_for_code(self, check: str, component: str, code: str) -> Json:
-        """The finding, once the agent has told it."""
+        """The finding, once the agent has reported it."""
         try:
             self.controller.wait(lambda: (code, component) in self.findings(check))
         except AssertionError:
@@ -100,14 +100,14 @@ class GpuNode:
         return next(i for i in self.items_of(check) if (i["code"], i["component"]) == (code, component))
 
     def kill_nvml_child(self, signal_number: int) -> None:
-        """The process that talks to NVML ends as if it had crashed in the library."""
+        """End the process that talks to NVML as if it had crashed in the library."""
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
         for pid in map(int, children):
             if b"nvml_child" in Path(f"/proc/{pid}/cmdline").read_bytes():
                 os.kill(pid, signal_number)
 
     def close(self) -> None:
-        """End the agent; it must not have stumbled."""
+        """End the agent and check that it logged no error."""
         self.process.kill()
         self.process.wait()
         assert "Traceback" not in self.folder.agent_log

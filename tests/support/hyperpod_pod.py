@@ -1,4 +1,4 @@
-"""One emulated HyperPod cluster in a test's hands."""
+"""One emulated HyperPod cluster, under a test's control."""
 
 from __future__ import annotations
 

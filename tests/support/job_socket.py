@@ -1,4 +1,4 @@
-"""A job's end of the agent's socket, and a node whose slurmd knows given jobs."""
+"""The job's end of the agent's socket, and a node whose slurmd knows given jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines of the kernel log in the kernel's own wording, and what each comes to (``tests/checks/captured/kernel``)."""
+"""Lines of the kernel log in the kernel's own wording, and what each is read as (``tests/checks/captured/kernel``)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _CAPTURED = Path(__file__).parents[1] / "checks" / "captured" / "kernel"
 
 
 class Line(NamedTuple):
-    """A line and what it comes to."""
+    """A line and what it is read as."""
 
     check: str
     code: str
@@ -26,4 +26,4 @@ def _faults() -> tuple[Line, ...]:
 
 LINES = _faults()
 ORDINARY = (*(_CAPTURED / "ordinary.txt").read_text(encoding="utf-8").splitlines(), "", "N", "\x00\x01")
-"""Lines that are nobody's fault."""
+"""Lines that report no fault."""

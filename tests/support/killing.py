@@ -1,4 +1,4 @@
-"""Work that is killed before its n-th system call, as a node that loses power would stop it there."""
+"""Work that is killed before its n-th system call, as a power loss would stop it there."""
 
 from __future__ import annotations
 

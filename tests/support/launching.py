@@ -29,8 +29,8 @@ SHOW = (
     " text = json.dumps({n: v for n, v in os.environ.items() if n.startswith(told)}); os.write(1, (text + chr(10)).encode());"
     ' here = os.environ.get("SHOWN"); here and open(here + "/" + str(os.getpid()) + ".json", "w").write(text)'
 )
-"""Prints what a rank was told, in one write: ranks share the output, and print(flush=True) unbuffered writes the end of
-the line apart. Also into a file of its own where SHOWN names a folder, since srun mixes lines of several nodes. No
+"""Prints the environment that a rank was given, in one write: ranks share the output, and print(flush=True) unbuffered writes the end
+of the line apart. Also into a separate file where SHOWN names a folder, since srun mixes lines of several nodes. No
 single quotes: it goes through shells."""
 AWARE = """
 import os, pathlib, signal, sys, time
@@ -49,7 +49,7 @@ sys.exit(85)
 
 
 class Launch:
-    """One launcher; its own lines and its ranks' output go to one file."""
+    """One launcher; its lines and its ranks' output go to one file."""
 
     def __init__(self, folder: Path, *argv: str, env: Mapping[str, str] | None = None, via: Sequence[str] = ()) -> None:
         self.output = folder / "output"
@@ -77,14 +77,14 @@ class Launch:
 
     @property
     def lines(self) -> list[str]:
-        """The launcher's own."""
+        """Lines of the launcher itself."""
         return [
             line.removeprefix("holdfast run: ") for line in self.said.splitlines() if line.startswith("holdfast run: ")
         ]
 
     @property
     def shown(self) -> list[dict[str, str]]:
-        """Environments that ranks have shown with SHOW."""
+        """Environments that ranks have printed with SHOW."""
         return [json.loads(line) for line in self.said.splitlines() if line.startswith("{")]
 
     def until(self, true: Callable[[], object], within_s: float = 20.0) -> None:
@@ -122,7 +122,7 @@ def launched(folder: Path, *argv: str, **env: str) -> Iterator[Launch]:
 
 
 def shown_in(folder: Path) -> list[dict[str, str]]:
-    """What ranks have shown there, by group and rank."""
+    """Environments that ranks have printed there, by group and rank."""
     texts = [text for file in folder.glob("*.json") if (text := file.read_text()).endswith("}")]
     return sorted(map(json.loads, texts), key=lambda env: (env.get("HOLDFAST_GROUP", ""), int(env["RANK"])))
 
@@ -138,7 +138,7 @@ def alive(pid: int) -> bool:
 
 
 class RoomAgent:
-    """The agent's end of the protocol, in a thread: every question has the next of these answers, the last one again and again."""
+    """The agent's end of the protocol, in a thread: every question gets the next of these answers, and the last one repeatedly."""
 
     def __init__(self, path: Path, *answers: dict[str, Any]) -> None:
         self.path = path
@@ -152,7 +152,7 @@ class RoomAgent:
         self._thread.start()
 
     def push(self, **event: Any) -> None:
-        """To everybody who is connected."""
+        """Send to every connected client."""
         for connection in self._connections:
             with suppress(OSError):
                 connection.sendall(json.dumps({"v": 1, "kind": "event", **event}).encode() + b"\n")
@@ -192,7 +192,7 @@ def room_agent(folder: Path, *answers: dict[str, Any]) -> Iterator[RoomAgent]:
 
 
 def fake_scontrol(folder: Path, text: str | None) -> str:
-    """A PATH on which ``scontrol`` says this; None: it fails."""
+    """A PATH on which ``scontrol`` prints this; None: it fails."""
     programs = folder / "bin"
     programs.mkdir(exist_ok=True)
     answer = "exit 1" if text is None else f"cat <<'END'\nJobId=73 ArrayJobId=72 JobName=x\n   {text}\n   Power=\nEND"

@@ -12,16 +12,16 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 _SIMULATED = re.compile(r"^from support\.simulated[\w.]* import .*\b[A-Za-z]\w*[a-z]", re.MULTILINE)
-"""More than constants, which are named in capitals: with those alone a test runs no control loop."""
+"""Names that do more than constants, which are in capitals: with constants alone a test runs no control loop."""
 _ALL_OF_IT = re.compile(r"^pytestmark = (\[.*?\]$|.*?$)", re.MULTILINE | re.DOTALL)
 _LISTED = re.compile(r"(?:^pytestmark = \[?|^    |, )pytest\.mark\.(\w+)", re.MULTILINE)
 _NAMED_IN_THE_FILE = ("slurm", "soak")
-"""Marks that tests have from the text of their own file alone; others may come from a fixture or its parameters."""
+"""Marks that tests get only from the text of their file; others may come from a fixture or its parameters."""
 
 
 @functools.cache
 def of_file(path: Path) -> Mapping[str, bool]:
-    """By mark: whether all of this file's tests have it, or none. A mark that is not in here: to be seen once it is imported."""
+    """By mark: whether all of this file's tests have it, or none. A mark that is not listed is known only after the import."""
     text = path.read_text(encoding="utf-8")
     found = {name: False for name in _NAMED_IN_THE_FILE if f"mark.{name}" not in text}
     if (listed := _ALL_OF_IT.search(text)) is not None:
@@ -40,7 +40,7 @@ def selects_none(expression: str, known: Mapping[str, bool]) -> bool:
 
 
 def contradicted(known: Mapping[str, bool], marks: Iterable[str]) -> list[str]:
-    """Marks of which the file's text says something else than those that a test of it has."""
+    """Marks that the file's text declares but its tests do not have, or the reverse."""
     its_own = set(marks)
     return [name for name, has in known.items() if has != (name in its_own)]
 

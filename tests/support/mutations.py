@@ -1,5 +1,5 @@
-"""Hostile inputs by mutation: true inputs, cut, joined, repeated and filled with what readers trip over. Seeded, so that a failure can be
-had again; a thousand times faster than a strategy of Hypothesis, which looks for the smallest example instead."""
+"""Hostile inputs by mutation: true inputs, cut, joined, repeated and filled with characters that break readers. Seeded, so that a failure
+can be repeated; a thousand times faster than a strategy of Hypothesis, which searches for the smallest example instead."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Mutator:
         self._words = tuple(sorted({word for each in corpus for word in each.replace(b'"', b" ").split() if word}))
 
     def inputs(self, count: int) -> Iterator[bytes]:
-        """So many inputs. One in fifty is a true one, so that what is right goes on to be taken."""
+        """This many inputs. One in fifty is a true one, to check that valid input is still accepted."""
         for _ in range(count):
             drawn = self._chance.choice(self._corpus)
             if self._chance.random() > 0.02:

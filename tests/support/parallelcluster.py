@@ -1,4 +1,4 @@
-"""A simulated ParallelCluster: a site beside the look-alike of clustermgtd and Slurm's own power saving."""
+"""A simulated ParallelCluster: a site with the look-alike of clustermgtd and Slurm's own power saving."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class SimGround:
         return True
 
     def registers(self, node: str) -> None:
-        """A new machine's slurmd is heard for the first time."""
+        """A new machine's slurmd registers for the first time."""
         self.slurm.registers(node)
         found = self.slurm.nodes[node]
         if found.down and found.reason == STATIC_REASON:
@@ -115,7 +115,7 @@ class SimFleet:
         self._provider.assign(made.instance_id, node)
         return self.address(made.instance_id)
 
-    # What the provider sees of it
+    # What the provider sees
 
     def at(self, address: str) -> Instance | None:
         found = [i for i in self._provider.live() if self.address(i) == address]
@@ -200,7 +200,7 @@ class ClusterSite(Site):
         )
 
     def pass_time(self, seconds: float) -> None:
-        """The provider waits, and the world goes on meanwhile."""
+        """The provider waits while the simulation continues."""
         self.clock.advance(seconds)
         self.world_moves()
 

@@ -1,6 +1,6 @@
 """A real PostgreSQL for tests: initdb and a server in a temporary folder, as an ordinary user, on a free loopback port.
 
-Import the fixture where it is needed: ``from support.postgres import postgres_server``."""
+Import the fixture where needed: ``from support.postgres import postgres_server``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ START_S = 30.0
 
 @dataclass
 class PostgresServer:
-    """A running server; every database is thrown away with it."""
+    """A running server; all its databases are deleted with it."""
 
     port: int
     password: str
@@ -79,7 +79,7 @@ def postgres_binaries() -> Path | None:
 
 @contextmanager
 def running_server(binaries: Path, *, durable: bool = False) -> Iterator[PostgresServer]:
-    """A fresh cluster and its server; both are gone afterwards. Unless ``durable`` it saves itself the fsync."""
+    """A fresh cluster and its server; both are removed afterwards. Without ``durable``, fsync is off."""
     user = _ordinary_user()
     folder = Path(tempfile.mkdtemp(prefix="holdfast-pg-", dir="/tmp"))
     try:
@@ -96,7 +96,7 @@ def running_server(binaries: Path, *, durable: bool = False) -> Iterator[Postgre
 
 
 def _ordinary_user() -> str | None:
-    """PostgreSQL refuses to run as root: then its package's own user, or nobody."""
+    """User for the server: PostgreSQL refuses to run as root, so its package's own user, or ``nobody``."""
     if os.geteuid() != 0:
         return None
     known = {entry.pw_name for entry in pwd.getpwall()}
@@ -132,7 +132,7 @@ def _init(binaries: Path, folder: Path, password: str, user: str | None) -> None
 def _start(
     binaries: Path, folder: Path, password: str, user: str | None, *, durable: bool
 ) -> tuple[subprocess.Popen[bytes], PostgresServer]:
-    """A free port may be taken by another before the server has it: a few attempts."""
+    """A few attempts: another process may take a free port before the server does."""
     log = folder / "log"
     for _ in range(5):
         port = _free_port()

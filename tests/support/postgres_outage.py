@@ -1,4 +1,4 @@
-"""A PostgreSQL server of a test's own that can be stopped, started again, and frozen."""
+"""A PostgreSQL server for one test that can be stopped, started again, and frozen."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from support.postgres import START_S, PostgresServer, _identity, _init, _ordinar
 
 
 class MortalPostgres:
-    """Port, password and data outlive its deaths."""
+    """Port, password and data survive its crashes."""
 
     def __init__(self, binaries: Path, folder: Path) -> None:
         self._user = _ordinary_user()
@@ -30,7 +30,7 @@ class MortalPostgres:
         return self.server.url(self.server.create())
 
     def stop(self) -> None:
-        """As a crash: no farewell to anybody."""
+        """Stop as in a crash, without closing connections."""
         self._process.send_signal(signal.SIGQUIT)
         self._process.wait(START_S)
 
@@ -45,7 +45,7 @@ class MortalPostgres:
             time.sleep(0.05)
 
     def freeze(self) -> None:
-        """Every process of it stops; connections stay open and silent."""
+        """Stop every process of the server; connections stay open and silent."""
         signal_all(self._pids(), signal.SIGSTOP)
 
     def thaw(self) -> None:

@@ -27,7 +27,7 @@ def short_folder() -> Iterator[Path]:
 
 @pytest.fixture
 def make_practice(short_folder: Path) -> Iterator[Callable[..., Practice]]:
-    """Makes clusters of a test's own; they are gone after it."""
+    """Makes clusters for a single test; they are removed after it."""
     made: list[Practice] = []
 
     def make(**options: int | str) -> Practice:
@@ -53,7 +53,7 @@ def shared_practice(short_folder: Path) -> Iterator[Practice]:
 
 @pytest.fixture
 def practice(shared_practice: Practice) -> Practice:
-    """The session's cluster, up, with no job, reservation, drain or fault left from another test."""
+    """The session's cluster, up, without jobs, reservations, drains or faults of another test."""
     clean(shared_practice)
     return shared_practice
 
@@ -73,7 +73,7 @@ def clean(practice: Practice) -> None:
 
 
 def end_jobs(practice: Practice) -> None:
-    """No job is left. What a test's fault keeps completing ends with its node's DOWN, as on any cluster."""
+    """Wait until no job is left. A job that a test's fault keeps COMPLETING ends with its node's DOWN, as on any cluster."""
 
     def gone() -> bool:
         jobs = practice.command("squeue", "-h", "-a", "-o", "%A %T").split()
@@ -97,13 +97,13 @@ def all_idle(practice: Practice) -> bool:
     states = dict(line.split() for line in practice.command("sinfo", "-h", "-N", "-o", "%N %T").splitlines())
     away = [name for name in practice.nodes if states.get(name) != "idle"]
     for name in away:
-        with contextlib.suppress(Rejected):  # in service, or on its way there
+        with contextlib.suppress(Rejected):  # in service, or becoming so
             practice.command("scontrol", "update", f"NodeName={name}", "State=RESUME")
     return not away
 
 
 def said(practice: Practice) -> str:
-    """What Slurm says of a cluster that does not do what is waited for."""
+    """State of a cluster on which a wait timed out, as Slurm reports it."""
     answers = (
         practice.command("sinfo", "-h", "-N", "-o", "%N %T %E"),
         practice.command("squeue", "-h", "-a", "-o", "%A %T %r %N"),

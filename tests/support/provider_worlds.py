@@ -1,6 +1,6 @@
-"""The providers of the contract suite, each with what stands behind it: ``WORLDS``. A new provider is one line there.
+"""The providers of the contract suite, each with its simulated backend: ``WORLDS``. A new provider is one line there.
 
-Fixtures of ``tests/providers/conftest.py`` are asked for by name."""
+Fixtures of ``tests/providers/conftest.py`` are requested by name."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ SCRIPT = Path(__file__).parents[1] / "providers" / "site_script.py"
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """One provider and what stands behind it."""
+    """One provider and its simulated backend."""
 
     provider: Provider
     restart: Callable[[], Provider]
-    """The same provider as a process started again would have it."""
+    """The same provider as a restarted process would have it."""
     serving: Mapping[str, str] = field(default_factory=dict)
     """Node → id of the machine that serves it."""
     launched: Callable[[], int] = lambda: 0
-    """Machines really launched or replaced since the test began, counted outside the provider."""
+    """Machines actually launched or replaced since the test began, counted outside the provider."""
     terminated: Callable[[], int] = lambda: 0
     rebooted: Callable[[], int] = lambda: 0
     stopped: Callable[[], int] = lambda: 0
     settle: Callable[[], None] = lambda: None
-    """What the world does by itself while one waits."""
+    """What the backend does without a call while the provider waits."""
 
 
 def open_none(_: pytest.FixtureRequest) -> World:
@@ -70,7 +70,7 @@ def open_ec2(request: pytest.FixtureRequest, *, launch_first: bool) -> World:
 
 
 def open_asg(request: pytest.FixtureRequest) -> World:
-    """A group with a machine per node; it launches what it lacks by itself. More is in test_asg.py."""
+    """A group with a machine per node; it launches missing ones automatically. More is in test_asg.py."""
     aws: EmulatorControl = request.getfixturevalue("aws")
     cluster: str = request.getfixturevalue("cluster")
     make = request.getfixturevalue("open_asg_provider")
@@ -102,7 +102,7 @@ def open_site(request: pytest.FixtureRequest, mode: str) -> World:
 
 
 def open_rack(request: pytest.FixtureRequest) -> World:
-    """The provider ``command`` over the practice's rack, whose orders are carried out by the wait for them."""
+    """The provider ``command`` over the practice's rack, which carries out orders during waits."""
     folder: Path = request.getfixturevalue("tmp_path")
     (folder / "etc").mkdir()
     site = rack.Rack(folder)
@@ -137,7 +137,7 @@ def open_ipmi(request: pytest.FixtureRequest) -> World:
 
 
 def open_hyperpod(request: pytest.FixtureRequest) -> World:
-    """Nodes by their instance names, which the file of the node that Holdfast runs on says. More is in test_hyperpod.py."""
+    """Nodes by their instance names, as the file on Holdfast's own node lists them. More is in test_hyperpod.py."""
     aws: EmulatorControl = request.getfixturevalue("aws")
     cluster: str = request.getfixturevalue("cluster")
     pod = HyperpodControl(aws.endpoint, cluster)
@@ -182,7 +182,7 @@ def open_parallelcluster(request: pytest.FixtureRequest) -> World:
         return open_provider("parallelcluster", settings, scheduler=slurm)
 
     def settle() -> None:
-        """Slurm's power saving, then clustermgtd: it lets the machine go at one turn, and launches another at the next."""
+        """Slurm's power saving, then clustermgtd: it terminates the machine in one turn, and launches another in the next."""
         slurm.step(lambda _node: True)
         for _ in range(2):
             manager.turn()
@@ -211,7 +211,7 @@ def does(*what: str) -> frozenset[str]:
 
 SLOW = (pytest.mark.slow,)
 MEMORY = frozenset({"reboot by token", "in place by token", "on trial"})
-"""What a provider remembers, beside what it says in ``can``: a token, and which machines are on trial."""
+"""What a provider remembers, in addition to its ``can``: a token, and which machines are on trial."""
 WORLDS = {
     "none": Opening(open_none, does()),
     "ec2": Opening(

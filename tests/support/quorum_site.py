@@ -1,4 +1,4 @@
-"""The quorum service with its door and real gRPC clients for it, in one process and one event loop."""
+"""The quorum service with its admission port and real gRPC clients for it, in one process and one event loop."""
 
 from __future__ import annotations
 

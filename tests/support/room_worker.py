@@ -1,7 +1,7 @@
-"""A group of an elastic job without the training: asks its node's agent for its room, then meets the others there step by step.
+"""A group of an elastic job without the training: asks its node's agent for its rendezvous, then meets the others there step by step.
 
-``room_worker.py FOLDER``: one JSON line per step (or refusal) in ``FOLDER/GROUP-START.jsonl``. It does on the wire what torchft's Manager
-does, in a hundredth of the time to load it."""
+``room_worker.py FOLDER``: one JSON line per step (or refusal) in ``FOLDER/GROUP-START.jsonl``. It sends on the wire what torchft's Manager
+sends, in a hundredth of the time to load it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from holdfast.quorum.identity import replica_name
 
 
 def ask_room() -> dict[str, Any]:
-    """Until the agent knows it. Ends with the agent's line where asking again has no sense."""
+    """Ask until the agent knows it. Exits with the agent's line where another attempt cannot succeed."""
     run = {"job_id": int(os.environ["SLURM_JOB_ID"]), "restarts": int(os.environ.get("SLURM_RESTART_COUNT", "0"))}
     while True:
         with socket.socket(socket.AF_UNIX) as connection:

@@ -1,4 +1,4 @@
-"""Elastic jobs as Slurm shows them, rooms in memory behind the controller's port, and callers of a real service."""
+"""Elastic jobs as Slurm reports them, rendezvous in memory behind the controller's port, and clients of a real quorum service."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def flexible_job(job_id: int, **changed: Any) -> Job:
 
 
 def four_groups() -> tuple[Job, ...]:
-    """Groups 0 and 1 of the base array, 2 and 3 of the flexible one, each on the node with its number and one."""
+    """Groups 0 and 1 of the base array, 2 and 3 of the flexible one, each on the node whose number is its own plus one."""
     base = (group_job(72), group_job(BASE, array_task_id=1, nodes=("n2",)))
     return (*base, flexible_job(82), flexible_job(FLEX, array_task_id=3, nodes=("n4",)))
 
@@ -127,7 +127,7 @@ class MemoryRooms:
         return first
 
     def meet(self, room: str, *members: str, step: int = 0) -> None:
-        """These (``GROUP~START:uuid``) ask for their next step; then the clock is looked at."""
+        """These (``GROUP~START:uuid``) request their next step; then the clock is read."""
         for name in members:
             who = _identity(name)
             self._room(room).ask(Member(who, name, "", "", step, 1), self.now_s)
@@ -138,7 +138,7 @@ class MemoryRooms:
         self.take(room)
 
     def take(self, room: str) -> None:
-        """Write down what happened."""
+        """Record what happened."""
         events, self._room(room).events = self._room(room).events, []
         for event in events:
             self._record(room, event)
@@ -166,7 +166,7 @@ def _identity(name: str) -> Identity:
 
 
 class Caller:
-    """One group of a real room, as its Manager's calls look from outside. A context manager."""
+    """One group of a real rendezvous, as its Manager's calls appear from outside. A context manager."""
 
     def __init__(self, opened: OpenRoom, group: int, start: str) -> None:
         self.name = replica_name(opened.token, str(group), start) + ":u"

@@ -18,7 +18,7 @@ from support.simulated.site import Site
 
 
 class ServedSite:
-    """``call`` as anybody; the site's loop and agents are what the API asks."""
+    """``call`` sends requests with a token of any role; the API asks the site's loop and agents."""
 
     def __init__(self, site: Site, store: SqlStore) -> None:
         self.site, self.store = site, store
@@ -55,7 +55,7 @@ class ServedSite:
 
 
 class AgentsClient(Client):
-    """What a node's agent speaks with, over a served site."""
+    """The client of a node's agent, over a served site."""
 
     def __init__(self, served: ServedSite, node: str) -> None:
         self._served, self._node = served, node

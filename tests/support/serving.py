@@ -1,4 +1,4 @@
-"""A server of the API's in a thread of its own, and connections to it over real sockets."""
+"""A server of the API's in a separate thread, and connections to it over real sockets."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def small_app() -> FastAPI:
 
 
 class Running:
-    """A server in a thread of its own."""
+    """A server in a separate thread."""
 
     def __init__(self, connections: Connections, port: int) -> None:
         self.connections = connections
@@ -121,7 +121,7 @@ def until(done: Callable[[], bool], within_s: float = 20.0) -> None:
 
 
 def lasted_s(made: socket.socket, *, trickle: bytes = b"", within_s: float = 8.0) -> float:
-    """How long until the other side closed it, while these bytes are sent one by one, again and again. ``within_s`` where it did not."""
+    """How long until the other side closed it, while these bytes are sent one by one, repeatedly. ``within_s`` if it did not."""
     began_s = time.monotonic()
     made.settimeout(0.1)
     sent = 0
@@ -158,7 +158,7 @@ def answer(made: socket.socket, request: bytes) -> bytes:
 
 
 def spoken(name: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Have the next server speak by this one of uvicorn's parsers: httptools or h11."""
+    """Have the next server use this one of uvicorn's parsers: httptools or h11."""
     assert protocols.protocol is not protocols.GuardedH11
     if name == "h11":
         monkeypatch.setattr(protocols, "protocol", protocols.GuardedH11)

@@ -1,4 +1,4 @@
-"""A whole practice site in a test's hands: training jobs, what Slurm, the store and the EC2 emulator show, nothing left behind."""
+"""A complete practice site for a test: training jobs, and what Slurm, the store and the EC2 emulator show. Leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from support.practice import eventually
 TESTS = Path(__file__).parents[1]
 _TRAIN = Path(sys.modules[Site.__module__].__file__ or "").parent / "jobs" / "train.sbatch"
 PATIENCE_S = 180.0
-"""For whatever must happen at last on two busy cores; how fast is the benches' business."""
+"""For anything that must happen eventually on two busy cores; the benches measure speed."""
 
 
 class Drill:
@@ -58,7 +58,7 @@ class Drill:
     ) -> int:
         """Submit the practice training job and wait until it trains (with ``checkpoints``: until one is complete).
 
-        Without ``checkpoints`` it says nothing to the agent; ``consent``: the job option ``--comment=holdfast``."""
+        Without ``checkpoints`` it reports nothing to the agent; ``consent``: the job option ``--comment=holdfast``."""
         job_id = self.submit(*options, nodes=nodes, gpus=gpus, consent=consent, checkpoints=checkpoints, steps=steps)
         self.trains(job_id)
         return job_id
@@ -72,7 +72,7 @@ class Drill:
         checkpoints: bool = True,
         steps: int = 10**6,
     ) -> int:
-        """Submit it, as a program of its own: faults on four nodes under one program make that program the suspect, and a module's
+        """Submit it as a separate program: faults on four nodes under one program make that program the suspect, and a module's
         tests share a site."""
         folder = self.practice.folder / "jobs" / f"ckpt-{datetime.now(UTC).timestamp():.6f}"
         variables = [
@@ -94,7 +94,7 @@ class Drill:
         return self.practice.sbatch(_TRAIN.read_text(), *words)
 
     def trains(self, job_id: int, *, restarts: int = 0) -> Job:
-        """Wait until this run of the job has said how far it is (and, but for a first run without one, saved)."""
+        """Wait until this run of the job has reported progress (and, except for a first run without one, a checkpoint)."""
 
         def yes() -> bool:
             job = self.job(job_id)
@@ -111,7 +111,7 @@ class Drill:
         return self.job(job_id)
 
     def account(self, job_id: int) -> str:
-        """What Slurm and the store say of a job and its faults, and the end of its output: for a test that failed."""
+        """What Slurm and the store show of a job and its faults, and the end of its output: for a failed test."""
         view = self.scheduler.view()
         nodes = [f"{n.name} {n.base_state} {sorted(n.flags)} {n.reason}" for n in view.nodes.values()]
         events = [f"{e.at:%H:%M:%S.%f} {e.kind.value} {e.text}" for e in self.store.events()[-60:]]
@@ -120,7 +120,7 @@ class Drill:
         )
 
     def sleeper(self, *options: str, consent: bool = True) -> int:
-        """A batch job that only sleeps, its tasks running when this returns: where a node is cut off before that, srun ends the job."""
+        """A batch job that only sleeps, its tasks running when this returns: if a node is cut off before that, srun ends the job."""
         words = [*options, f"--comment={CONSENT_WORD}"] if consent else list(options)
         job_id = self.practice.sbatch("exec srun sh -c 'echo asleep; exec sleep 3600'", *words)
 
@@ -132,7 +132,7 @@ class Drill:
         return job_id
 
     def wait_for_witnesses(self) -> None:
-        """Until each agent has reached its neighbours once: of a node that it never reached it bears no witness."""
+        """Wait until each agent has reached its neighbours once: it cannot testify about a node that it never reached."""
 
         def all_reached() -> bool:
             logs = [path.read_text(errors="replace") for path in (self.practice.folder / "log").glob("agent.*.log")]
@@ -146,7 +146,7 @@ class Drill:
         return path.read_text(errors="replace") if path.exists() else ""
 
     def resumed_from(self, job_id: int) -> list[int]:
-        """Steps from which the job's later runs said they resumed."""
+        """Steps from which the job's later runs reported to have resumed."""
         lines = self.output(job_id).splitlines()
         return [int(line.split()[3]) for line in lines if line.startswith("resumed from step ")]
 
@@ -154,7 +154,7 @@ class Drill:
         return self.scheduler.job(job_id)
 
     def run(self, job_id: int) -> tuple[str, int]:
-        """State and Restarts of one look: between two looks the job may be requeued."""
+        """State and Restarts of one reading: between two readings the job may be requeued."""
         job = self.job(job_id)
         return job.state, job.restarts
 
@@ -180,7 +180,7 @@ class Drill:
         return self.store.recoveries(job_id=job_id)
 
     def closed(self, count: int = 1, *, within_s: float = PATIENCE_S) -> None:
-        """Wait until so many faults were seen in all and every one of them is closed."""
+        """Wait until this many faults were seen in all and every one of them is closed."""
         eventually(
             lambda: len(self.faults()) >= count and not any(i.open for i in self.faults()),
             within_s=within_s,
@@ -188,7 +188,7 @@ class Drill:
         )
 
     def launched(self) -> list[str]:
-        """Instances that the emulator really launched, the cluster's first ones left out."""
+        """Instances that the emulator actually launched, except the cluster's first ones."""
         first = len(self.practice.nodes)
         return self.site.emulator.effects("RunInstances")[first:]
 
@@ -202,7 +202,7 @@ class Drill:
             return ()
 
     def nothing_left(self, job_ids: Iterable[int] = (), *, spares: int = 1, out: Iterable[str] = ()) -> None:
-        """No hold, no drain (but on ``out``), no job in a reservation or with exclusions of ours, the pool as large as before."""
+        """Check: no hold, no drain (but on ``out``), no job in a reservation or with our exclusions, the pool as large as before."""
         eventually(lambda: self._left(job_ids, spares, frozenset(out)) == [], within_s=30.0, every_s=0.2)
 
     def _left(self, job_ids: Iterable[int], spares: int, out: frozenset[str]) -> list[str]:
@@ -222,7 +222,7 @@ class Drill:
         {"controller": self.site.start_controller, "actor": self.site.start_actor}[name]()
 
     def as_the_release_before(self) -> None:
-        """Replace the controller by one that leads as the release before did."""
+        """Replace the controller by one that leads as the previous release did."""
         self.practice.processes.kill("controller")
         argv = [sys.executable, "-m", "support.bare_leader", str(self.site.controller_toml)]
         self.practice.start_daemon("controller", argv, {"PYTHONPATH": self._path_with_tests()})
@@ -230,7 +230,7 @@ class Drill:
     def crashing(self, role: str, *only: str) -> Path:
         """Replace the controller or the actor by one that kills itself at each boundary that it crosses for the first time.
 
-        It comes to life again by itself. ``only``: patterns of boundaries (``Requeue/* started``). Returns the list of those crossed."""
+        It restarts automatically. ``only``: patterns of boundaries (``Requeue/* started``). Returns the list of those crossed."""
         crossed = self.practice.folder / f"crossed.{role}"
         self.practice.processes.kill(role)
         argv = [sys.executable, "-m", "support.crashing", role, str(self.site.controller_toml), str(crossed), *only]
@@ -250,7 +250,7 @@ class Drill:
         return self.practice.command("scontrol", *words)
 
     def words(self) -> str:
-        """What the daemons said, for a failed test."""
+        """Logs of the daemons, for a failed test."""
         parts = []
         for name in ("controller", "actor", "slurmctld"):
             log = self.practice.folder / "log" / f"{name}.log"
@@ -262,7 +262,7 @@ class Drill:
         return "\n".join(parts)
 
     def calm(self) -> None:
-        """Between two tests on one site: no job, no open fault, every node idle."""
+        """Clean the site between two tests: no job, no open fault, every node idle."""
         jobs = self.practice.command("squeue", "-h", "-a", "-o", "%A").split()
         if jobs:
             self.practice.command("scancel", *jobs)
@@ -284,7 +284,7 @@ def raise_site(folder: Path, **options: object) -> Drill:
 
 
 def raze(drill: Drill) -> None:
-    """Say what was said (pytest shows it for a failed test), and leave nothing."""
+    """Print the logs (pytest shows them for a failed test), and leave nothing behind."""
     sys.stdout.write(drill.words() + "\n")
     drill.close()
     drill.site.down()

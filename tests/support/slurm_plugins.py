@@ -1,4 +1,4 @@
-"""The Slurm plug-ins in a test's hands: compiled, and agents that answer as they are told."""
+"""The Slurm plug-ins, compiled for tests, and agents that give prepared answers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def has_headers() -> bool:
 
 
 def make(folder: Path, *goals: str) -> None:
-    """Compile into a folder, warnings being errors."""
+    """Compile into a folder; warnings are errors."""
     argv = ["make", "--silent", "-C", str(PLUGINS / "spank"), f"OUT={folder}", *goals]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert not done.returncode, done.stderr
@@ -33,7 +33,7 @@ def make(folder: Path, *goals: str) -> None:
 
 @dataclass
 class FakeAgent:
-    """Listens, keeps what it is told, and answers each line with the same bytes, perhaps late, perhaps not at all."""
+    """Listens, keeps what it receives, and answers each line with the same bytes, possibly late, possibly not at all."""
 
     path: Path
     answer: bytes | None = None

@@ -1,4 +1,4 @@
-"""A file system of a few megabytes, to be filled for real, and remounted read-only."""
+"""A file system of a few megabytes that tests really fill, and remount read-only."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ SIZE = "8m"
 
 
 class SmallDisk:
-    """A tmpfs of its own, mounted at ``path``."""
+    """A separate tmpfs, mounted at ``path``."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._filler = path / "filler"
 
     def fill(self) -> None:
-        """Until not one byte is left."""
+        """Fill it to the last byte."""
         with self._filler.open("ab", buffering=0) as file:
             for size in (1 << 20, 1 << 12, 1):
                 try:
@@ -31,11 +31,11 @@ class SmallDisk:
                     continue
 
     def free(self) -> None:
-        """Give back what :meth:`fill` took."""
+        """Release the space that :meth:`fill` took."""
         self._filler.unlink()
 
     def read_only(self, on: bool) -> None:
-        """Refuse every write, or take them again. The kernel refuses while a file is open for writing."""
+        """Refuse every write, or accept them again. The kernel refuses while a file is open for writing."""
         subprocess.run(["mount", "-o", f"remount,{'ro' if on else 'rw'}", self.path], check=True)
 
 

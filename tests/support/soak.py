@@ -1,4 +1,4 @@
-"""How far the soaks have come: examples by seed, in a file that outlives the run, so that the next run goes on where one stopped.
+"""Progress of the soaks: examples by seed, in a file that outlives the run, so that the next run continues where one stopped.
 
 ``python tests/support/soak.py FILE`` prints the seed of the last run, or a new one."""
 
@@ -26,7 +26,7 @@ class Done:
 
 
 class SoakCount:
-    """The file. A chunk counts once all of it has passed: the one that failed is the next to run."""
+    """The progress file. A chunk counts once all of it has passed: the one that failed is the next to run."""
 
     def __init__(self, path: Path | None) -> None:
         """``path``: None keeps no file."""
@@ -43,7 +43,7 @@ class SoakCount:
         return sum(done.examples for done in self.by_seed.values())
 
     def run(self, seed: int, chunks: int, chunk: Callable[[int], tuple[int, int]]) -> Done:
-        """So many chunks more of this seed. ``chunk``: runs the one with this seed of its own; gives examples and steps."""
+        """Run this many more chunks of this seed. ``chunk``: runs the one with the given derived seed; returns examples and steps."""
         self.last = seed
         done = self.by_seed.setdefault(seed, Done())
         self._write()

@@ -1,4 +1,4 @@
-"""Small builders of what goes into a store; every argument has a plain default."""
+"""Small builders of store records; every argument has a plain default."""
 
 from __future__ import annotations
 

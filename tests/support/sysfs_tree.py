@@ -1,4 +1,4 @@
-"""Trees of sysfs from text: ``path = value`` is a file, ``path -> target`` a link, ``#`` a comment."""
+"""sysfs trees from text: ``path = value`` is a file, ``path -> target`` a link, ``#`` a comment."""
 
 from __future__ import annotations
 

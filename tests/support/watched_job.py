@@ -1,4 +1,4 @@
-"""Groups of one elastic job in a real room, as processes that write down every attempt at a step; faults for them."""
+"""Groups of one elastic job in a real rendezvous, as processes that record every attempt at a step; faults for them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def write_tokens(folder: Path, dice: random.Random) -> None:
 def start_group(
     rooms: Rooms, opened: Mapping[str, Any], group: int, start: str, *options: str, **env: str
 ) -> subprocess.Popen[bytes]:
-    """One start of a group of two to three in a room that was opened. What it says is in ``GROUP-START.err``."""
+    """One start of a group of two to three in an open rendezvous. Its stderr is in ``GROUP-START.err``."""
     told = {
         **{k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "HOLDFAST_", "TORCH"))},
         "HOLDFAST_QUORUM": opened["url"],
@@ -56,13 +56,13 @@ def start_group(
 
 @dataclass
 class WatchedJob:
-    """Groups 0 to 3, of which three have a place. ``stop`` ends every process; the room is the caller's."""
+    """Groups 0 to 3, of which three have a place. ``stop`` ends every process; the rendezvous belongs to the caller."""
 
     rooms: Rooms
     dice: random.Random
     living: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
     ended: list[tuple[str, subprocess.Popen[bytes]]] = field(default_factory=list)
-    """What was done to a start that shall not live on."""
+    """Starts that must not survive: the fault that ended each, and its process."""
     faults: Counter[str] = field(default_factory=Counter)
     _starts: Counter[int] = field(default_factory=Counter)
     _opened: dict[str, Any] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class WatchedJob:
             self.start(group)
 
     def start(self, group: int) -> None:
-        """A start as Slurm would make one, whatever became of the one before."""
+        """A start as Slurm would make one, however the one before ended."""
         self._starts[group] += 1
         self.living[group] = start_group(self.rooms, self._opened, group, self.start_of(group), "--micro-s", "0.05")
 
@@ -83,7 +83,7 @@ class WatchedJob:
         return f"{70 + group}.{self._starts[group] - 1}"
 
     def victim(self) -> int:
-        """Mostly one that takes part; sometimes whoever it is, also one that is not ready yet."""
+        """Usually a member; sometimes any group, also one that is not ready yet."""
         members = self.rooms.ask(do="status", room="job-1")["rooms"][0]["members"]
         there = [g for g in range(4) if any(who.startswith(f"{g}~{self.start_of(g)}:") for who in members)]
         return self.dice.choice(there if there and self.dice.random() < 0.75 else range(4))
@@ -92,7 +92,7 @@ class WatchedJob:
         self.rooms.ask(do="evict", room="job-1", member=f"{group}~{self.start_of(group)}", reason="drill")
 
     def strike(self, group: int, fault: str) -> None:
-        """One fault; the group that is hit starts again at once, as far as it is to be gone."""
+        """One fault; the group that is hit starts again at once, if it is to be gone."""
         self.faults[fault] += 1
         process = self.living[group]
         if fault == "hiccup":
@@ -120,8 +120,8 @@ class WatchedJob:
         threading.Timer(for_s, process.send_signal, [signal.SIGCONT]).start()
 
     def go_on(self, groups: int, more: int = 3, limit_s: float = 300) -> None:
-        """Until so many groups have begun ``more`` steps from now on: as many have the state. A start whose follower is on its
-        way does not count: its end is a fault that was done already."""
+        """Wait until this many groups have begun ``more`` further steps: this many have the state. A start that is already being
+        replaced does not count: its end is a fault that was done already."""
         since_s = time.time()
 
         def enough() -> bool:

@@ -1,6 +1,6 @@
 """A simulated cluster behind the ports: Slurm, a provider, machines with their agents, and a store in memory.
 
-The controller's own loop, turn and actor run on it unchanged, under a clock that tests own."""
+The controller's own loop, turn and actor run on it unchanged, under a clock that the tests control."""
 
 from support.simulated.clock import EPOCH, SimClock
 from support.simulated.machines import Machine

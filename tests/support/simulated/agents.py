@@ -1,4 +1,4 @@
-"""The machines' agents: heartbeats, reports, orders carried out at most once."""
+"""The machines' agents: heartbeats, reports, and orders carried out at most once."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ class SimAgents:
         self.registry = AgentRegistry()
         self.probes = SimProbes(clock)
         self.waiting: list[Report] = []
-        """Reports that the controller did not take yet: an agent keeps them and sends them again."""
+        """Reports that the controller did not accept yet: an agent keeps them and sends them again."""
         self.node_at: Callable[[str], str] = lambda address: f"n{address.rsplit('.', 1)[1]}"
         self.end_job: Callable[[Machine, int, int], str] = lambda _machine, _job_id, _restarts: "nothing to end here"
-        """End what a job (id, Restarts at its requeue) still has on the machine; returns why that failed, or nothing."""
+        """End the processes that a job (id, Restarts at its requeue) left on the machine; returns why that failed, or nothing."""
         self.outputs: dict[int, str] = {}
-        """Job → what it has written."""
+        """Job → its latest reported output."""
         self.stacks: Callable[[Machine, int], dict[str, Any]] = lambda _machine, _job_id: {"ranks": []}
         """What py-spy reads of a job's ranks on the machine: the outcome's detail."""
         self.survey: Callable[[Machine, Mapping[str, Any]], Statement | None] = lambda _machine, _args: None
         """What the machine's agent finds in the directory that the arguments name; None: it does not come to an end."""
         self.leave: Callable[[Machine, int, int], str] = lambda _machine, _job_id, _restarts: "no launcher listens"
-        """Tell a group (job id, Restarts) to leave; returns why it could not be told, or nothing."""
+        """Order a group (job id, Restarts) to leave; returns why the order could not be delivered, or nothing."""
 
     def step(self) -> None:
         now_s = self._clock.elapsed_s
@@ -73,7 +73,7 @@ class SimAgents:
             self.report(machine, inventory=Inventory(gpus))
 
     def report(self, machine: Machine, **items: Any) -> Report:
-        """Queue one report; it goes out as soon as the machine speaks and the store answers."""
+        """Queue one report; it is sent once the machine reports and the store answers."""
         machine.sequence += 1
         envelope = Report(
             machine.node, machine.instance_id, machine.boot_id, "box", machine.sequence, self._clock.now()
@@ -125,7 +125,7 @@ class SimAgents:
         self.report(machine, clears=(Clear(check, component, self._clock.now()),))
 
     def state(self, machine: Machine, kind: str, job_id: int, restarts: int, **changed: Any) -> None:
-        """What a job says on its node (uid 1000)."""
+        """A job's own report on its node (uid 1000)."""
         said = Statement(kind, job_id, changed.pop("uid", 1000), restarts, self._clock.now(), **changed)
         self.report(machine, statements=(said,))
 

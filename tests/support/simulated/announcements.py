@@ -1,4 +1,4 @@
-"""What the provider announces in the state machine of :mod:`anything`: notices come, are put off, taken back, and come true."""
+"""Provider notices in the state machine of :mod:`anything`: they arrive, are postponed, withdrawn, and take effect."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _Machinery(Protocol):
 
 
 class Announcements(RuleBasedStateMachine):
-    """Rules of the provider's own word."""
+    """Rules for the provider's own notices."""
 
     @rule(name=names, kind=st.sampled_from(sorted(CODES)), in_s=st.sampled_from([20, 120, 2000, 8000]))
     def provider_announces(self: _Machinery, name: str, kind: NoticeKind, in_s: int) -> None:
@@ -71,7 +71,7 @@ class Announcements(RuleBasedStateMachine):
 
     @rule()
     def what_was_announced_happens(self: _Machinery) -> None:
-        """Machines whose time has come lose their power, unless they serve nothing any more."""
+        """Machines whose announced time has come lose their power, unless they serve no node any more."""
         for notice in list(self.provider.announced):
             due = notice.kind in _GO and notice.at is not None and notice.at <= self.site.clock.now()
             machine = self.site.machine(notice.node)
@@ -81,7 +81,7 @@ class Announcements(RuleBasedStateMachine):
 
 
 def planned_nodes(site: Site) -> set[str]:
-    """Nodes whose machine was announced to go: the brakes neither count nor withhold what is done about them."""
+    """Nodes whose machine was announced to be taken away: the brakes neither count nor withhold actions on them."""
     return {i.node for i in site.store.incidents() if i.goes_at is not None}
 
 

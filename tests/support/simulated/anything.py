@@ -39,7 +39,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "for a human": {"check": "host.psu", "code": "psu", "minor": None, "remedy": Remedy.HUMAN},
 }
 DAY_S = 86_400 - 4_000
-"""A step counts from when it was planned; it may be carried out so much later."""
+"""A step counts from when it was planned; it may be carried out this much later."""
 STEPS = ("Drain", "SetDown", "HoldNodes", "PromoteSpare", "Requeue", "Release", "DropHold", "HoldJob", "Undrain")
 REPAIRS = ("Launch", "Terminate", "Assign", "AdoptSpare", "CheckInstance", "TellOwner", "Notify")
 RUNGS = ("Replace", "Reboot", "StopStart")
@@ -52,7 +52,7 @@ PROVIDERS = {
 
 
 class CheckedStore(MemoryStore):
-    """Refuses what no cycle may write: an incident whose events do not tell, step by step, how it came to be where it is (the store itself
+    """Refuses what no cycle may write: an incident whose events do not record, step by step, how it reached its state (the store itself
     refuses a step that the lifecycle's table does not have, :mod:`support.simulated.ways`); an intent whose key names another incident or
     another kind of action."""
 
@@ -66,7 +66,7 @@ class CheckedStore(MemoryStore):
 
 
 class Anything(Announcements, Cuts, Untidy):
-    """Rules are what the world may do; invariants are the promises of the design's section 6."""
+    """Rules are what may happen to the site; invariants are the promises of the design's section 6."""
 
     @initialize(
         spares=st.sampled_from([(), ("n6",), ("n5", "n6")]),
@@ -78,18 +78,18 @@ class Anything(Announcements, Cuts, Untidy):
         self.site = Site(NODES, spares=spares, policy=POLICY, store=CheckedStore(), can=PROVIDERS[provider])
         self.slurm, self.provider = self.site.slurm, self.site.provider
         self.by_hand: dict[str, str] = {}
-        """Drains of operators that stand."""
+        """Drains of operators that are in force."""
         self.in_window: set[str] = set()
-        """Nodes in a maintenance reservation: hands off."""
+        """Nodes in a maintenance reservation: Holdfast may not touch them."""
         self.guilty: set[str] = set()
-        """Nodes of which there was evidence, or that are dead or hang."""
+        """Nodes with evidence against them, or that are dead or hang."""
         self.released_s = -1e9
         self.looked_at: set[str] = set()
-        """Incidents that were open when an operator released the brake on drains: these may go on, all at once (decision 5)."""
+        """Incidents that were open when an operator released the brake on drains: these may continue, all at once (decision 5)."""
         self.slurm.on_requeue = self.site.watched(self._on_requeue)
         self.slurm.on_set_down = self.site.watched(self._on_set_down)
         self.machines = {self.site.machine(name).instance_id: name for name in self.slurm.nodes}
-        """Those that served at the beginning."""
+        """Nodes that served at the beginning."""
         self.taken: dict[str, list[tuple[float, str]]] = {"ended": [], "cycled": []}
         self.provider.on_terminate = self.site.watched(self._on_terminate)
         self.provider.on_boot = self.site.watched(self._on_boot)
@@ -99,7 +99,7 @@ class Anything(Announcements, Cuts, Untidy):
         if quick:
             self.submit(2, consent=True, exclusive=True)
 
-    # What is looked at in the very moment that something is done
+    # Checks at the moment of each action
 
     def _on_requeue(self, job: SimJob) -> None:
         held = {n for r in self.site.book.recoveries.values() if r.job.job_id == job.job_id for n in r.nodes_before}
@@ -125,7 +125,7 @@ class Anything(Announcements, Cuts, Untidy):
             return
         book = self.site.book
         for job in self.slurm.jobs.values():
-            # What an earlier run said holds: Slurm starts the same script again, so a later run is fenced by the same library.
+            # An earlier run's report still holds: Slurm starts the same script again, so a later run is fenced by the same library.
             held = {n for r in book.recoveries.values() if r.job.job_id == job.job_id for n in r.nodes_before}
             record = book.checkpoint_of(job.job_id, job.uid, held | set(job.nodes))
             if name in job.nodes and job.state == "RUNNING":
@@ -133,7 +133,7 @@ class Anything(Announcements, Cuts, Untidy):
                 assert record.fenced, f"{name} lives, and job {job.job_id} on it can still write"
 
     def _lives_not(self, name: str, what: str) -> None:
-        """What reports is not ended for its silence."""
+        """A run that reports is not ended for its silence."""
         alone = bool(self.site.book.open_on(name)) and accused_by_silence_alone(self.site, name)
         assert not (alone and reports(self.site, name)), f"{name} reports, and was {what}"
 
@@ -146,7 +146,7 @@ class Anything(Announcements, Cuts, Untidy):
         self._may_be_taken(instance_id)
 
     def _the_machine_budget_holds(self, kind: str, instance_id: str) -> None:
-        """A quarter of the nodes in a day, always one; by the machines that served at first, as nobody extends a budget here."""
+        """A quarter of the nodes a day, at least one; counted from the machines that served at first: no operator extends a budget here."""
         if instance_id in self.machines:
             now_s = self.site.clock.elapsed_s
             self.taken[kind].append((now_s, self.machines[instance_id]))
@@ -176,7 +176,7 @@ class Anything(Announcements, Cuts, Untidy):
         finding = self.site.agents.find(machine, **changed)
         self.guilty.add(name)
         if late_s:
-            machine.sequence -= 1  # the same envelope again: to be dropped
+            machine.sequence -= 1  # the same envelope again: must be dropped
             self.site.agents.report(machine, findings=(finding,))
         self.site.react()
 
@@ -202,7 +202,7 @@ class Anything(Announcements, Cuts, Untidy):
 
     @rule(name=node_names)
     def is_cut_off_from_all(self, name: str) -> None:
-        """It trains on, and nobody reaches it: to everybody else it looks dead."""
+        """Train on, but unreachable: to every other node it looks dead."""
         machine = self.site.machine(name)
         machine.cut_off, machine.unreachable_by = True, set(self.slurm.nodes)
         self.guilty.add(name)
@@ -233,7 +233,7 @@ class Anything(Announcements, Cuts, Untidy):
 
     @rule(kind=st.sampled_from(["Drain", "Undrain", "SetDown", "Terminate", *RUNGS]))
     def operator_steps_in(self, kind: str) -> None:
-        """At the very moment before a step is begun, an operator drains its node by hand."""
+        """Drain the node as an operator, at the moment before a step is started."""
 
         def step_in(intent: Intent, moment: str) -> None:
             name = getattr(intent.action, "node", None)
@@ -339,7 +339,7 @@ class Anything(Announcements, Cuts, Untidy):
 
     @rule(itself=st.booleans())
     def provider_repairs_by_itself(self, itself: bool) -> None:
-        """As HyperPod with NodeRecovery Automatic, which somebody may set at any time."""
+        """As HyperPod with NodeRecovery Automatic, which an operator may set at any time."""
         self.provider.itself = itself and self.provider.can.replace_in_place
 
     @property
@@ -425,7 +425,7 @@ class Anything(Announcements, Cuts, Untidy):
         assert touched <= self.guilty, f"{sorted(touched - self.guilty)} were only silent"
 
     def teardown(self) -> None:
-        """Everything is mended and hours pass: nothing of Holdfast's may be left behind."""
+        """Everything is repaired and hours pass: Holdfast may leave nothing behind."""
         if not hasattr(self, "site"):
             return
         self._mend()

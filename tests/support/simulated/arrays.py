@@ -1,7 +1,7 @@
-"""Job arrays with a throttle, and a partition whose jobs give way, added to the simulated Slurm; as measured on 22.05.
+"""Job arrays with a throttle, and a partition whose jobs are preempted, added to the simulated Slurm; as measured on 22.05.
 
-Elements that have not started stand in one record under the array's id; a requeued one has a record of its own. Within a partition nobody
-passes a job that waits for nodes."""
+Elements that have not started are one record under the array's id; a requeued one has its own record. Within a partition no job
+overtakes a job that waits for nodes."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from support.simulated.slurm import CLUSTER, SimJob, SimNode, SimSlurm
 FLEX = "flex"
 _FIRST_ARRAY = 10_000
 LEAVES_WITHIN_S = 1.0
-"""A group that was told finishes its step and is gone (exit status 85: Slurm requeues it)."""
+"""A group that was ordered to leave finishes its step and ends (exit status 85: Slurm requeues it)."""
 
 
 class ArraySlurm(SimSlurm):
-    """Partition ``gpu`` goes before ``flex``, over the same nodes."""
+    """Partition ``gpu`` has precedence over ``flex``, over the same nodes."""
 
     def __init__(self, clock: SimClock, names: tuple[str, ...], gpus: int = 8) -> None:
         super().__init__(clock, names, gpus)
         self.preempts = True
         self.throttles: dict[int, int | None] = {}
         self.deaf: set[int] = set()
-        """Jobs whose groups do not leave when they are told."""
+        """Jobs whose groups do not leave when ordered to."""
         self.told: list[tuple[int, int]] = []
-        """Runs (job id, Restarts) that were told to leave."""
+        """Runs (job id, Restarts) that were ordered to leave."""
         self._busy: dict[str, datetime] = {name: clock.now() for name in names}
         self._started: set[int] = set()
         self._goes_at_s: dict[int, float] = {}
 
-    # What people and the world do
+    # What users and the environment do
 
     def submit_array(self, indices: range, num_nodes: int = 1, **changed: object) -> int:
         array = _FIRST_ARRAY + len(self.jobs)

@@ -1,4 +1,4 @@
-"""Time that moves only when a test says so."""
+"""Time that moves only when a test moves it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class SimClock:
     def __init__(self) -> None:
         self.elapsed_s = 0.0
         self.wall_ahead_s = 0.0
-        """How far somebody has set the wall clock ahead since the beginning."""
+        """How far the wall clock was set ahead since the beginning."""
 
     def now(self) -> datetime:
         return EPOCH + timedelta(seconds=self.elapsed_s + self.wall_ahead_s)
@@ -23,8 +23,8 @@ class SimClock:
         return self.elapsed_s
 
     def step(self, seconds: float) -> None:
-        """The wall clock is set; CLOCK_MONOTONIC goes on. By no whole number of seconds: on a clock with microseconds no two moments before
-        and after a step back have the same time, as they had here, where time moves by the second."""
+        """Set the wall clock; CLOCK_MONOTONIC is unaffected. Not by whole seconds: on a clock with microseconds no two moments before
+        and after a step back are equal, as they would be here, where time moves by the second."""
         self.wall_ahead_s += seconds + _UNEVEN_S
 
     def advance(self, seconds: float) -> None:

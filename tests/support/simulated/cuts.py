@@ -1,4 +1,4 @@
-"""Part of a Hypothesis state machine: cuts of the management network, under which nodes live and train on."""
+"""Part of a Hypothesis state machine: cuts of the management network, while the nodes behind them live and train on."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Cuts(RuleBasedStateMachine):
         seconds=st.sampled_from([10, 40, 70]),
     )
     def management_network_is_cut(self, names: list[str], seconds: int) -> None:
-        """These nodes are away for the head node and for all others, reach each other, train on, and come back."""
+        """Cut these nodes off from the head node and all others; they reach each other, train on, and come back."""
         calm = [n for n in names if _calm(self.site, n)]
         machines = [self.site.machine(name) for name in names]
         before = [(m.cut_off, set(m.unreachable_by)) for m in machines]
@@ -30,7 +30,7 @@ class Cuts(RuleBasedStateMachine):
         for machine in machines:
             machine.cut_off, machine.unreachable_by = True, machine.unreachable_by | beyond
         if len(calm) < 2:
-            self.guilty |= set(names)  # alone: peers beyond the cut may bear witness
+            self.guilty |= set(names)  # alone: peers beyond the cut may testify against it
         self.site.run(seconds, step_s=5)
         for machine, (cut_off, unreachable_by) in zip(machines, before, strict=True):
             machine.cut_off, machine.unreachable_by = cut_off, unreachable_by
@@ -44,21 +44,21 @@ def _calm(site: Site, name: str) -> bool:
 
 
 def reports(site: Site, name: str) -> bool:
-    """Whether the controller heard the node's agent within its last two heartbeats: one that it knows to live."""
+    """Whether the controller received a report of the node's agent within its last two heartbeats: it knows that the node lives."""
     agents = site.agents.registry.views().get(name, ())
     heard = [a.last_heard for a in agents if a.instance_id == site.machine(name).instance_id]
     return any((site.clock.now() - at).total_seconds() <= 20 for at in heard)
 
 
 def without_power(site: Site, reason: str) -> bool:
-    """Whether a drain with this reason was for a node whose provider showed its power off: no check's word."""
+    """Whether a drain with this reason was for a node that its provider showed as powered off, not for a check's finding."""
     number = incident_of_reason(reason)
     mine = [i for i in site.store.intents() if i.incident_id == number and i.kind == "CheckInstance"]
     return any(i.result.get("state") in ("stopped", "terminated") for i in mine)
 
 
 def accused_by_silence_alone(site: Site, name: str) -> bool:
-    """Nothing but silence speaks against the node: every open incident on it is of that kind, or there is none."""
+    """Nothing but silence speaks against the node: every open incident on it is of that kind, or it has none."""
     mine = site.book.open_on(name)
     return all(i.kind.value == "silence" and not i.repair_attempt for i in mine)
 

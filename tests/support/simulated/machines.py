@@ -1,4 +1,4 @@
-"""The physical side: machines that live, die, fall silent, and carry GPUs of their own."""
+"""The physical side: machines that live, die and fall silent, each with its GPUs."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ class Machine:
     healthy: bool = True
     """Whether a validation passes."""
     all_ok: bool = True
-    """Whether its agent says that every check that applies has answered OK. What the test has it report does not change this."""
+    """Whether its agent reports that every applicable check has answered OK. Findings that a test reports do not change this."""
     deep_ok: bool = True
     """Whether deep checks pass."""
     path_broken: bool = False
     """Its network fails under load, and nothing on it says so."""
     says_it_reaches: set[str] = field(default_factory=set)
-    """Nodes that its agent says it reaches, whether it does or not."""
+    """Nodes that its agent reports as reachable, whether they are or not."""
     spoils_probes_with: set[str] = field(default_factory=set)
     """Nodes whose pair probes with it fail on both sides: its agent lies, or sends nothing."""
     kill_helps: bool = True
-    """Whether SIGKILL ends what hangs: not what sits in a call of the driver."""
+    """Whether SIGKILL ends hanging processes: it does not while they are in a driver call."""
     deaf: bool = False
-    """No process of a job handles the signal upon which it should save."""
+    """No process of a job handles the signal to save."""
     fabric_moved_s: float | None = None
     """When its RDMA devices last carried bytes (elapsed time of the site); None: it has none, or they cannot be read."""
     boots_at_s: float = 0.0
-    """A launched machine's agent speaks from then on."""
+    """When a launched machine's agent starts to report."""
     boot: int = 1
     gpu_prefix: str = ""
     """Serials of its GPUs; another machine with the same prefix is the same hardware."""
@@ -46,7 +46,7 @@ class Machine:
     heartbeat_s: float | None = None
     """Its agent's own interval; None: the site's."""
     claims_interval_s: float | None = None
-    """The interval that its heartbeats say; None: the one that it keeps."""
+    """The interval that its heartbeats report; None: the actual one."""
     next_beat_s: float = 0.0
     taken: set[str] = field(default_factory=set)
     """Orders that its agent remembers."""
@@ -66,9 +66,9 @@ class Machine:
         return None if self.fabric_moved_s is None else now_s - self.fabric_moved_s
 
     def speaks(self, now_s: float) -> bool:
-        """Its agent's words reach the controller."""
+        """Its agent's reports reach the controller."""
         return self.powered and self.agent_up and not self.cut_off and now_s >= self.boots_at_s
 
     def slurmd(self, now_s: float) -> bool:
-        """slurmctld hears its slurmd."""
+        """slurmctld receives its slurmd's messages."""
         return self.powered and not self.cut_off and now_s >= self.boots_at_s

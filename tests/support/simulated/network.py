@@ -6,7 +6,7 @@ from support.simulated.site import Site
 
 
 def cut(site: Site, *names: str) -> None:
-    """The head node and all nodes beyond the cut lose these nodes; they reach each other, and their jobs go on."""
+    """Cut these nodes off from the head node and all other nodes; they reach each other, and their jobs continue."""
     beyond = set(site.slurm.nodes) - set(names)
     for name in names:
         machine = site.machine(name)
@@ -14,7 +14,7 @@ def cut(site: Site, *names: str) -> None:
 
 
 def back(site: Site, *names: str) -> None:
-    """The cut is over for these nodes; for all where none is named."""
+    """End the cut for these nodes; for all where none is named."""
     for name in names or site.slurm.nodes:
         machine = site.machine(name)
         machine.cut_off, machine.unreachable_by = False, set()

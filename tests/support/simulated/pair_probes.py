@@ -21,7 +21,7 @@ class SimProbes:
         self._clock = clock
         self._waiting: dict[tuple[str, str], tuple[Machine, Intent, float]] = {}
         self.pairs: list[tuple[str, str]] = []
-        """Nodes that were really probed with each other, in order."""
+        """Nodes that were actually probed with each other, in order."""
         self.busy: Callable[[str], bool] = lambda _node: False
         """Whether a job holds the node, as its agent sees it."""
 

@@ -1,4 +1,4 @@
-"""A provider in memory: idempotent by token, as the port demands."""
+"""A provider in memory: idempotent by token, as the port requires."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class SimProvider:
         self.on_boot: Callable[[str], None] = lambda _instance_id: None
         self.away = False
         self.sees_power = True
-        """It shows a machine without power as stopped; otherwise as one that runs and fails its checks."""
+        """Shows a machine without power as stopped; otherwise as running with failed checks."""
         self.itself = False
-        """The provider repairs by itself."""
+        """The provider repairs nodes automatically."""
         self.announced: list[Notice] = []
         self.replaced: dict[str, str] = {}
         """Machine that was replaced in place → the one that took its place."""
@@ -52,7 +52,7 @@ class SimProvider:
         """Token of a reboot or of a stop and start → machine."""
         self.reported: list[str] = []
         self.reboots_help = True
-        """A reboot makes a broken machine whole."""
+        """A reboot repairs a broken machine."""
         self.capacity = True
         self.boot_s = 40.0
         self.launches_broken = False
@@ -95,7 +95,7 @@ class SimProvider:
         return self._machines[self._serving[node]]
 
     def forget_who_serves(self, node: str) -> None:
-        """Somebody took the tags away that say which machine serves the node."""
+        """Remove the tags that say which machine serves the node."""
         del self._serving[node]
 
     def live(self) -> set[str]:
@@ -191,13 +191,13 @@ class SimProvider:
         self.reported.append(instance_id)
 
     def exchange(self, node: str) -> None:
-        """The provider replaces the node's machine by its own decision."""
+        """Replace the node's machine by the provider's own decision."""
         itself, self.itself = self.itself, False
         self.replace(node, self._serving[node], incident="", token=f"by-itself-{node}")
         self.itself = itself
 
     def power_cycle(self, node: str) -> None:
-        """The node's machine is rebooted by somebody else than the provider."""
+        """Reboot the node's machine from outside, not through the provider."""
         self._boot(self._serving[node])
 
     def _boot(self, instance_id: str) -> Machine:

@@ -1,4 +1,4 @@
-"""A site whose texts for people become others every second: what is decided must not follow them."""
+"""A site whose human-readable texts change every second: decisions must not depend on them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SENTENCES = (
     "bad",
     "done",
 )
-"""Sentences that decided something once, and such as look like it."""
+"""Sentences that once decided something, and similar ones."""
 
 
 def another_sentence(text: str) -> str:
@@ -47,7 +47,7 @@ def plain_words(text: str) -> str:
 
 
 class RewordedStore(MemoryStore):
-    """Texts are reworded as they come in, and all of them again by :meth:`reword`."""
+    """Rewords texts as they come in, and all of them again by :meth:`reword`."""
 
     def __init__(self, words: Reword) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class RewordedStore(MemoryStore):
         self._round = 0
 
     def _words(self, text: str) -> str:
-        """Another text in each round. What is empty remains empty: whether there is a text may be asked."""
+        """Another text in each round. What is empty remains empty: code may ask whether there is a text."""
         return self._reword(f"{self._round} {text}") if text else text
 
     def accept(self, report: Report) -> Accepted:
@@ -93,7 +93,7 @@ class RewordedStore(MemoryStore):
 
 
 class RewordedSite(Site):
-    """As :class:`Site`; before each second's cycles every text in its store becomes another one."""
+    """As :class:`Site`; before each second's cycles every text in its store is replaced."""
 
     def __init__(self, nodes: int = 4, *, words: Reword, **options: Any) -> None:
         super().__init__(nodes, store=RewordedStore(words), **options)
@@ -105,7 +105,7 @@ class RewordedSite(Site):
 
 
 def decided(site: Site) -> dict[str, Sequence[object]]:
-    """Everything that the site's controller and actor decided, and what came of it, without a text for people."""
+    """Everything that the site's controller and actor decided, and its results, without human-readable texts."""
     return {
         "events": [(e.at, e.kind, e.incident_id, e.node, e.job) for e in site.store.events()],
         "incidents": [

@@ -1,4 +1,4 @@
-"""A whole simulated site: the controller's real loop and actor over simulated twins, moved on by tests."""
+"""A complete simulated site: the controller's real loop and actor over simulated twins; tests move its time."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ from support.simulated.slurm import SimJob, SimNode, SimSlurm
 from support.simulated.store import MemoryStore
 
 POLICY = replace(Policy(), mode=Mode.ACT, hangs=HangPolicy(act="restart", floor_s=60.0, together_jobs=0))
-"""The shipped defaults, in ``act`` mode; a job that hangs is started again, after a minute, whatever other jobs do."""
+"""The shipped defaults, in ``act`` mode; a job that hangs is restarted after a minute, whatever other jobs do."""
 NO_BUDGET = replace(POLICY, repair=replace(POLICY.repair, budget_cluster_share=1.0))
-"""For several nodes of a few that are repaired at once."""
+"""For small sites where several nodes are repaired at once."""
 ROUNDS = 60
-"""Most rounds of turn and actor in one second; more means that the two chase each other."""
+"""Most rounds of turn and actor in one second; more means that the two trigger each other endlessly."""
 
 
 T = TypeVar("T")
@@ -56,7 +56,7 @@ class Crash(BaseException):
 
 
 class _Inline(ThreadPoolExecutor):
-    """Runs what it is given at once, in the caller's thread."""
+    """Runs the given function at once, in the caller's thread."""
 
     def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
         done: Future[Any] = Future()
@@ -77,7 +77,7 @@ class Notices:
 
 
 class Site:
-    """``nodes``: how many; ``spares``: those in the spare pool; ``made``: node → machine that serves it, where somebody else made them."""
+    """``nodes``: how many; ``spares``: those in the spare pool; ``made``: node → machine that serves it, where others launched it."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class Site:
         self.no_descriptors = False
         """Neither controller nor actor can open a connection to a node."""
         self.may_set_aside = False
-        """A drill makes turns raise; otherwise that is a bug, and no test shall survive it."""
+        """A drill makes turns raise on purpose; otherwise that is a bug that fails the test."""
         self._entropy = 0
         self._drawn = 0
         self._looks_at_s = 0.0
@@ -132,7 +132,7 @@ class Site:
     # Processes
 
     def start_controller(self) -> None:
-        """A fresh controller process: it knows its store, and nothing of its agents."""
+        """A fresh controller process: it has its store, and no agent has reported to it yet."""
         self.agents.registry = type(self.agents.registry)()
         observer = Observer(
             store=self.store,
@@ -148,7 +148,7 @@ class Site:
         self.loop = ControlLoop(observer, self.store, hub, "head", lambda: None, self._new_id)
 
     def _draw(self) -> str:
-        """Chance, the same in every run of a test."""
+        """Random numbers, the same in every run of a test."""
         self._drawn += 1
         return f"chance-{self._drawn}"
 
@@ -179,7 +179,7 @@ class Site:
             self.loop._lead()
 
     def _reach(self, targets: Mapping[str, tuple[str, int]], _timeout_s: float) -> Reached:
-        """Which nodes' kernels answer the head node."""
+        """Nodes whose kernels answer the head node."""
         if self.no_descriptors:
             return Reached(untried=frozenset(targets))
         machines = {name: self.provider.serving(name) for name in targets}
@@ -205,7 +205,7 @@ class Site:
     # Time
 
     def run(self, seconds: float, step_s: float = 1.0) -> None:
-        """Let so many seconds pass."""
+        """Let this many seconds pass."""
         until_s = self.clock.elapsed_s + seconds
         while self.clock.elapsed_s < until_s:
             self.clock.advance(step_s)
@@ -213,7 +213,7 @@ class Site:
             self.react()
 
     def watched(self, check: Callable[[T], None]) -> Callable[[T], None]:
-        """A check in the middle of a step. The actor outlives whatever a step raises, so the test fails once the step is over."""
+        """A check in the middle of a step. The actor survives any exception of a step, so the test fails once the step is over."""
 
         def noticed(subject: T) -> None:
             try:
@@ -248,7 +248,7 @@ class Site:
         node.slurmd_started = started_at
 
     def read_background(self) -> None:
-        """What the loop reads beside its cycle."""
+        """What the loop reads in addition to its cycle."""
         assert self.loop.world is not None
         self.loop.observer.background.refresh(replace(self.loop.world, now=self.clock.now()))
 
@@ -289,7 +289,7 @@ class Site:
         return change
 
     def act(self) -> bool:
-        """The actor looks once; a crash is followed by a fresh one. True: something was settled."""
+        """The actor polls once; a crash is followed by a fresh one. True: something was settled."""
         before = self._settled()
         try:
             self.actor._hand_out(dict.fromkeys(LANES, _Inline(1)))
@@ -310,7 +310,7 @@ class Site:
 
     @property
     def book(self) -> Book:
-        """As it is, also while the store answers no process."""
+        """The incident as it is, also while the store answers no process."""
         away = getattr(self.store, "away", False)
         if not away:
             return self.store.load_book(self.clock.now())
@@ -338,11 +338,11 @@ class Site:
         return [str(event.detail["kind"]) for event in done]
 
     def story(self, incident_id: str | None = None) -> str:
-        """All events of an incident, for whoever reads a failed test."""
+        """All events of an incident, for the output of a failed test."""
         return "\n".join(f"{e.at:%T} {e.kind.value} {e.text}" for e in self.store.events(incident_id=incident_id))
 
     def registers(self, job: SimJob) -> None:
-        """Holdfast's library registers a directory without a checkpoint. It reports each save: that there was none is known."""
+        """Holdfast's library registers a directory without a checkpoint. It reports each save, so the lack of one is known."""
         machine, detail = self.machine(job.nodes[0]), {"fenced": True}
         self.agents.state(machine, "checkpoint.register", job.job_id, job.restarts, path="/ckpt", detail=detail)
 

@@ -16,7 +16,7 @@ from holdfast.model.ids import hold_of_name
 from support.simulated.clock import SimClock
 
 HOLD_S = 120.0
-"""AuthInfo=cred_expire: so long a requeued job waits unless its start is set to now."""
+"""AuthInfo=cred_expire: how long a requeued job waits unless its start is set to now."""
 SLURMD_TIMEOUT_S = 300.0
 COMPLETING_S = 1.0
 REBOOT_ISSUED_S = 1.0
@@ -79,9 +79,9 @@ class SimJob:
     required: tuple[str, ...] = ()
     excluded: tuple[str, ...] = ()
     unreadable: str = ""
-    """What of its lists its user wrote so that only Slurm can read it."""
+    """The parts of its lists that only Slurm can read, because its user wrote them that way."""
     in_doubt: bool = False
-    """Its record cannot be told from a text of its user's just now."""
+    """Its record cannot be distinguished from a text of its user's now."""
     reservation: str = ""
     held: bool = False
     begin: datetime | None = None
@@ -96,9 +96,9 @@ class SimJob:
     exit_code: str = "0:0"
     stderr: str = ""
     features: frozenset[str] | None = frozenset()
-    """Those that its nodes must have; None: it asks for what Holdfast does not read."""
+    """Features that its nodes must have; None: its request is in a form that Holdfast does not read."""
     dependency: str = ""
-    """What it waits for, in Slurm's form; only :meth:`SimSlurm.depend` makes it wait."""
+    """Its dependencies, in Slurm's form; only :meth:`SimSlurm.depend` makes it wait."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class PowerSaving:
 
 @dataclass(frozen=True)
 class Undrained:
-    """What stood on a node when somebody asked Slurm to resume it through the port."""
+    """The node's reason and state when Slurm was asked to resume it through the port."""
 
     node: str
     reason: str
@@ -128,40 +128,40 @@ class SimSlurm:
         self.jobs: dict[int, SimJob] = {}
         self.reservations: dict[str, Reservation] = {}
         self.forgotten_jobs = 0
-        """Jobs of before a cold start: later ones get ids that no job had (FirstJobId was raised); else Slurm gives them again."""
+        """Jobs from before a cold start: later ones get new ids (FirstJobId was raised); else Slurm reuses ids."""
         self.away = False
         self.started = self._second()
         """When slurmctld started."""
         self.slurmd_timeout_s: float = SLURMD_TIMEOUT_S
         """0: a silent node is never set DOWN."""
         self.adds_to_reasons = False
-        """From 23.02 on: a drained node that goes DOWN gets Slurm's words behind its reason, in SlurmUser's name."""
+        """From 23.02 on: a drained node that goes DOWN gets Slurm's text appended to its reason, in SlurmUser's name."""
         self.switches: dict[str, tuple[str, ...]] = {}
         """Node → switches above it, the leaf first."""
         self.gres: dict[str, str] = {}
         self.features: dict[str, frozenset[str]] = {}
         self.shown_asks: dict[int, Asks] = {}
-        """Jobs that are shown to ask for something else than Slurm chooses their nodes by."""
+        """Jobs whose record shows other requirements than those that Slurm uses to choose their nodes."""
         self.undrained: list[Undrained] = []
         self.calls: list[tuple[str, str]] = []
         self.taken_out: list[tuple[float, str]] = []
         """When (seconds) which node was drained or set DOWN through the port."""
         self.drained: list[tuple[float, str, str]] = []
-        """With the reason, and without those set DOWN: a dead node's jobs have lost it already, so no drain budget holds its DOWN."""
+        """With the reason; without those set DOWN: a dead node's jobs are lost already, so no drain budget counts its DOWN."""
         self.requeued: Counter[tuple[int, int]] = Counter()
         """How often a run (job id, Restarts) was requeued through the port."""
         self.on_requeue: Callable[[SimJob], None] = lambda _job: None
         self.saving: PowerSaving | None = None
-        """SuspendTime and its companions; None: Slurm saves no power."""
+        """SuspendTime and related settings; None: Slurm saves no power."""
         self.addresses: dict[str, str] = {}
-        """NodeAddr where somebody has set it."""
+        """NodeAddr of each node where it was set."""
         self.suspended: list[tuple[float, str]] = []
         """When (seconds) Slurm began to power which node down."""
         self.on_resume: Callable[[str], None] = lambda _node: None
         """ResumeProgram."""
         self.on_set_down: Callable[[str], None] = lambda _node: None
         self.registers_after_s = 0.0
-        """So long after slurmctld's start slurmds have not registered."""
+        """How long after slurmctld's start slurmds have not registered."""
         self.reboot_program = "(null)"
         self.return_to_service = 1
         self.resume_timeout_s = 3600.0
@@ -178,7 +178,7 @@ class SimSlurm:
                 return name
         return list(self.nodes)[int(address.rsplit(".", 1)[1]) - 1]
 
-    # What people and the world do
+    # What users and the environment do
 
     def submit(self, num_nodes: int = 1, **changed: object) -> SimJob:
         number = self.forgotten_jobs + 100 + len(self.jobs)
@@ -192,7 +192,7 @@ class SimSlurm:
     def submit_together(self, *sizes: int, **changed: object) -> tuple[SimJob, ...]:
         """A heterogeneous job with a component of each size."""
         leader = self.forgotten_jobs + 100 + len(self.jobs)
-        begin = self._clock.now() + timedelta(days=1)  # none starts before all are there
+        begin = self._clock.now() + timedelta(days=1)  # none starts before all exist
         parts = tuple(self.submit(n, het_leader=leader, begin=begin, **changed) for n in sizes)
         for part in parts:
             part.begin = None
@@ -200,7 +200,7 @@ class SimSlurm:
         return parts
 
     def parts(self, job: SimJob) -> list[SimJob]:
-        """What a verb for this job id is for: of a leader, all components."""
+        """The jobs that a verb for this job id affects: of a leader, all components."""
         return [j for j in self.jobs.values() if j.het_leader == job.job_id] or [job]
 
     def operator_drains(self, name: str, reason: str = "psu", user: str = "ops") -> None:
@@ -208,7 +208,7 @@ class SimSlurm:
         node.drain, node.reason, node.user, node.time = True, reason, user, self._second()
 
     def operator_fails(self, name: str, reason: str = "bad fan", user: str = "ops") -> None:
-        """``state=FAIL``: takes the place of a drain."""
+        """``state=FAIL``: replaces a drain."""
         self.operator_drains(name, reason, user)
         self.nodes[name].failing = True
 
@@ -216,7 +216,7 @@ class SimSlurm:
         self._resume(self.nodes[name])
 
     def restart(self) -> None:
-        """slurmctld starts again, with all that it knew."""
+        """Restart slurmctld with its saved state."""
         self._start()
 
     def start_cold(self) -> None:
@@ -251,7 +251,7 @@ class SimSlurm:
     def operator_reserves(
         self, name: str, *nodes: str, hours: float | None = None, flags: frozenset[str] = frozenset({"MAINT"})
     ) -> None:
-        """A reservation for root that begins now: ``scontrol create reservation users=root flags=maint``."""
+        """A reservation for root that starts now: ``scontrol create reservation users=root flags=maint``."""
         end = None if hours is None else self._clock.now() + timedelta(hours=hours)
         begin = self._second()
         self.reservations[name] = Reservation(name, nodes, ("root",), flags=flags, start_time=begin, end_time=end)
@@ -269,13 +269,13 @@ class SimSlurm:
         )
 
     def finds_rebooted(self, name: str) -> None:
-        """The node's slurmd registers after a reboot that no one had told slurmctld of."""
+        """The node's slurmd registers after a reboot that slurmctld was not informed of."""
         node = self.nodes[name]
         node.down, node.reason, node.user, node.time = True, "Node unexpectedly rebooted", "slurm", self._second()
         self._kill_on(name)
 
     def finish(self, job: SimJob, state: str) -> None:
-        """The job ends by itself."""
+        """The job ends normally."""
         if job.state == "RUNNING":
             self._complete(job, state)
 
@@ -285,7 +285,7 @@ class SimSlurm:
         job.state, job.suspend_time = "SUSPENDED" if on else "RUNNING", self._clock.now()
 
     def end_stuck(self, name: str, job_id: int, restarts: int) -> str:
-        """What hangs of a job on a node is killed there; why not, as its agent finds by Slurm's word."""
+        """Kill a job's hanging processes on a node; returns why that failed, as its agent finds from Slurm's state."""
         node, job = self.nodes[name], self.jobs.get(job_id)
         drained = node.drain and node.reason.startswith("holdfast[")
         if not drained and all((hold_of_name(r) or ("", ""))[1] != name for r in self.reservations):
@@ -298,7 +298,7 @@ class SimSlurm:
     # Time
 
     def step(self, hears: Callable[[str], bool]) -> None:
-        """Whatever is due. ``hears``: slurmctld hears the node's slurmd."""
+        """Do what is due. ``hears``: slurmctld receives the node's slurmd."""
         for node in self.nodes.values():
             self._issue_reboot(node)
             self._listen(node, hears(node.name))
@@ -312,7 +312,7 @@ class SimSlurm:
         self.schedule()
 
     def _save_power(self, node: SimNode) -> None:
-        """SuspendTime and what was asked for by hand: a node goes once it is idle, reserved or not (tried on 22.05)."""
+        """SuspendTime and power-downs by hand: a node goes down once it is idle, reserved or not (tried on 22.05)."""
         now_s, saving = self._clock.elapsed_s, self.saving
         if saving is None:
             return
@@ -327,7 +327,7 @@ class SimSlurm:
             node.power = "POWERED_DOWN"
 
     def registers(self, name: str, up_s: float = 0.0) -> None:
-        """A slurmd of another boot is heard: a node that was off is on, a reboot is over, and no job of before runs there. ``up_s``: for
+        """A slurmd of another boot registers: a node that was off is on, a reboot is over, and no earlier job runs there. ``up_s``: for
         how long its machine has been up."""
         node = self.nodes[name]
         node.reboot = ""
@@ -408,9 +408,7 @@ class SimSlurm:
             usable = [n for n in self.nodes if self._usable(job, n)]
             mine = self.reservations[job.reservation].nodes if job.reservation in self.reservations else ()
             chosen = sorted(usable, key=lambda n: (n not in job.required, n not in mine))[: job.num_nodes]
-            if (
-                len(set(self.nodes) - set(job.excluded)) < job.num_nodes
-            ):  # tried: Slurm never looks at it again by itself
+            if len(set(self.nodes) - set(job.excluded)) < job.num_nodes:  # tried: Slurm never checks it again
                 job.reason, job.priority = "BadConstraints", 0
                 return
             if len(chosen) < job.num_nodes or not set(job.required) <= set(chosen):
@@ -434,7 +432,7 @@ class SimSlurm:
         mine = self.reservations.get(job.reservation)
         flexible = (
             mine is not None and {"FLEX", "OVERLAP"} <= mine.flags and not node.maintenance
-        )  # tried: it passes over what others keep; with FLEX alone it does not
+        )  # tried: it skips what others reserve; with FLEX alone it does not
         if set(over) - {job.reservation} and not flexible:
             return False
         if job.features is None or not job.features <= self.features.get(name, frozenset()):
@@ -554,7 +552,7 @@ class SimSlurm:
         )
 
     def _ends_on(self, job: SimJob, node: SimNode) -> bool:
-        """The job's end is not over on this node yet."""
+        """The job's end is not complete on this node yet."""
         early = self._clock.elapsed_s < job.completing_until_s
         return not node.down and (early or node.stuck or node.unheard_since_s is not None)
 
@@ -671,7 +669,7 @@ class SimSlurm:
             raise Rejected(next(r for r in refusals if r))
 
     def _requeue(self, job: SimJob) -> str:
-        """Why not; empty when it was done."""
+        """Returns why it was refused; empty when it was done."""
         if not job.batch or not job.requeue:
             return f"job {job.job_id} cannot be requeued"
         if job.state == "PENDING" or (job.state == "COMPLETING" and job.then == "PENDING"):
@@ -728,7 +726,7 @@ class SimSlurm:
             raise Rejected(f"job {job_id} is {job.state}, not PENDING")
         job.excluded = nodes
         if job.reason == "BadConstraints":
-            job.reason = "None"  # an update of its constraints sets it going again (tried on 22.05)
+            job.reason = "None"  # an update of its constraints lets it be scheduled again (tried on 22.05)
 
     def set_num_nodes(self, job_id: int, nodes: int) -> None:
         job = self._mine("set_num_nodes", job_id)
@@ -800,14 +798,14 @@ class SimSlurm:
                 job.reservation = ""
 
     def reboot(self, node: str, reason: str | None) -> None:
-        """Asked for now, issued by slurmctld a moment later (0.01 to 0.84 s on 22.05). A reason is written at once, with a new time."""
+        """Requested now, issued by slurmctld a moment later (0.01 to 0.84 s on 22.05). A reason is written at once, with a new time."""
         shown = self._node("reboot", node)
         shown.reboot, shown.reboot_at_s = "REBOOT_REQUESTED", self._clock.elapsed_s + REBOOT_ISSUED_S
         if reason is not None:
             shown.reason, shown.user, shown.time = reason, "root", self._second()
 
     def _issue_reboot(self, node: SimNode) -> None:
-        """In SlurmUser's name. 22.05 writes its words alone where the reason has them already."""
+        """In SlurmUser's name. 22.05 writes only its own text where the reason has it already."""
         if node.reboot == "REBOOT_ISSUED" and self._clock.elapsed_s - node.reboot_at_s > self.resume_timeout_s:
             words = "reboot timed out"
             node.reboot, node.down, node.drain, node.user, node.time = "", True, False, "slurm", self._second()
@@ -823,5 +821,5 @@ class SimSlurm:
         self.on_reboot(node.name)
 
     def _second(self) -> datetime:
-        """Slurm's own times have a resolution of a second."""
+        """Round down to seconds, the resolution of Slurm's own times."""
         return self._clock.now().replace(microsecond=0)

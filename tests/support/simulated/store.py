@@ -1,4 +1,4 @@
-"""The store in memory, for loops of thousands of turns. ``test_memory_store.py`` holds it to the real one, turn by turn."""
+"""The store in memory, for loops of thousands of turns. ``test_memory_store.py`` compares it with the real one, turn by turn."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ class MemoryStore:
             record = replace(record, exchanged_gpus=stored.exchanged_gpus)
         self._nodes[record.name] = record
 
-    # The book
+    # The state snapshot
 
     def load_book(self, now: datetime, ahead: timedelta = timedelta(0)) -> Book:
         self._answer()
@@ -259,7 +259,7 @@ class MemoryStore:
             raise Rejected(f"intent {twice[0]} exists already")
 
     def _bury(self, touched: set[str], *, states: bool = True) -> None:
-        """The same fault after its incident has closed is news again; of a state that an operator has closed, not while it lasts."""
+        """Findings of closed incidents are no longer live: the same fault is news again. Not so a state that an operator closed."""
         for row in self._rows.values():
             incident = self._incidents.get(row.finding.incident_id or "")
             over = row.finding.incident_id in touched and incident is not None and not incident.open

@@ -1,4 +1,4 @@
-"""Part of a Hypothesis state machine: the untidy world: clocks that are set, maintenance, reboots by people, slurmctld that starts."""
+"""Part of a Hypothesis state machine: clock steps, maintenance, reboots by operators, restarts of slurmctld."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class _Machinery(Protocol):
 
 
 class Untidy(RuleBasedStateMachine):
-    """Rules of what people and machines do beside Holdfast. Nothing of it is evidence against a node."""
+    """Rules for what operators and machines do outside Holdfast. None of it is evidence against a node."""
 
     @rule(step_s=st.sampled_from([3600.5, -3600.5, 60.5, -60.5]))
     def the_clock_is_set(self: _Machinery, step_s: float) -> None:
-        """While a controller runs: a step in between two of them is known to neither."""
+        """While a controller runs: neither of two controllers would notice a step between them."""
         self.site.run(1)
         self.site.clock.step(step_s)
         self.site.run(2)
@@ -76,7 +76,7 @@ class Untidy(RuleBasedStateMachine):
 
     @rule()
     def slurmctld_starts_cold(self: _Machinery) -> None:
-        """Drains by hand are forgotten as well; those on nodes with an incident are set again as Holdfast's."""
+        """Drains by hand are forgotten as well; Holdfast sets those on nodes with an incident again."""
         self.site.run(2)
         self.by_hand.clear()
         self.site.slurm.start_cold()

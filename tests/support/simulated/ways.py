@@ -1,4 +1,4 @@
-"""The way of each incident as its events tell it: each step is in the table, and begins where the last one ended."""
+"""The steps of each incident as its events record them: each is in the table, and begins where the last one ended."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def edge_of(event: Event) -> Edge | None:
 
 
 class Ways:
-    """Where the events have brought each incident."""
+    """The state to which its events have brought each incident."""
 
     def __init__(self) -> None:
         self._at: dict[str, IncidentState] = {}
@@ -32,11 +32,11 @@ class Ways:
         before, after, by = edge
         assert legal(before, after, by), f"not in the table: {event}"
         assert (event.kind is EventKind.INCIDENT_CLOSED) == (after is IncidentState.CLOSED), event
-        known = self._at.get(event.incident_id, before)  # some tests put an incident into the store that nothing opened
+        known = self._at.get(event.incident_id, before)  # some tests store an incident without an event that opens it
         assert before is known, f"the incident was {known}: {event}"
         self._at[event.incident_id] = after
 
     def check(self, incident: Incident, *, opened: bool = False) -> None:
-        """The incident is where its events say; ``opened``: they must say so."""
+        """Check that the incident's state is the one its events lead to; ``opened``: they must record one."""
         said = self._at.get(incident.id)
         assert said is incident.state or (said is None and not opened), f"its events end at {said}: {incident}"
