@@ -1,4 +1,4 @@
-"""Anything may happen at any time, in any order: what must hold all the same.
+"""Anything may happen at any time, in any order: the invariants must hold.
 
 The real loop, turn and actor over a simulated site. A fast profile runs always; ``-m soak`` runs a longer one with the seed of
 ``./dev soak SEED``, or one that it prints."""
@@ -52,7 +52,7 @@ class Counted(Anything):
 @pytest.mark.soak
 @pytest.mark.timeout(0)
 def test_whatever_happens_for_long(capsys: pytest.CaptureFixture[str]) -> None:
-    """It goes on where the last run of the seed stopped (``HOLDFAST_SOAK_COUNT``, a file that ``./dev soak`` names)."""
+    """Continues where the last run of the seed stopped (``HOLDFAST_SOAK_COUNT``, a file that ``./dev soak`` names)."""
     number = int(os.environ.get("HOLDFAST_SOAK_SEED") or random.randrange(2**32))
     file = os.environ.get("HOLDFAST_SOAK_COUNT")
     count = SoakCount(Path(file) if file else None)
@@ -60,7 +60,7 @@ def test_whatever_happens_for_long(capsys: pytest.CaptureFixture[str]) -> None:
         count.run(number, EXAMPLES // CHUNK, _chunk)
     finally:
         done = count.by_seed[number]
-        with capsys.disabled():  # whoever reads a failure needs it
+        with capsys.disabled():  # needed to read a failure
             print(  # noqa: T201
                 f"\nseed {number}: {done.examples} examples, {done.steps} steps have passed; {count.examples} with all seeds"
             )

@@ -1,4 +1,4 @@
-"""What must never go wrong, each tried as it could: what is not ours, garbage from a node, crossed steps."""
+"""What must never go wrong: actions on what is not ours, garbage from a node, crossed steps. Each is provoked."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from support.simulated import EPOCH, Machine, Site
 
 
 def ordered(site: Site, action: Action, state: IntentState = IntentState.PLANNED) -> Outcome:
-    """What the actor makes of one step."""
+    """What the actor does with one step."""
     intent = Intent("inc/step/1", "inc", action, "a test", 1, state, site.clock.now())
     return carry_out(intent, site.actor.outside)
 
@@ -227,7 +227,7 @@ def test_what_a_node_says_of_its_gpus_cannot_stop_the_controller(
 
 
 def test_a_view_from_the_future_is_no_fresh_view() -> None:
-    """The clock was put back: how old the view is, nobody knows."""
+    """The clock was set back: the age of the view is unknown."""
     site = Site()
     world = site.loop.world
     assert world is not None

@@ -1,4 +1,4 @@
-"""A turn that raises ends nothing: the input to blame is set aside, its node is held for an operator, everything else is healed."""
+"""A turn that raises stops nothing: the input at fault is set aside, its node is held for an operator, everything else continues."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from holdfast_checks.result import Remedy, Severity
 from support.simulated import Site
 
 Spoils = Callable[[World], object]
-"""Raises for a world that has what a stage stumbles over."""
+"""Raises for a world that contains what breaks a stage."""
 
 
 @pytest.fixture(autouse=True)
@@ -116,7 +116,7 @@ def test_findings_of_many_nodes_are_all_found(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_held_node_is_not_put_back_into_service_until_an_operator_closes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its repair was under way: without the finding that says otherwise it would have been validated and returned."""
+    """Its repair was under way: without the finding against it, it would have been validated and returned."""
     site = drilled()
     site.fault("n1")
     site.run(10)

@@ -1,4 +1,4 @@
-"""The brakes, pause and observe mode: what is withheld, and what goes on all the same."""
+"""The brakes, pause and observe mode: what is withheld, and what continues all the same."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ def test_a_stop_that_the_brake_overtook_is_decided_anew_when_the_job_fails_by_it
     job = _running(site, 1)[0]
     site.fault("n1")
     site.world_moves()
-    site.turn()  # the requeue is planned, the actor has not begun it
+    site.turn()  # the requeue is planned, the actor has not started it
     site.clock.advance(0.01)
     for n in range(1, 8):
         site.fault(f"n{n + 1}")
@@ -299,7 +299,7 @@ def test_what_has_waited_for_long_is_not_drained_all_at_once(why: str, waited_s:
 
 
 def test_running_jobs_that_wait_to_be_stopped_for_long_are_not_stopped_all_at_once() -> None:
-    """Warnings drain nobody; each job holds a node of its own."""
+    """Warnings drain no node; each job holds its own node."""
     site = Site(20, policy=replace(POLICY, brake=replace(POLICY.brake, drains_10min=99, drains_60min=99)))
     jobs = [site.slurm.submit(1, comment="holdfast", exclusive=True) for _ in range(12)]
     site.run(2)

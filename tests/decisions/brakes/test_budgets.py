@@ -38,7 +38,7 @@ def test_none_means_none(kind: BudgetKind) -> None:
 
 
 def _wide(**repair: object) -> Policy:
-    """The brakes give way: what is left holds alone."""
+    """The brakes allow it; only the budgets hold."""
     brakes = replace(POLICY.brake, drains_10min=1000, drains_60min=1000)
     return replace(POLICY, brake=brakes, repair=replace(POLICY.repair, **repair))  # type: ignore[arg-type]
 
@@ -59,7 +59,7 @@ def _done(site: Site, *kinds: type) -> int:
 def test_twenty_idle_nodes_with_one_fault_at_once_are_not_repaired_at_once(
     remedy: Remedy, can: object, kinds: tuple[type, ...]
 ) -> None:
-    """Counted within the turn: 20 of 20 were exchanged in two minutes."""
+    """Counted within the turn: 20 of 20 were replaced in two minutes."""
     site = Site(40, policy=_wide())
     site.provider.can = can  # type: ignore[assignment]
     site.run(21)
@@ -84,7 +84,7 @@ def test_a_quarter_of_a_small_cluster_a_day_and_always_one() -> None:
 
 @pytest.mark.parametrize("plus_nodes", [0, 1])
 def test_an_operator_extends_a_budget_for_a_time(plus_nodes: int) -> None:
-    """The limit of different nodes, a share of the cluster, is lifted only where that is asked for."""
+    """The limit of different nodes, a share of the cluster, is lifted only where requested."""
     ended = 2 + plus_nodes
     site = Site(8, policy=_wide())
     for n in range(1, 5):

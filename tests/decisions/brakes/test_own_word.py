@@ -1,4 +1,4 @@
-"""What a user's jobs report of themselves stops no healing of anyone else's, and has limits of its own."""
+"""What a user's jobs report about themselves does not block repairs for others, and has its own limits."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _pages(site: Site) -> list[str]:
 
 
 def _many(site: Site, inquiries: int = 100) -> Site:
-    """As many hangs as one likes are looked into, so that the limit on stops is what holds."""
+    """Any number of hangs may be examined, so that the limit on stops is the one that holds."""
     many = replace(site.policy.suspects, jobs_per_hour=inquiries, jobs_per_hour_per_user=inquiries)
     site.policy = replace(site.policy, suspects=many)
     site.start_controller()

@@ -1,4 +1,4 @@
-"""Xids that an ordinary user's program can raise: what they drain, and that they hold up no other repair."""
+"""Xids that an ordinary user's program can raise: what they drain, and that they block no other repair."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def drained(site: Site) -> set[str]:
 
 
 def programs_of_one_user(site: Site, code: str, nodes: int) -> None:
-    """A job of its own on each node, each of which raises the Xid, one after another."""
+    """A separate job on each node, each of which raises the Xid, one after another."""
     for _ in range(nodes):
         site.slurm.submit(1, exclusive=True)
     site.run(2)
@@ -61,7 +61,7 @@ def test_context_switches_that_time_out_stop_no_repair_of_others(recovery: bool)
 
 
 def test_a_new_machine_is_not_exchanged_for_what_a_program_raised() -> None:
-    """The memory of the fault of the machine before does not lift it."""
+    """The record of the previous machine's fault does not lift it."""
     site = Site(12)
     site.fault("n1")
     site.run(900, step_s=5)
@@ -176,7 +176,7 @@ def test_a_mount_that_settings_or_manifest_name_counts_as_hardware_unless_a_user
 
 @pytest.mark.parametrize("check", ["host.slurmd", "host.munge", "host.services"])
 def test_a_service_that_went_as_the_node_ran_out_of_memory_is_a_users_doing(check: str) -> None:
-    """The kernel ends what it likes; without a word of it the service ended by itself."""
+    """The kernel kills any process; without its message the service ended without a known cause."""
     site = Site(6)
     oom = {"severity": Severity.WARNING, "remedy": Remedy.NONE, "minor": None}
     site.fault("n1", check="kernel.oom", code="global", **oom)
@@ -218,7 +218,7 @@ def test_hardware_that_fails_on_a_node_whose_disk_is_full_takes_it_out_and_an_op
 
 
 def test_disks_that_can_be_written_to_no_more_are_no_users_doing() -> None:
-    """A file system goes read-only for an error of its disk, or by what was done to many nodes alike: no user's program does it."""
+    """A file system goes read-only because of a disk error, or of a change to many nodes at once: no user's program does it."""
     site = Site(12)
     nodes_full_one_after_another(site, code="read_only")
     assert holding(site) == {BrakeKind.DRAINS}

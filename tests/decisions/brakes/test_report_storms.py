@@ -1,4 +1,4 @@
-"""One agent that reports without end: its node has few incidents, no other node has any, and other nodes are healed as ever."""
+"""One agent that reports without end: its node has few incidents, no other node has any, and other nodes are repaired as usual."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Roll-outs gone wrong: what every node says, or no node says any more, is one cause, and hurts no healthy node."""
+"""Faulty roll-outs: the same finding on every node, or silence of all nodes, is one cause, and affects no healthy node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A machine that was rebooted while its drain was withheld: what was found before is no ground to drain it, or to stop a job of since."""
+"""A machine rebooted while its drain was withheld: earlier findings neither drain it nor stop a job that started since."""
 
 from __future__ import annotations
 

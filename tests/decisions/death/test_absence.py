@@ -1,4 +1,4 @@
-"""One reading of Slurm that lacks a node, a job or a hold is no absence: two readings apart have to lack it."""
+"""A node, job or hold missing from one reading of Slurm is not gone: two readings apart must lack it."""
 
 from __future__ import annotations
 

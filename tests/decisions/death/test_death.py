@@ -14,7 +14,7 @@ from support.simulated.site import POLICY
 from support.simulated.slurm import SimJob
 
 BLIND = replace(FULL, status=False)
-"""A provider that says nothing of a machine's health."""
+"""A provider that reports nothing about a machine's health."""
 
 
 def _training(site: Site, *, fenced: bool) -> SimJob:
@@ -57,7 +57,7 @@ def test_the_provider_is_a_witness_too() -> None:
 
 
 def test_silence_alone_is_nothing() -> None:
-    site = Site(1, can=BLIND)  # nobody to ask
+    site = Site(1, can=BLIND)  # no other witness
     site.slurm.submit(1, comment="holdfast", exclusive=True)
     site.run(3)
     site.machine("n1").powered = False
@@ -144,7 +144,7 @@ def test_a_fresh_controller_concludes_nothing_from_silence() -> None:
 
 
 def test_a_suspicion_outlives_the_controller() -> None:
-    """A controller that has just started has heard nobody: that is no sign of life."""
+    """A controller that has just started has received no report: that is no sign of life."""
     site = Site(4, can=BLIND)
     machine = site.machine("n1")
     machine.cut_off = True
@@ -195,7 +195,7 @@ def test_a_machine_is_never_ended_as_a_fence_and_power_that_is_off_is_one() -> N
 
 @pytest.mark.parametrize("slurmd_timeout_s", [300, 0])
 def test_a_job_without_consent_is_stopped_when_slurm_would_and_never_ahead_of_it(slurmd_timeout_s: int) -> None:
-    """Where SlurmdTimeout is 0 Slurm never would: then it is Holdfast that sets the node DOWN, after 300 s."""
+    """Where SlurmdTimeout is 0 Slurm never would, so Holdfast sets the node DOWN, after 300 s."""
     site = Site(4, can=NOTHING)
     site.slurm.slurmd_timeout_s = slurmd_timeout_s
     site.run(301, step_s=5)
@@ -240,7 +240,7 @@ def test_slurms_own_down_of_a_dead_node_is_nobodys_drain() -> None:
 
 
 def test_a_job_that_fails_before_its_nodes_down_takes_effect_is_requeued_by_us() -> None:
-    """Slurm's DOWN requeues only what still holds the node; the job may have ended while the order was on its way."""
+    """Slurm's DOWN requeues only what still holds the node; the job may have ended while the order was in flight."""
     site = Site(4, can=BLIND)
     job = _training(site, fenced=True)
     site.slurm.on_set_down = lambda _node: site.slurm.finish(job, "FAILED")
@@ -252,7 +252,7 @@ def test_a_job_that_fails_before_its_nodes_down_takes_effect_is_requeued_by_us()
 
 
 def test_survivors_are_told_of_leftover_steps_at_the_down_itself() -> None:
-    """The grace is waited out on the node, once; nothing else stands between the DOWN and the order."""
+    """The grace period passes on the node, once; nothing else delays the order after the DOWN."""
     policy = replace(POLICY, death=replace(POLICY.death, end_leftover_steps=True))
     site = Site(4, can=BLIND, policy=policy)
     job = _training(site, fenced=True)
@@ -278,7 +278,7 @@ def test_no_step_is_ended_without_a_down() -> None:
 
 
 def test_a_job_that_came_after_the_decision_is_not_taken_from_a_dead_node() -> None:
-    """Nobody has asked whether its run is fenced: the step is decided anew."""
+    """It is not known whether its run is fenced: the step is decided again."""
     site = Site(4, can=NOTHING)
     _training(site, fenced=True)
     site.machine("n1").powered = False

@@ -60,7 +60,7 @@ HAPPENINGS: tuple[Callable[[Machine], None], ...] = (
     returns,
 )
 Step = tuple[Callable[[Machine], None], str, int]
-"""What happens to which node, and the seconds that pass after it."""
+"""The events, each with its node and the seconds that pass after it."""
 stories: st.SearchStrategy[list[Step]] = st.lists(
     st.tuples(st.sampled_from(HAPPENINGS), st.sampled_from(NAMES), st.sampled_from((0, 3, 9, 13, 20, 45))),
     min_size=3,
@@ -73,7 +73,7 @@ def racks(size: int) -> dict[str, str]:
 
 
 def pass_time(site: Site, seconds: int) -> None:
-    """Fails where a node is taken from service of which an agent was heard just now."""
+    """Fails where a node is taken out of service although its agent has just reported."""
     for _ in range(seconds):
         before = len(site.slurm.calls)
         site.run(1)
@@ -101,7 +101,7 @@ def test_no_node_that_reports_is_taken_from_service(size: int, provider: str, st
 @settings(max_examples=20)
 @given(story=stories)
 def test_the_only_node_of_its_domain_is_never_taken_from_service_by_silence(story: list[Step]) -> None:
-    """Nobody can bear witness, and the provider shows no power."""
+    """No peer can testify, and the provider does not show the power state."""
     policy = replace(POLICY, death=replace(POLICY.death, domains=racks(1)))
     site = Site(NODES, can=PROVIDERS["blind"], policy=policy)
     for happens, name, then_s in story:

@@ -23,7 +23,7 @@ WATCHERS = domains.watchers(tuple(sorted(f"n{n}" for n in range(1, 25))), "n3")
 
 @pytest.fixture
 def old(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """These nodes have an agent of before, which does not say whether it had reached the node."""
+    """These nodes have an agent of an earlier release, which does not report whether it had reached the node."""
     names: set[str] = set()
     plain = SimAgents._probe
 
@@ -67,7 +67,7 @@ def test_agents_are_told_which_node_is_meant_and_older_ones_where_it_is() -> Non
 
 
 def test_agents_that_start_together_are_told_their_neighbours_by_and_by() -> None:
-    """Each asks slurmctld where these are; that an agent started anew is not seen, so that who was told waits for his turn, too."""
+    """Each asks slurmctld where these are; a restart of an agent is not seen, so one that has been asked waits for its turn, too."""
     site = Site(100, can=BLIND)
     site.run(5)
     neighbours = Neighbours(lambda: site.loop.world, site.clock)
@@ -93,7 +93,7 @@ def test_one_that_can_and_one_that_cannot(old: Callable[..., None]) -> None:
 
 
 def test_where_no_neighbour_can_others_are_asked_in_turn_and_few_at_a_time(old: Callable[..., None]) -> None:
-    """One that reaches it is a sign of life, whoever it is."""
+    """A peer that reaches it is a sign of life, whichever peer it is."""
     site = Site(24, can=BLIND)
     old(*site.slurm.nodes)
     site.machine("n3").powered = False

@@ -1,4 +1,4 @@
-"""How agents' heartbeats, lost, slow or claimed, bear on the verdict about another node."""
+"""How agents' heartbeats (lost, slow or claimed) affect the verdict about another node."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BLIND = replace(FULL, status=False)
 
 @pytest.fixture(autouse=True)
 def _shipped_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the controller gives it to a fleet of this size."""
+    """Timings that the controller gives to a fleet of this size."""
     monkeypatch.setattr(agents, "HEARTBEAT_S", pace.interval_s(1000))
 
 
@@ -38,7 +38,7 @@ def done_to(site: Site, *names: str) -> list[tuple[str, str]]:
 
 
 def in_step(site: Site, name: str) -> None:
-    """Up to the second in which this agent's heartbeat was taken."""
+    """Run up to the second in which this agent's heartbeat was received."""
     while site.machine(name).next_beat_s - site.clock.elapsed_s < 4:
         site.run(1)
 
@@ -61,7 +61,7 @@ def test_the_interval_by_which_an_agent_is_judged(
     registry = AgentRegistry()
     for at_s in itertools.accumulate(gaps_s, initial=0.0):
         registry.heard(Hello("n1", "i-1", "boot", interval_s=claimed_s), EPOCH, at_s)
-        registry.heard(Hello("n1", "i-1", "boot"), EPOCH, at_s + 0.01)  # a report says nothing of it
+        registry.heard(Hello("n1", "i-1", "boot"), EPOCH, at_s + 0.01)  # a report does not contain it
     assert registry.views()["n1"][0].heartbeat_interval_s == judged_by_s
 
 
@@ -121,7 +121,7 @@ def test_one_agent_that_is_slower_than_it_says_delays_the_verdict_by_twenty_seco
 
 @pytest.mark.parametrize("claimed_s", [0.05, 0.5, 60.0])
 def test_an_interval_that_an_agent_does_not_keep_keeps_no_dead_neighbour_from_being_drained(claimed_s: float) -> None:
-    """A failure domain of three, and no one shows the power."""
+    """A failure domain of three, and no source of their power state."""
     racks = {f"n[{n}-{n + 2}]": f"rack {n}" for n in range(1, 24, 3)}
     site = Site(24, can=BLIND, policy=replace(POLICY, death=replace(POLICY.death, domains=racks)))
     site.machine("n2").claims_interval_s = claimed_s

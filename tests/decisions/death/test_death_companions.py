@@ -1,4 +1,4 @@
-"""A cut whose nodes are in several hands, restarts, or fall silent in several ways: the silence of each is evidence that the others live.
+"""A cut whose nodes are drained, restarted or silent in different ways: the silence of each is evidence that the others live.
 
 The shipped defaults, in ``act``; a provider that shows no power where nothing else is said."""
 
@@ -23,12 +23,12 @@ GRACE_S = 900
 
 @pytest.fixture(autouse=True)
 def _shipped_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the controller gives it to a fleet of this size."""
+    """Timings that the controller gives to a fleet of this size."""
     monkeypatch.setattr(agents, "HEARTBEAT_S", pace.interval_s(1000))
 
 
 def fenced_jobs(site: Site, jobs: int = 4) -> None:
-    """Each on a node of its own, from n1 on; they opted in, and their checkpoint library refuses an older run's writes."""
+    """Each on a separate node, from n1 on; they opted in, and their checkpoint library refuses an older run's writes."""
     for _ in range(jobs):
         job = site.slurm.submit(1, comment="holdfast", exclusive=True)
         detail = {"fenced": True}
@@ -95,7 +95,7 @@ def test_a_companion_that_was_in_an_operators_hands_before_is_one(hands: str) ->
 
 
 def test_a_companion_that_waits_for_a_reboot_is_one() -> None:
-    """Slurm was asked to reboot it once its job has ended: until then it is as silent or not as any other."""
+    """Slurm was asked to reboot it once its job has ended: until then its silence counts like any other node's."""
     site = Site(16, can=BLIND)
     fenced_jobs(site)
     site.slurm.nodes["n4"].reboot = "REBOOT_REQUESTED"
@@ -131,7 +131,7 @@ def test_nodes_in_an_operators_hands_alone_page_nobody() -> None:
 
 
 def test_nodes_that_slurm_itself_put_to_sleep_are_no_companions() -> None:
-    """A node that power saving has off is silent by order; one that dies meanwhile is found dead."""
+    """A node that power saving turned off is silent on purpose; one that dies meanwhile is found dead."""
     site = Site(16, can=BLIND)
     fenced_jobs(site)
     site.slurm.saving = PowerSaving(suspend_time_s=1e9, suspend_timeout_s=5)
@@ -343,7 +343,7 @@ class TestGrace:
         assert [d for d in done_to(site, "n3") if d not in ("drain", "set_down")] == []
 
     def test_a_cut_after_an_outage_of_the_agent_has_companions(self) -> None:
-        """By the kernel's last answer they fell silent together, by their agents' last words twenty minutes apart."""
+        """By the kernel's last answer they fell silent together; by their agents' last reports, twenty minutes apart."""
         site = Site(16, can=BLIND)
         fenced_jobs(site)
         site.machine("n3").agent_up = False

@@ -1,4 +1,4 @@
-"""Part of the management network is away for a minute, and its nodes train on: no healthy node is hurt.
+"""Part of the management network is down for a minute while its nodes train on: no healthy node is affected.
 
 The shipped defaults, in ``act``."""
 
@@ -25,7 +25,7 @@ BLIND = replace(FULL, status=False)
 
 @pytest.fixture(autouse=True)
 def _shipped_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the controller gives it to a fleet of this size."""
+    """Timings that the controller gives to a fleet of this size."""
     monkeypatch.setattr(agents, "HEARTBEAT_S", pace.interval_s(1000))
 
 
@@ -45,7 +45,7 @@ def train(site: Site, *, size: int = 2) -> list[SimJob]:
 
 
 def hurt(site: Site, jobs: list[SimJob]) -> dict[str, object]:
-    """Everything that was done to healthy nodes and to jobs that trained on; nothing, if all is well."""
+    """All actions on healthy nodes and on jobs that trained on; must be empty."""
     calls = {verb: sorted(n for v, n in site.slurm.calls if v == verb) for verb in ("set_down", "requeue")}
     return {
         what: found
@@ -107,7 +107,7 @@ def test_twenty_idle_nodes_cut_from_a_fleet_are_not_exchanged() -> None:
 
 
 def test_the_last_nodes_of_a_cut_that_ends_are_not_judged_alone() -> None:
-    """The cut ends for all but two: what the peers said of these holds for what was one cause."""
+    """The cut ends for all but two: what the peers reported about these is valid if it had one cause."""
     site = Site(16, can=BLIND)
     jobs = train(site)
     cut(site, "n3", "n4", "n5", "n6", "n7")
@@ -247,7 +247,7 @@ def test_what_slurmctld_shows_right_after_its_return_is_not_taken_over() -> None
 def test_a_silent_machine_that_its_provider_shows_running_is_left_to_an_operator_and_never_ended(
     can: ProviderCan,
 ) -> None:
-    """Two peers of its domain, 15 minutes: it is rebooted, where that can be done; whether it is ended is for a person to say."""
+    """Two peers of its domain, 15 minutes: it is rebooted, where possible; an operator decides whether to terminate it."""
     site = Site(16, can=can)
     site.provider.boot_s = 1e9  # what is rebooted never reports
     cut(site, "n3")
@@ -275,7 +275,7 @@ def test_a_node_that_is_set_down_is_not_drained_besides() -> None:
 def test_what_is_left_of_a_job_on_a_node_that_reports_again_is_waited_for_and_no_fault(
     order: Verb, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """slurmd ends the old run only once slurmctld tells it to, seconds after the node reports."""
+    """slurmd ends the old run only once slurmctld orders it to, seconds after the node reports."""
     site = Site(16, can=BLIND)
     train(site)
     cut(site, "n1")

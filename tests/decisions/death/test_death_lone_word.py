@@ -1,4 +1,4 @@
-"""One peer says that it reaches a dead node, and nothing else does: it delays what is done about it, and cannot prevent it for ever."""
+"""A single peer that claims to reach a dead node delays the actions on it, and cannot prevent them for ever."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_an_operator_is_told_meanwhile_who_says_so() -> None:
 
 @pytest.mark.slow
 def test_two_peers_that_reach_it_keep_it() -> None:
-    """A node that is cut off from the head node and from some of its peers lives: nothing is done to it."""
+    """A node cut off from the head node and from some of its peers lives: nothing is done to it."""
     site = Site(8, can=BLIND)
     machine = site.machine("n4")
     machine.cut_off, machine.unreachable_by = True, {"n3", "n6", "n8"}

@@ -1,4 +1,4 @@
-"""When the nodes of a cut stopped answering is known to their own heartbeat only, or not at all: none of them is judged alone for that.
+"""Only their own heartbeats show when the nodes of a cut stopped answering, if anything does: none is judged alone because of that.
 
 The shipped defaults, in ``act``; a provider that shows no power where nothing else is said."""
 
@@ -25,12 +25,12 @@ GRACE_S = 900
 
 @pytest.fixture(autouse=True)
 def _shipped_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the controller gives it to a fleet of this size."""
+    """Timings that the controller gives to a fleet of this size."""
     monkeypatch.setattr(agents, "HEARTBEAT_S", pace.interval_s(1000))
 
 
 def fenced_jobs(site: Site, jobs: int = 4) -> None:
-    """Each on a node of its own, from n1 on."""
+    """Each on a separate node, from n1 on."""
     for _ in range(jobs):
         site.registers(site.slurm.submit(1, comment="holdfast", exclusive=True))
     site.run(2)
@@ -49,7 +49,7 @@ def done_to(site: Site, name: str) -> list[str]:
 
 
 def restart(site: Site, down_s: int) -> None:
-    """The controller is away for so long, and is ready after three seconds as in the practice."""
+    """The controller is away for this long, and is ready after three seconds as in the practice."""
     for _ in range(down_s):
         site.clock.advance(1)
         site.world_moves()
@@ -74,7 +74,7 @@ def test_a_companion_with_a_heartbeat_of_a_minute_is_one_however_long_before_it_
 
 
 def shown_as_running(site: Site, *numbers: str) -> None:
-    """The provider shows nothing of these machines but that they run."""
+    """The provider shows only that these machines run."""
     plain = site.provider.instance
 
     def shown(instance_id: str) -> Instance:
@@ -107,7 +107,7 @@ def test_a_machine_that_lost_its_power_alone_is_replaced_and_no_one_is_told_of_a
 
 
 def test_a_node_that_fell_silent_while_no_controller_ran_keeps_its_machine() -> None:
-    """The one that was cut off with it is back before a controller is: nothing shows that there was one."""
+    """The other node of the cut is back before a controller is: nothing shows that there was a cut."""
     site = Site(8, can=BLIND)
     fenced_jobs(site)
     cut(site, "n3", "n4")
@@ -124,7 +124,7 @@ def test_a_node_that_fell_silent_while_no_controller_ran_keeps_its_machine() -> 
 
 
 def test_a_death_while_the_controller_restarts_is_found_beside_a_node_that_has_long_been_dead() -> None:
-    """Until when the controller before worked its lease shows, also on a quiet site."""
+    """The lease shows until when the previous controller worked, also on a quiet site."""
     site = Site(8, can=BLIND)
     site.slurm.operator_drains("n8")
     site.machine("n8").powered = False
@@ -137,7 +137,7 @@ def test_a_death_while_the_controller_restarts_is_found_beside_a_node_that_has_l
 
 
 def test_two_moments_that_may_be_one() -> None:
-    """A node was last heard up to its own heartbeats before it stopped, and one that was heard after that had not stopped with it."""
+    """A node's last heartbeat was received just before it stopped, so one that reported after that had not stopped with it."""
     site = Site(2)
     at = site.clock.now()
     slow = NodeRecord("n1", unreached_since=at, unreached_by=at + timedelta(seconds=180))
@@ -222,7 +222,7 @@ class TestWithoutAgent:
 
 @pytest.mark.parametrize("agent", [True, False])
 def test_a_companion_that_slurm_reboots_and_that_lives_on_counts(agent: bool) -> None:
-    """Its RebootProgram did nothing: Slurm shows REBOOT_ISSUED, and it answers until the cut."""
+    """Its RebootProgram had no effect: Slurm shows REBOOT_ISSUED, and the node answers until the cut."""
     site = Site(8, can=BLIND)
     site.machine("n4").agent_up = agent
     site.slurm.resume_timeout_s = 3600.0
@@ -248,7 +248,7 @@ def test_a_companion_that_slurm_powers_up_and_that_reports_counts() -> None:
 
 
 def test_a_claimed_interval_of_an_hour_makes_no_companion_of_those_that_die_later() -> None:
-    """Root on one node claims it, and cuts the node off once: nodes that died in the three hours after were left to an operator."""
+    """Root on one node claims it, and cuts the node off once: nodes that died in the next three hours were left to an operator."""
     site = Site(16, can=BLIND)
     fenced_jobs(site, 1)
     name = "n1"

@@ -22,7 +22,7 @@ BLIND_IN_PLACE = replace(IN_PLACE, status=False)
 
 @pytest.fixture(autouse=True)
 def _shipped_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the controller gives it to a fleet of this size."""
+    """Timings that the controller gives to a fleet of this size."""
     monkeypatch.setattr(agents, "HEARTBEAT_S", pace.interval_s(1000))
 
 
@@ -78,7 +78,7 @@ def test_a_cut_of_a_few_nodes_for_25_minutes_touches_no_machine(nodes: int, away
 
 
 def test_a_node_whose_companion_of_the_cut_is_back_is_left_alone_for_as_long_as_it_is_away() -> None:
-    """That the other one reports again proves that the cause was no machine."""
+    """The other node reports again, which proves that no machine was the cause."""
     site = Site(16, can=BLIND)
     cut(site, "n3", "n4")
     site.run(600, step_s=5)
@@ -91,7 +91,7 @@ def test_a_node_whose_companion_of_the_cut_is_back_is_left_alone_for_as_long_as_
 
 
 def test_cables_that_are_pulled_minutes_apart_end_no_machine() -> None:
-    """Each is found dead by its peers, as it may be; but two within ten minutes may have one cause."""
+    """Each is found dead by its peers, which is correct; but two within ten minutes may have one cause."""
     site = Site(16, can=BLIND)
     cut(site, "n3")
     site.run(240, step_s=2)
@@ -134,7 +134,7 @@ def test_two_dead_nodes_of_which_no_one_shows_the_power_wait_and_slurm_recovers_
 
 
 def test_a_dead_node_is_judged_while_its_companion_is_seen_without_power() -> None:
-    """What is off is no cut: the other one is alone."""
+    """A node that is off is no cut: the other one is alone."""
     site = Site(16, can=FULL)
     plain = site.provider.instance
 

@@ -1,4 +1,4 @@
-"""What a job says of its own steps is a sign of life of its nodes, and how long one user's word may keep other users waiting."""
+"""A job's report of its steps is a sign of life of its nodes; how long one user's reports may keep other users waiting."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ADA, BOB = ("ada", 1000), ("bob", 2000)
 
 @pytest.fixture(autouse=True)
 def _shipped_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the controller gives it to a fleet of this size."""
+    """Timings that the controller gives to a fleet of this size."""
     monkeypatch.setattr(agents, "HEARTBEAT_S", pace.interval_s(1000))
 
 
@@ -37,7 +37,7 @@ def submit(site: Site, who: tuple[str, int], *nodes: str, **changed: object) -> 
 
 
 def steps(site: Site, job: SimJob, node: str, seconds: int) -> None:
-    """The job says of one of its nodes that it goes on."""
+    """The job reports from one of its nodes that it continues."""
     for _ in range(seconds):
         step = round(site.clock.elapsed_s)
         site.agents.state(site.machine(node), "progress", job.job_id, job.restarts, uid=job.uid, step=step)
@@ -45,7 +45,7 @@ def steps(site: Site, job: SimJob, node: str, seconds: int) -> None:
 
 
 def test_the_steps_of_one_users_job_keep_no_other_users_job_on_a_dead_node_for_longer_than_two_minutes() -> None:
-    """It says so on its other node: no one else can tell whether its part on the dead one still runs."""
+    """It reports from its other node: whether its part on the dead one still runs is unknown to all others."""
     site = Site(16, can=BLIND)
     theirs, mine = submit(site, BOB, "n1"), submit(site, ADA, "n1", "n2")
     site.run(5)

@@ -1,4 +1,4 @@
-"""A node that was thought dead reports again, and its agent has found something: what is left of the incident is that, and is told once."""
+"""A node found dead reports again with a finding of its agent: the incident is then about that finding, and one notification is sent."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def dies(site: Site, name: str) -> None:
 
 
 def reports_again(site: Site, name: str, severity: Severity, remedy: Remedy) -> None:
-    """What was found meanwhile is reported with the first words."""
+    """The finding comes with the first report after the silence."""
     site.fault(name, severity=severity, remedy=remedy, sticky=True)
     machine = site.machine(name)
     machine.cut_off, machine.unreachable_by = False, set()

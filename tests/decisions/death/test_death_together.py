@@ -1,4 +1,4 @@
-"""Which silences have one cause: of a failure domain those at the same time, of the cluster those within ten minutes."""
+"""Which silences have one cause: in a failure domain those at the same time, in the cluster those within ten minutes."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ BLIND = replace(FULL, status=False)
 
 @pytest.fixture(autouse=True)
 def _shipped_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the controller gives it to a fleet of this size."""
+    """Timings that the controller gives to a fleet of this size."""
     monkeypatch.setattr(agents, "HEARTBEAT_S", pace.interval_s(1000))
 
 
 def small_domains(nodes: int, size: int) -> Site:
-    """Racks of so many nodes each, and a provider that does not show the power."""
+    """Racks of this many nodes each, and a provider that does not show the power state."""
     racks = {f"n[{n}-{n + size - 1}]": f"rack {n}" for n in range(1, nodes, size)}
     return Site(nodes, can=BLIND, policy=replace(POLICY, death=replace(POLICY.death, domains=racks)))
 
 
 def flap(site: Site, name: str, silent_s: int = 40) -> None:
-    """The agent is away for a while; its machine is well."""
+    """The agent is away for a while; its machine is healthy."""
     site.machine(name).agent_up = False
     site.run(silent_s)
     site.machine(name).agent_up = True
@@ -86,7 +86,7 @@ def test_silences_that_follow_on_each_other_without_a_gap_are_one_stretch() -> N
 
 
 def test_more_nodes_of_the_cluster_within_ten_minutes_are_one_cause_also_one_after_another() -> None:
-    """Cables that are moved one by one: what peers say of each is true, and nothing is wrong with any of them."""
+    """Cables that are moved one by one: what peers report of each is true, and no machine has a fault."""
     site = small_domains(24, 8)
     for name in ("n2", "n9", "n10"):
         flap(site, name)

@@ -1,4 +1,4 @@
-"""A silent node of which nothing is concluded is no secret: an operator is told, with what is known, once in each hour."""
+"""A silent node without a verdict: an operator is notified, with what is known, once an hour."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def told(site: Site, words: str = "does not report") -> list[str]:
 
 
 def body(site: Site, words: str = "does not report") -> str:
-    """Of the newest message with these words in its subject."""
+    """Body of the newest message with these words in its subject."""
     return next(b for s, b in reversed(site.notices.bodies) if words in s)
 
 
 @pytest.fixture
 def old_agents(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Agents of before: they do not say whether they had reached the node before."""
+    """Agents of an earlier release: they do not report whether they had reached the node before."""
     plain = SimAgents._probe
 
     def without(self: SimAgents, machine: Machine, key: str, args: Mapping[str, Any]) -> OrderOutcome:

@@ -1,4 +1,4 @@
-"""A node that dies while it is out of service for another fault: its job has lost it, and the incident that it has becomes dead."""
+"""A node that dies while it is out of service for another fault: its job has lost it, and its open incident becomes one about a death."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _calls(site: Site, verb: str) -> list[str]:
 
 
 def test_its_job_is_let_go_by_slurms_own_down_and_nothing_is_done_twice() -> None:
-    """The job did not opt in: not a second ahead of SlurmdTimeout."""
+    """The job did not opt in: its node is not set DOWN a second before SlurmdTimeout."""
     site, job = _drained()
     site.machine("n1").powered = False
     site.run(60)

@@ -1,4 +1,4 @@
-"""A node that seems dead while Holdfast is paused, and is heard again."""
+"""A node that seems dead while Holdfast is paused, and reports again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The freeze of death detection: which nodes count for it, and who is told when it lasts."""
+"""The freeze of death detection: which nodes count for it, and who is notified when it lasts."""
 
 from __future__ import annotations
 

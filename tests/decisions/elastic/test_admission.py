@@ -1,4 +1,4 @@
-"""Which room a run may come into, by what Slurm shows."""
+"""Which rendezvous a run may join, by what Slurm shows."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def _asked(site: ElasticSite) -> list[tuple[str, int]]:
 
 
 def _stuck_beside(site: ElasticSite, base: int, flexible: int) -> None:
-    """No preemption by Slurm: the flexible groups run in the same partition as everybody's jobs."""
+    """No preemption by Slurm: the flexible groups run in the same partition as all other jobs."""
     site.slurm.preempts = False
     for element in [*site.slurm.elements(base), *site.slurm.elements(flexible)]:
         element.partition = "gpu"
@@ -288,7 +288,7 @@ def test_a_group_that_does_not_leave_is_requeued(silent: bool) -> None:
 
 @pytest.mark.parametrize("asks", ["a feature", "what is not read", "reserved nodes"])
 def test_nobody_leaves_for_a_job_that_cannot_use_the_nodes(asks: str) -> None:
-    """A pending job for the one big node had another user's groups requeued, again and again, from nodes of no use to it."""
+    """A pending job for the one big node had another user's groups requeued repeatedly, from nodes that it could not use."""
     site = _site(4)
     site.slurm.features["n1"] = frozenset({"big"})
     site.slurm.submit(1, exclusive=True, required=("n1",))
@@ -316,7 +316,7 @@ def test_room_that_was_made_in_vain_is_not_made_again(silent: bool, restarted: b
         site.machine(name).agent_up = False
     high = site.slurm.submit(1, exclusive=True, priority=10)
     site.run(20)
-    high.features = frozenset({"big"})  # by Slurm alone: Holdfast is shown that it fits
+    high.features = frozenset({"big"})  # for Slurm alone: Holdfast sees that it fits
     site.slurm.shown_asks[high.job_id] = Asks()
     site.run(300)
     assert high.state == "PENDING"
@@ -327,7 +327,7 @@ def test_room_that_was_made_in_vain_is_not_made_again(silent: bool, restarted: b
     assert len(site.slurm.told) + sum(site.slurm.requeued.values()) == 1
 
 
-# Whom it may touch at all
+# Which jobs it may act on at all
 
 
 @pytest.mark.parametrize("how", ["observe", "paused", "stale", "switched off"])
@@ -375,7 +375,7 @@ def test_a_record_of_another_user_under_the_arrays_id_is_no_part_of_the_job() ->
 
 def test_a_group_on_a_bad_node_is_recovered_like_any_job() -> None:
     site = _site(6)
-    arrays = site.slurm.submit_elastic("2:4", comment="elastic=2:4")  # no other word opts it in
+    arrays = site.slurm.submit_elastic("2:4", comment="elastic=2:4")  # nothing else opts it in
     base = site.slurm.elements(arrays[0])
     for element in site.slurm.elements(arrays[1]):
         element.comment = f"elastic=2:4 of={arrays[0]}"

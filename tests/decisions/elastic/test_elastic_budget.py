@@ -1,4 +1,4 @@
-"""How often a group of an elastic job is started anew: its peers keep its state, so what counts is whether it made a step."""
+"""How often a group of an elastic job is restarted: its peers keep its state, so what counts is whether it made a step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FAULTS = 4
 
 
 def faults(site: Site, *, comment: str, steps: bool) -> bool:
-    """One fault after another under a job of one node, which tells of a step in between or does not. Whether it is held in the end."""
+    """One fault after another under a job of one node, which reports steps in between or not. Returns whether it is held in the end."""
     job = site.slurm.submit(1, comment=comment, exclusive=True)
     site.run(3)
     for number in range(FAULTS):

@@ -1,4 +1,4 @@
-"""An elastic job among other people's jobs, drains, outages and crashes, in any order: what must hold of its size all the same."""
+"""An elastic job among other users' jobs, drains, outages and crashes, in any order: what must always hold for its size."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ node_names = st.sampled_from([f"n{n + 1}" for n in range(NODES)])
 
 
 class Elastic(RuleBasedStateMachine):
-    """Rules are what the world may do; what is asserted are the promises of docs/elastic.md, "Who decides the size"."""
+    """Rules are what may happen to the site; what is asserted are the promises of docs/elastic.md, "Who decides the size"."""
 
     @initialize(
         sizes=st.sampled_from(["2:6", "2:6:2", "1:6:1+4+6", "2:4"]),
@@ -49,7 +49,7 @@ class Elastic(RuleBasedStateMachine):
         self.most = min(NODES, self.sizes.most + spares)
         self.base, self.flexible = self.slurm.submit_elastic(sizes, spares=spares)
         self.slurm.preempts = preempts
-        if not preempts:  # all in one partition: nobody gives way by itself
+        if not preempts:  # all in one partition: no job is preempted
             for element in self.groups():
                 element.partition = "gpu"
         self.others: list[SimJob] = []
@@ -64,7 +64,7 @@ class Elastic(RuleBasedStateMachine):
     def running(self) -> list[SimJob]:
         return [e for e in self.groups() if e.state == "RUNNING"]
 
-    # What is looked at in the very moment that something is done
+    # Checks at the moment of each action
 
     def _told(self, machine: Machine, job_id: int, restarts: int) -> str:
         job = self.slurm.jobs[job_id]
@@ -98,13 +98,13 @@ class Elastic(RuleBasedStateMachine):
             self._leaves(job)
 
     def _leaves(self, job: SimJob) -> None:
-        """By our doing, so the least number must stay."""
+        """Holdfast reduced it, so the least number must remain."""
         if (job.job_id, job.restarts) not in self.leaving:
             self.leaving.add((job.job_id, job.restarts))
             left = [e for e in self.running() if (e.job_id, e.restarts) not in self.leaving]
             assert len(left) >= self.sizes.least, f"{len(left)} groups are left, {self.sizes.least} is the least"
 
-    # What the world does
+    # What the environment does
 
     @rule(num_nodes=st.integers(1, NODES), priority=st.sampled_from([-1, 0, 5]))
     def somebody_submits(self, num_nodes: int, priority: int) -> None:
@@ -155,7 +155,7 @@ class Elastic(RuleBasedStateMachine):
         self.site.run(seconds, step_s=1 if seconds < 20 else 3)
 
     def teardown(self) -> None:
-        """Left in peace it is as large as it can be, and stays so."""
+        """Without further events it grows to the largest possible size, and stays there."""
         if not hasattr(self, "site"):
             return
         self.slurm.away, self.slurm.deaf = False, set()
@@ -205,5 +205,5 @@ def test_whatever_happens_to_an_elastic_job_for_long(capsys: pytest.CaptureFixtu
     try:
         run_state_machine_as_test(seed(number)(Elastic), settings=long)
     finally:
-        with capsys.disabled():  # whoever reads a failure needs it
+        with capsys.disabled():  # needed to read a failure
             print(f"\nseed {number}: {examples} examples")  # noqa: T201

@@ -1,4 +1,4 @@
-"""Who is shut out of a room, and who is not."""
+"""Which groups are evicted from a rendezvous, and which are not."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def world_of(view: ClusterView, *intents: Intent, mode: Mode = Mode.ACT, now: da
 def due_in(
     world: World, rooms: Sequence[RoomView], met_at: datetime, fading: Fading
 ) -> tuple[tuple[Eviction, ...], Fading]:
-    """With all who are in these rooms first met then."""
+    """As of the time when all these members had first met in their rendezvous."""
     return due(world, rooms, met_in(rooms, met_at, {}), fading)
 
 
@@ -71,7 +71,7 @@ def test_a_stop_on_its_way_shuts_out_the_run_that_it_ends(stop: Intent, state: I
 
 @pytest.mark.parametrize("state", list(IntentState))
 def test_a_group_that_hung_is_shut_out_once_its_stop_has_begun(state: IntentState) -> None:
-    """It may tell of a step in the moment of the decision, and then it is not stopped."""
+    """It may report a step at the moment of the decision, and then it is not stopped."""
     hung = {"inc1": incident(state=IncidentState.WATCHING, kind=IncidentKind.HANG, check=HUNG)}
     world = world_of(view_of(*four_groups()), replace(REQUEUE, state=state), incidents=hung)
     begun = state in (IntentState.STARTED, IntentState.DONE)

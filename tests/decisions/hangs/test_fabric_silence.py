@@ -1,4 +1,4 @@
-"""The fabric under a job is silent: with a job that tells of no step either it is a hang, alone it is a word to a human; where too little
+"""A silent fabric under a job: with a job that reports no step it is a hang; alone it is a notice to an operator; where too little
 is known it is nothing.
 
 The controller's real loop and actor over simulated Slurm and agents; the clock is simulated, too."""
@@ -53,7 +53,7 @@ def steps(site: Site, job: SimJob, count: int = 10, every_s: float = 10, first: 
 
 
 def runs(site: Site, job: SimJob, seconds: float = 200) -> None:
-    """It tells of nothing, and uses the fabric."""
+    """It reports nothing, and uses the fabric."""
     for _ in range(int(seconds // 10)):
         carries(site, job)
         site.run(10)
@@ -101,7 +101,7 @@ def bytes_on_one_node(site: Site, job: SimJob) -> None:
 
 
 def no_device_on_one_node(site: Site, job: SimJob) -> None:
-    """Or counters that cannot be read, came, went, or were set back: of those the agent knows nothing."""
+    """Or counters that cannot be read, appeared, disappeared, or were reset: the agent knows nothing about those."""
     site.machine(job.nodes[2]).fabric_moved_s = None
 
 
@@ -169,7 +169,7 @@ def test_silence_never_makes_the_wait_longer() -> None:
     site = site_of()
     job = started(site)
     steps(site, job)
-    for _ in range(160):  # it goes on to chatter, without a step
+    for _ in range(160):  # it continues to chatter, without a step
         carries(site, job)
         site.run(10, step_s=10)
     site.run(250, step_s=10)
@@ -267,7 +267,7 @@ def test_bytes_of_the_job_before_are_not_its_own() -> None:
     site.slurm.finish(first, "COMPLETED")
     second = started(site)
     assert second.nodes == first.nodes
-    carries(site, second)  # what an agent's look of half a minute ago may still tell
+    carries(site, second)  # what an agent's reading of half a minute ago may still show
     site.run(2000, step_s=10)
     assert hung(site) == []
 

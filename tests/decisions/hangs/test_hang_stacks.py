@@ -1,4 +1,4 @@
-"""Stacks of a hung job's ranks: grouped by where they stand, the odd ones named. Frames as py-spy prints them (torch 2.13, gloo)."""
+"""Stacks of a hung job's ranks: grouped by frame, the outliers named. Frames as py-spy prints them (torch 2.13, gloo)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job that told of its steps tells of none any more: its stacks are read, it is queued again, and nobody is called hung who only pauses.
+"""A job that has stopped reporting steps: its stacks are read and it is requeued; a job that only pauses is not called hung.
 
 The controller's real loop and actor over simulated Slurm and agents; the clock is simulated, too."""
 
@@ -70,7 +70,7 @@ def training(site: Site, nodes: int = 3, **changed: object) -> SimJob:
 
 
 def stands(site: Site, **odd: list[str]) -> None:
-    """Each node has one rank, which waits in a collective; those named stand elsewhere."""
+    """Each node has one rank, which waits in a collective; the named ones are at another place."""
 
     def stacks(machine: Machine, _job_id: int) -> dict[str, Any]:
         frames = odd.get(machine.node, WAIT)
@@ -185,7 +185,7 @@ def test_a_slow_job_has_more_patience() -> None:
     assert requeues(site) == 1
 
 
-# Nobody is called hung …
+# Jobs that are not called hung …
 
 
 def test_a_job_that_never_tells_of_progress_never_hangs() -> None:
@@ -500,7 +500,7 @@ def test_of_an_elastic_job_only_the_group_that_hangs_is_stopped() -> None:
     jobs = groups(site)
     all_step(site, jobs, 0, 40)
     stands(site, n2=STUCK)
-    for _ in range(15):  # the others' collective has given up on it: they wait for their room
+    for _ in range(15):  # the others' collective has timed out on it: they wait for their rendezvous
         for job in (jobs[0], jobs[2]):
             tells(site, job, 39, "waiting")
         site.run(2)
@@ -518,7 +518,7 @@ def test_of_groups_that_wait_for_each_other_the_odd_one_is_stopped() -> None:
     site.run(75)
     assert [job.restarts for job in jobs] == [0, 1, 0]
     tells(site, jobs[0], 40)
-    site.run(5)  # the word of the next one may be on its way
+    site.run(5)  # the report of the next one may be in flight
     tells(site, jobs[2], 40)
     site.run(50)
     assert [job.restarts for job in jobs] == [0, 1, 0]

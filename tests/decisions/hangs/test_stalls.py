@@ -1,5 +1,5 @@
-"""Jobs that stop together are one event: told once, none started again, no node accused. A group of an elastic job that hangs alone is
-evicted as ever.
+"""Jobs that stop together are one event: one notification, no restarts, no node accused. A group of an elastic job that hangs alone is
+evicted as usual.
 
 The rule as a table; then the controller's real loop and actor over simulated Slurm and agents, with a simulated clock."""
 
@@ -28,7 +28,7 @@ _T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 def pause(number: int, at_s: float, quiet_s: float, patience_s: float = 300) -> Pause:
-    """Of a user of its own."""
+    """A job of a separate user."""
     return Pause(number, _T0 + timedelta(seconds=at_s), quiet_s, patience_s, number)
 
 
@@ -84,7 +84,7 @@ def test_how_many_jobs_it_takes(jobs: int, verdict: Verdict) -> None:
 @pytest.mark.parametrize(
     ("uids", "needed", "verdict"),
     [
-        ([1, 1], 3, Verdict.STALL),  # their own jobs count one by one: they hold up no one else
+        ([1, 1], 3, Verdict.STALL),  # their own jobs count one by one: they delay no one else
         ([2, 2], 3, Verdict.ALONE),
         ([2, 2, 2, 2], 3, Verdict.ALONE),
         ([2, 3], 3, Verdict.STALL),
@@ -105,7 +105,7 @@ def site_of(nodes: int, **changed: Any) -> Site:
 
 
 def training(site: Site, count: int, nodes: int = 1, **changed: object) -> list[SimJob]:
-    """So many jobs, each of another user, that make steps."""
+    """This many jobs, each of another user, that make steps."""
     jobs = [
         site.slurm.submit(
             nodes, **{"comment": "holdfast", "exclusive": True, "user": f"u{n}", "uid": 2000 + n, **changed}
@@ -319,7 +319,7 @@ def test_by_default_groups_that_all_hang_are_told_of() -> None:
 def test_a_group_hangs_while_other_jobs_stand_still_and_its_own_advances() -> None:
     site = site_of(8)
     jobs = groups(site)
-    others = training(site, 3)  # two others of one stand still with it, although the elastic job's user goes on
+    others = training(site, 3)  # two others of one stall with it, although the elastic job's user continues
     for number in range(30):
         for job in jobs:
             tells(site, job, number, step_ms=900, quorum=1)
@@ -335,7 +335,7 @@ def test_a_group_hangs_while_other_jobs_stand_still_and_its_own_advances() -> No
 
 @pytest.mark.parametrize("others_go_on", [True, False])
 def test_one_job_of_one_other_user_is_no_common_cause_while_a_third_ones_goes_on(others_go_on: bool) -> None:
-    """A tiny job that told of four steps and then stands still would hold up everybody's restarts."""
+    """A tiny job that reported four steps and then stalls would block everyone's restarts."""
     site = site_of(8, act="restart")
     jobs = training(site, 3)
     tiny = site.slurm.submit(1, user="mallory", uid=6666, gpus=0, comment="")

@@ -1,4 +1,4 @@
-"""A part of a job that is slower than the others for a minute and more: shown, and asked to leave only where the site wants that."""
+"""A part of a job that is slower than the others for a minute and more: reported, and ordered to leave only where the site allows it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def group(site: Site, index: int, least: int) -> SimJob:
 
 
 def elastic(site: Site, least: int = 4) -> list[SimJob]:
-    """Four groups, all in the base array; with a lesser ``least`` the last ones are flexible."""
+    """Four groups, all in the base array; with a smaller ``least`` the last ones are flexible."""
     jobs = [group(site, index, least) for index in range(least)]
     for index in range(least, 4):
         words = {"comment": f"holdfast elastic={least}:4 of=100", "array_job_id": 200, "array_task_id": index}
@@ -68,7 +68,7 @@ def elastic(site: Site, least: int = 4) -> list[SimJob]:
 
 
 def test_parts_that_take_turns_open_few_incidents() -> None:
-    """Each says itself how long it takes: there were 24 incidents in eleven minutes, each read at every turn for a week."""
+    """Each reports its own duration: there were 24 incidents in eleven minutes, each read at every turn for a week."""
     site = Site(9)
     words = {"comment": "holdfast elastic=8:8", "array_job_id": 100}
     jobs = [site.slurm.submit(1, exclusive=True, array_task_id=n, **words) for n in range(8)]
@@ -159,7 +159,7 @@ def test_a_part_that_says_nothing_any_more_is_not_compared() -> None:
 
 
 def test_a_fault_of_the_node_is_not_taken_for_the_slow_group() -> None:
-    """Evidence of a fault stands by itself; the slow group is still followed, and not found a second time."""
+    """Evidence of a fault is independent; the slow group is still followed, and not found a second time."""
     site = Site(5)
     jobs = elastic(site)
     train(site, jobs, 75, [700, 710, 1000, 705])

@@ -113,7 +113,7 @@ def test_what_is_raised_is_on_record_with_the_fault_that_called_for_action() -> 
 
 
 def test_a_warning_that_grew_into_a_fault_has_the_faults_time() -> None:
-    """The jobs that it ended are looked for around that time; a warning of hours ago would hide them."""
+    """The jobs that it ended are searched for around that time; a warning of hours ago would hide them."""
     warned = finding(severity=Severity.WARNING, remedy=Remedy.NONE, fault_at=NOW, received_at=later(0.5))
     fatal = finding(code="79", fault_at=later(7200.0), received_at=later(7200.25))
     raised = _only(_correlated(fatal, known=(_only(_correlated(warned)),), at_s=7200.3))
@@ -146,7 +146,7 @@ def test_what_an_operator_took_over_takes_in_what_is_no_worse() -> None:
 
 
 def test_what_is_worse_than_what_an_operator_took_over_is_news() -> None:
-    """Whoever acknowledges a warning has not taken over the GPU that is lost a minute later."""
+    """An operator who acknowledges a warning has not taken over the GPU that is lost a minute later."""
     taken = incident(state=_S.WATCHING, severity=Severity.WARNING, remedy=Remedy.NONE, acknowledged=True)
     lost, count = finding(), finding(check="gpu.count", code="lost")
     opened = _only(_correlated(lost, count, known=(taken,)))

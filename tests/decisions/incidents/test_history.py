@@ -115,7 +115,7 @@ def test_a_site_remembers_what_happened_to_a_node() -> None:
     background = site.loop.observer.background.newest
     assert [(o.node, o.back_at is not None) for o in background.outages] == [("n1", True), ("n1", True)]
     assert background.topology.switches == {}
-    # Each machine was replaced: the one that serves now has no history of its own.
+    # Each machine was replaced: the one that serves now has no history.
     assert background.lemons == {}
 
 

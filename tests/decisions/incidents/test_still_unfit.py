@@ -1,4 +1,4 @@
-"""A node that was unfit before it was pronounced dead is unfit when it is heard again; hangs count whatever they are shown as by then."""
+"""A node that was unfit before it was found dead is unfit when it reports again; hangs count whatever they are shown as by then."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Heterogeneous jobs: recovered as a whole, through their leader."""
+"""Heterogeneous jobs: recovered as one job, through their leader."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_each_component_keeps_what_its_user_excluded() -> None:
 
 @pytest.mark.parametrize("bad", ["n1", "n2"])
 def test_a_dead_node_restarts_the_whole(bad: str) -> None:
-    """A DOWN of the leader's only node requeues the leader alone; the others are gathered."""
+    """A DOWN of the leader's only node requeues the leader alone; the other components are requeued with it."""
     site = Site(5)
     parts = _training(site, 1, 2)
     detail = {"fenced": True}
@@ -152,7 +152,7 @@ def test_the_state_of_the_whole(leader: str, other: str, seen: str, left: int) -
     site = Site(3)
     parts = _training(site, 1, 1)
     parts[0].state, parts[1].state = leader, other
-    parts[0].restarts = 1 if leader == "PENDING" else 0  # it was requeued, whatever became of the other
+    parts[0].restarts = 1 if leader == "PENDING" else 0  # it was requeued, whatever happened to the other
     whole = whole_jobs(site.slurm.view()).jobs[parts[0].job_id]
     assert (whole.state, len(stragglers(whole))) == (seen, left)
     assert parts[1].job_id not in whole_jobs(site.slurm.view()).jobs

@@ -1,4 +1,4 @@
-"""Every row of the table of an incident's states is a step of the real turn or of an operator; each is made here and looked at."""
+"""Every row of the table of incident states is a step of the real turn or of an operator; each is made and checked here."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Made:
 
 
 class Recorder(MemoryStore):
-    """Remembers each step; of several of one incident in one turn the incident is as the last one left it."""
+    """Records each step; of several of one incident in one turn the incident is as the last one left it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class Recorder(MemoryStore):
 
 
 class Scene:
-    """A simulated site, and what the steps that lead to a transition have in common."""
+    """A simulated site, and the common part of the steps that lead to a transition."""
 
     def __init__(self, nodes: int = 3, **changed: Any) -> None:
         self.store = Recorder()
@@ -91,7 +91,7 @@ class Scene:
         self.until(_S.WATCHING)
 
     def held(self, state: IncidentState, **changed: Any) -> None:
-        """A fault that is brought to this state."""
+        """Raise a fault and bring it to this state."""
         if state is _S.OPEN:
             self.site.operate("pause")
         if state is _S.CONTAINED:
@@ -211,7 +211,7 @@ def it_clears_while_a_job_is_waited_for() -> Scene:
 
 
 def then(state: IncidentState, what: Callable[[Scene], None], **changed: Any) -> Scene:
-    """A fault is brought to a state, and then something is done."""
+    """Bring a fault to a state, and then do something."""
     scene = Scene()
     scene.held(state, **changed)
     what(scene)
@@ -250,7 +250,7 @@ def operator(verb: str, state: IncidentState) -> Scene:
 
 
 def reports_again() -> Scene:
-    """Thought dead, nothing can repair it, and it was the network all along."""
+    """Found dead, no repair helps, and then the network turns out to be the cause."""
     scene = Scene(can=NOTHING)
     machine = scene.site.machine(NODE)
     machine.cut_off, machine.unreachable_by = True, set(scene.site.slurm.nodes)
@@ -290,7 +290,7 @@ SCENES: dict[Edge, Callable[[], Scene]] = {
     (_S.AWAITING_HUMAN, _S.REPAIRING, _BY.OPERATOR): partial(operator, "retry", _S.AWAITING_HUMAN),
     **{(s, _S.CLOSED, _BY.OPERATOR): partial(operator, "close", s) for s in _S if s is not _S.CLOSED},
 }
-"""What brings the step about."""
+"""How the step is brought about."""
 
 
 def name_of(edge: Edge) -> str:

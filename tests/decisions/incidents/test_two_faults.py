@@ -1,4 +1,4 @@
-"""A job that is known to one incident loses another of its nodes: the recovery goes on under the incident that stops it."""
+"""A job that is known to one incident loses another of its nodes: its recovery continues under the incident that stops it."""
 
 from __future__ import annotations
 

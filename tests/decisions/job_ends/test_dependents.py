@@ -1,4 +1,4 @@
-"""Whether a job waits for the end of another, and has gone on because of it: Slurm's words, a table of them."""
+"""Whether a job waits for the end of another and has started because of it: a table of Slurm's dependency strings."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ CORR = {"array_job_id": 20, "dependency": "aftercorr:8_*(unfulfilled)", "reason"
     ],
 )
 def test_what_waits_for_an_array_in_which_an_element_has_failed(other: dict[str, Any], gone: bool) -> None:
-    """Slurm keeps an array's worst exit: to start the element again changes nothing for what waits for all of them."""
+    """Slurm keeps an array's worst exit: restarting the element changes nothing for jobs that wait for the array."""
     view = ClusterView("c", LATER, {}, {9: ELEMENT, 12: _job(12, **other)}, {})
     assert (gone_on(view, ELEMENT) is not None) is gone
 

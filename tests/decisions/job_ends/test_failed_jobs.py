@@ -1,4 +1,4 @@
-"""Jobs that failed by themselves: which are started again, what their owners learn, and what it costs their nodes (nothing)."""
+"""Jobs that failed without a stop by Holdfast: which are restarted, what their owners learn, and what it costs their nodes (nothing)."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _end(site: Site, job: SimJob) -> JobEnd:
     ],
 )
 def test_a_job_that_opted_in_and_fails_right_after_a_fault(output: str | None, code: str, restarts: int) -> None:
-    """Fails before it could be stopped: nothing of what it wrote may speak of another cause."""
+    """Fails before it could be stopped: its output must not point to another cause."""
     site = Site(3)
     job = _training(site)
     at = site.clock.now()
@@ -354,7 +354,7 @@ CONTAINED: dict[str, Any] = {"code": "94", "remedy": Remedy.RESTART_JOB}
 
 
 def test_a_job_that_began_after_an_event_is_not_its_victim() -> None:
-    """A contained memory error costs the job of its moment; the node serves on, and what begins there later never met it."""
+    """A contained memory error ends the job of that moment; the node continues to serve, and jobs that start there later are unaffected."""
     site = Site(3)
     first = _training(site)
     site.fault("n1", **CONTAINED)

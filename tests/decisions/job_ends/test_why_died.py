@@ -1,4 +1,4 @@
-"""Why a run died, and whether a fault of a node is to be blamed: tables of what was seen and what is said."""
+"""Why a run died, and whether a node's fault is the cause: tables of observations and verdicts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The list of everything that can end, stop or reboot a machine: complete, and walked with an agent that claims another node's machine."""
+"""The list of all ways to end, stop or reboot a machine: complete, and tried with an agent that claims another node's machine."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ AIMED: dict[str, Callable[[Site, SimJob], Action]] = {
     "SendOrder.end_leftover_step": _order(Verb.END_STEP),
     "SendOrder.ask_group_to_leave": _order(Verb.LEAVE),
 }
-"""Each step, ordered for the liar with all that the liar has claimed: the machine, its boot, its job's number."""
+"""Each step, ordered for the liar with everything that it has claimed: the machine, its boot, its job's number."""
 
 
 def _another(site: Site, job: SimJob) -> JobKey:
@@ -153,7 +153,7 @@ def _untouched(site: Site, job: SimJob) -> None:
 
 @pytest.mark.parametrize("step", [ending.step for ending in ENDINGS])
 def test_no_step_for_the_liar_touches_the_node_whose_machine_it_claims(step: str) -> None:
-    """Past the decision and its brakes: as if the order stood in the store already, before anything was known of a dispute."""
+    """Past the decision and its brakes: as if the order was in the store already, before the dispute was known."""
     site, job = _drill()
     action = AIMED[step](site, job)
     if isinstance(action, SendOrder):
@@ -172,7 +172,7 @@ def test_no_step_for_the_liar_touches_the_node_whose_machine_it_claims(step: str
 
 
 def _ordered_of_an_agent(site: Site, order: SendOrder) -> None:
-    """The other node's agent is not handed it, although machine and boot are its own; the liar is not handed the other's."""
+    """The other node's agent does not receive it, although machine and boot are its own; the liar does not receive the other's."""
     theirs = site.machine(OTHER)
     now = site.clock.now()
     assert site.loop.lease is not None
@@ -215,7 +215,7 @@ def test_a_machine_at_another_nodes_address_is_left_alone(step: str) -> None:
 
 
 def test_a_dead_node_is_not_taken_for_off_since_the_machine_that_it_claimed_is() -> None:
-    """The fence: an id that the provider does not know, or shows terminated, proves nothing while another machine has the name."""
+    """The fence: an id that the provider does not know, or shows as terminated, proves nothing while another machine has the name."""
     site, _ = _drill()
     for claimed in ("i-9999", "i-0003"):
         site.provider._shown["i-0003"] = replace(site.provider._shown["i-0003"], state="terminated")

@@ -1,4 +1,4 @@
-"""A node that is out of service for an incident, and whose machine another hand exchanges meanwhile: what serves now proves itself."""
+"""A node that is out of service for an incident, and whose machine is replaced from outside meanwhile: the new one must prove itself."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_while_contained(can: ProviderCan, early: bool) -> None:
 
 
 def test_while_another_one_is_on_trial() -> None:
-    """The one that was launched for the node is given back."""
+    """The one that was launched for the node is terminated."""
     site, job = contained(FULL)
     site.slurm.finish(job, "FAILED")
     while not site.provider.candidates():

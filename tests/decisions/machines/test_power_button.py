@@ -1,4 +1,4 @@
-"""A node is switched off and on by hand, unannounced: it keeps its machine, and one launched for it meanwhile is given back."""
+"""A node is switched off and on by hand, unannounced: it keeps its machine, and one launched for it meanwhile is terminated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of the GPUs that a job holds lasts as long as its run; what was unknown once does not."""
+"""Known GPUs of a job are remembered as long as its run; an unknown answer is not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was found on a machine, boot or GPU that no longer serves its node is no ground for anything done to what serves now."""
+"""A finding about a machine, boot or GPU that no longer serves its node is no reason for an action on what serves now."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def other_machine(site: Site) -> None:
 
 
 def other_board(site: Site) -> None:
-    """The same machine with other GPUs; its agent says that something else is amiss."""
+    """The same machine with other GPUs; its agent reports another fault."""
     machine = site.machine("n1")
     site.provider.power_cycle("n1")
     machine.gpu_prefix, machine.all_ok = "new-board", False
 
 
 def installed_again(site: Site) -> None:
-    """The same machine and GPUs; its agent has forgotten what it found, and finds that all is well."""
+    """The same machine and GPUs; its agent has lost its findings, and reports that all is OK."""
     site.provider.power_cycle("n1")
 
 
@@ -38,7 +38,7 @@ Swap = Callable[[Site], None]
 
 
 def in_a_window(can: ProviderCan, swap: Swap, step_s: float = 5) -> Site:
-    """A state is found in a window of an hour, and n1's machine is swapped in it by another hand."""
+    """A state is found in a window of an hour, during which n1's machine is replaced from outside."""
     site = Site(4, can=can)
     site.run(5)
     site.slurm.operator_reserves("vendor", "n1", hours=1)

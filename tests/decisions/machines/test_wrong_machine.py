@@ -1,4 +1,4 @@
-"""An agent that claims another node's machine: nothing happens to the other node, and an operator is told of both."""
+"""An agent that claims another node's machine: nothing happens to the other node, and an operator is notified of both."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def lying_site(can: ProviderCan = FULL, *, from_the_start: bool = False) -> tupl
 
 
 def claim(site: Site, node: str, instance_id: str) -> None:
-    """A heartbeat of the node's agent in the name of that machine."""
+    """A heartbeat of the node's agent that names that machine."""
     hello = Hello(node, instance_id, f"{instance_id}-boot-1", interval_s=10.0, all_ok=True)
     site.agents.registry.heard(hello, site.clock.now(), site.clock.monotonic_s())
 
 
 def untouched(site: Site, job: SimJob) -> None:
-    """Neither n2's machine nor its place in Slurm, its job or its agent has been asked for anything that changes it."""
+    """Nothing has changed n2's machine, its state in Slurm, its job or its agent."""
     ended = site.provider.terminated[THEIRS], list(site.provider.cycled.values()).count(THEIRS)
     assert ended == (0, 0), site.story()
     assert THEIRS not in site.provider.replaced
@@ -100,7 +100,7 @@ def test_the_death_of_the_liar_does_not_end_the_other_nodes_machine() -> None:
 def test_the_node_whose_machine_it_is_is_repaired_all_the_same(
     remedy: Remedy, can: ProviderCan, liar_has_a_fault: bool
 ) -> None:
-    """Its own agent, the record and the provider name the machine; the other one only says so."""
+    """Its own agent, the record and the provider name the machine; the other agent only claims it."""
     site, job = lying_site(can)
     site.slurm.finish(job, "COMPLETED")
     site.run(5)
@@ -135,7 +135,7 @@ def test_one_token_stops_no_repair_but_its_own() -> None:
 
 @pytest.mark.parametrize("off", [True, False], ids=["seen off", "not seen off"])
 def test_a_dead_nodes_machine_is_replaced_under_a_claim_only_once_its_power_is_seen_off(off: bool) -> None:
-    """What is off cannot be the machine of an agent that reports. Otherwise the machine may have got another name."""
+    """A machine that is off cannot be that of an agent that reports. Otherwise the machine may have got another name."""
     site, _ = lying_site(FULL if off else replace(FULL, status=False))
     site.provider.serving(OTHER).powered = False
     site.run(2400, step_s=5)

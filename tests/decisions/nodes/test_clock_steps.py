@@ -1,4 +1,4 @@
-"""The head node's wall clock is set by an hour in the middle of a recovery: everything goes as without it."""
+"""The head node's wall clock is set by an hour in the middle of a recovery: everything proceeds as without it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from support.simulated.site import NO_BUDGET, POLICY
 _S = IncidentState
 HOUR_S, DAY_S = 3600.0, 86_400.0
 LATE_S = 45.0
-"""After a step silence means nothing until every agent had the time to be heard."""
+"""After a step silence means nothing until every agent had the time to report."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Way:
     until: Callable[[Site], bool]
     watch_s: float
     rounds: bool = False
-    """Witnesses are asked in rounds for as long as it lasts: not how often, but what is done is compared."""
+    """Witnesses are asked in rounds for as long as it lasts: the actions are compared, not how often they are asked."""
 
 
 def dies(site: Site) -> None:
@@ -108,7 +108,7 @@ WAYS = [
 
 
 def story(way: Way, step_s: float) -> list[tuple[float, str]]:
-    """What happened, and how many seconds after the begin; without the step's own event, and holds, which Slurm may end first."""
+    """What happened, and how many seconds after the start; without the step's own event, and holds, which Slurm may end first."""
     site = Site(4, policy=NO_BUDGET)
     way.begin(site)
     stepped = False
@@ -298,7 +298,7 @@ def test_a_job_that_advances_does_not_hang_because_the_clock_was_set(step_s: flo
     floor_s = site.policy.hangs.floor_s
     hung_after_s = site.clock.elapsed_s - silent_from_s
     assert hung_after_s >= floor_s
-    if step_s <= 0:  # set ahead, the pause between two words seems an hour long, and patience grows with the longest
+    if step_s <= 0:  # set ahead, the pause between two reports seems an hour long, and patience grows with the longest
         assert hung_after_s <= floor_s + 120, "one that stops does, as late as ever"
 
 
@@ -361,7 +361,7 @@ def test_several_steps_each_count_for_what_was_recorded_before_them() -> None:
 
 
 def test_what_a_process_remembers_of_before_a_step_is_read_as_it_was_written() -> None:
-    """A node fell silent before the clock was set back, and its silence is put on record afterwards: it was written in each turn (soak)."""
+    """A node fell silent before the clock was set back, and its silence was recorded afterwards: it was written in each turn (soak)."""
     noon = EPOCH
     steps = (ClockStep(noon - timedelta(minutes=1), -60.0), ClockStep(noon - timedelta(minutes=51), -3600.0))
     now = noon - timedelta(minutes=40)
@@ -386,7 +386,7 @@ def test_a_clock_that_is_set_again_and_again_repeats_no_question() -> None:
 
 
 def test_a_step_back_while_no_controller_runs_repeats_no_question() -> None:
-    """A time of since then is not taken for one of before a step that is known."""
+    """A time since then is not taken for one before a known step."""
     site = Site(6)
     site.clock.step(-3600.5)
     site.run(2)
@@ -416,7 +416,7 @@ def test_after_a_step_back_while_no_controller_runs_nothing_waits_for_an_hour(aw
 
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_reservation_that_had_begun_before_the_clock_was_set_back_still_means_hands_off(restarted: bool) -> None:
-    """Its start is to come by the clock as set: its node's machine was terminated under the vendor's hands (soak, seed 32)."""
+    """By the clock as set, its start is in the future: its node's machine was terminated during the vendor's work (soak, seed 32)."""
     site = Site(4, policy=NO_BUDGET)
     site.fault("n1")
     site.run(1)
@@ -455,7 +455,7 @@ AHEAD = {"+1 day": DAY_S, "+10 years": 3650 * DAY_S, "-1 hour": -HOUR_S}
 
 
 def boots(ahead_s: float, monkeypatch: pytest.MonkeyPatch) -> Site:
-    """The head node has just started, its clock set wrong, and no one has corrected it yet."""
+    """The head node has just started with a wrong clock, which is not corrected yet."""
     clock = SimClock()
     clock.wall_ahead_s = ahead_s
     monkeypatch.setattr(site_module, "SimClock", lambda: clock)
@@ -464,7 +464,7 @@ def boots(ahead_s: float, monkeypatch: pytest.MonkeyPatch) -> Site:
 
 
 def _one_more_of_each(site: Site) -> None:
-    """A fault under a job, then a node that dies: both heal."""
+    """A fault under a job, then a node that dies: both are repaired."""
     job = site.slurm.submit(2, comment="holdfast", exclusive=True)
     site.run(5)
     node = job.nodes[0]

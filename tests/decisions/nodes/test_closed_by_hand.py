@@ -1,4 +1,4 @@
-"""An operator closes an incident whose fault is a state that lasts: its repetition is no news."""
+"""An operator closes an incident whose fault is a state that lasts: a repeated report of it is no news."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LOST: dict[str, Any] = {"check": "gpu.count", "code": "lost", "sticky": True, "r
 
 
 def closed_by_hand() -> Site:
-    """``holdfast incident close`` while nothing has been done about it yet: a false alarm."""
+    """``holdfast incident close`` while no action was taken yet: a false alarm."""
     site = Site(4)
     site.operate("pause")
     site.fault("n1", **LOST)

@@ -125,7 +125,7 @@ def _world(view: ClusterView, marks: Mapping[str, NodeMark], started_at: float |
 
 
 def in_state(state: IncidentState, nodes: int = 3) -> Site:
-    """n1 has a fault and its incident is in this state; but for a job on n1 that keeps the incident contained, nothing else is in Slurm."""
+    """n1 has a fault and its incident is in this state; nothing else is in Slurm except a job on n1 that keeps the incident contained."""
     site = Site(nodes, policy=NO_BUDGET)
     if state is _S.CONTAINED:
         site.slurm.submit(1, exclusive=True)
@@ -354,7 +354,7 @@ def test_a_drain_that_is_refused_meanwhile_is_the_operators() -> None:
 
 
 def rebuilt(state: IncidentState, away_s: float = 60.0) -> tuple[Site, SimNode]:
-    """n1 left slurm.conf with an open incident, and got another machine by somebody else's hand meanwhile."""
+    """n1 left slurm.conf with an open incident, and its machine was replaced from outside meanwhile."""
     site = in_state(state)
     node = site.slurm.take_out("n1")
     site.slurm.jobs = {number: job for number, job in site.slurm.jobs.items() if "n1" not in job.nodes}
@@ -414,7 +414,7 @@ def test_a_repair_does_not_wait_for_ever_for_a_node_out_of_slurm_conf(state: Inc
 
 
 def test_a_node_that_an_operator_powers_down_in_its_repair_is_not_in_service() -> None:
-    """Slurm takes its drain away with that. Nobody has said that it is trusted."""
+    """Slurm takes its drain away with that. No one has said that it is trusted."""
     site = Site(4)
     site.slurm.saving = PowerSaving(suspend_time_s=1e9, suspend_timeout_s=5)
     site.fault("n1")

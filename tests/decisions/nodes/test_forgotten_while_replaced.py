@@ -1,4 +1,4 @@
-"""slurmctld forgets the drain of a dead node while its machine is exchanged in place: the new machine serves under the same name."""
+"""slurmctld forgets the drain of a dead node while its machine is replaced in place: the new machine serves under the same name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _S = IncidentState
 
 
 def replaced() -> Site:
-    """n4 is dead, its power off, and is exchanged in place: the new machine boots."""
+    """n4 is dead, its power off, and is replaced in place: the new machine boots."""
     site = Site(6, policy=NO_BUDGET, can=IN_PLACE)
     site.provider.sees_power = True
     machine = site.machine("n4")

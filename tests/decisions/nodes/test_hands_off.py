@@ -1,4 +1,4 @@
-"""Hands off: what is in an operator's hands is recorded, and nothing is done about it until it is given back."""
+"""Hands off: what operators have taken over is recorded, and no action is taken on it until it is given back."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_node_switched_off_in_a_reservation_of_operators_is_left_alone() -> No
 @pytest.mark.parametrize("flags", [frozenset(), frozenset({"MAINT"})], ids=["operators", "maint"])
 @pytest.mark.parametrize("name", ["holdfast-upgrade", "holdfast-1kjmmb3pg001-77", "holdfast-node-upgrade-n1"])
 def test_an_operators_reservation_may_be_called_like_ours(name: str, flags: frozenset[str]) -> None:
-    """Which reservations are Holdfast's own the store says, not their names."""
+    """The store, not the name, says which reservations are Holdfast's own."""
     site = Site(4)
     site.run(2)
     site.slurm.operator_reserves(name, "n1", flags=flags)
@@ -157,7 +157,7 @@ def test_a_state_that_is_still_so_at_the_end_of_a_window_is_acted_upon() -> None
 
 
 def test_a_node_that_slurm_set_down_in_a_window_and_that_never_comes_back_is_repaired() -> None:
-    """Its job is over, and slurmctld's own DOWN is no operator's: it stayed DOWN for ever, and no one was told."""
+    """Its job is over, and slurmctld's own DOWN is no operator's: it stayed DOWN for ever, without a notification."""
     site = Site(4)
     site.slurm.operator_reserves("vendor", "n1", hours=1)
     site.run(2)
@@ -287,7 +287,7 @@ def test_holdfasts_own_spare_reservation_and_reboots_are_nobodys_hands() -> None
 
 
 def test_a_node_thought_dead_with_a_fault_seen_in_a_window_serves_again_after_it() -> None:
-    """Found by the soak: it was drained in the moment that it was heard again, and the incident was closed over the drain."""
+    """Found by the soak: it was drained at the moment that it reported again, and the incident was closed despite the drain."""
     site = Site(6)
     site.operate("pause")
     machine = site.machine("n3")

@@ -1,4 +1,4 @@
-"""``holdfast maintain``: windows of Holdfast's own."""
+"""``holdfast maintain``: Holdfast's own maintenance windows."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_windows_without_an_end_in_reach_are_refused(hours: float) -> None:
 
 @pytest.mark.parametrize("fault", [False, True])
 def test_a_node_without_power_after_its_window_says_why_nothing_is_done(fault: bool) -> None:
-    """The time that it has to report is neither empty nor a riddle on ``holdfast nodes``."""
+    """``holdfast nodes`` shows the time that it has to report, in plain words."""
     site = Site(4)
     _maintain(site, "n1", hours=0.2)
     site.run(5)

@@ -1,4 +1,4 @@
-"""What people do stands: drains by hand, nodes put back, incidents taken over; and what an earlier life left behind."""
+"""Operators' actions are kept: drains by hand, nodes put back, incidents taken over; and what a previous installation left behind."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def test_a_hold_made_again_under_the_same_name_is_dropped_again() -> None:
 
 
 def test_a_hold_that_slurm_does_not_let_go_for_hours_stops_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Early attempts are forgotten after an hour; the next one is still a step of its own."""
+    """Early attempts are forgotten after an hour; the next one is still a separate step."""
     site = Site(2)
     held = Reservation("holdfast-1kjmmb3pg001-77", ("n2",), flags=HOLD, start_time=site.clock.now())
     site.slurm.reservations[held.name] = held
@@ -221,7 +221,7 @@ def test_a_hold_that_slurm_does_not_let_go_for_hours_stops_nothing_else(monkeypa
 
 
 def test_a_hold_of_nobody_does_not_stop_the_loop_in_observe_mode_either() -> None:
-    """What would have been done is recorded once; forgotten after an hour, it is recorded again."""
+    """A step that would have been taken is recorded once; forgotten after an hour, it is recorded again."""
     site = Site(2, policy=replace(POLICY, mode=Mode.OBSERVE))
     held = Reservation("holdfast-1kjmmb3pg001-77", ("n2",), flags=HOLD, start_time=site.clock.now())
     site.slurm.reservations[held.name] = held

@@ -97,7 +97,7 @@ def test_an_operator_who_is_faster_than_a_slow_hand_over_keeps_the_machine(how: 
 
 
 def test_a_machine_is_ended_under_no_job_though_the_provider_names_it_for_no_node() -> None:
-    """Whatever decided it: the last look before the step is at Slurm."""
+    """Whatever decided it: Slurm is read last before the step."""
     site, taken = away_at("Assign")
     new = next(iter(site.provider.live() - {f"i-000{n}" for n in range(1, 5)}))
     site.slurm.put_in(taken[0])

@@ -1,4 +1,4 @@
-"""An operator resumes a node, or takes it over, while its incident is under way: the incident is over there and then."""
+"""An operator resumes a node, or takes it over, while its incident is under way: the incident ends at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A drain whose reason reads like one of Holdfast's is an operator's unless it is the one that Holdfast has put down."""
+"""A drain whose reason reads like one of Holdfast's is an operator's unless it is the one that Holdfast has recorded."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_our_own_drain_is_ours_whenever_the_actor_dies(boundary: str) -> None:
 
 
 def test_a_view_from_before_a_step_takes_nothing_from_us() -> None:
-    """Slurm's answer may be older than what the store has of it: the mark is newer than the drain, or gone before it."""
+    """Slurm's answer may be older than the store's record of it: the mark is newer than the drain, or gone before it."""
     site = Site(2)
     plain, views = site.slurm.view, []
 

@@ -1,4 +1,4 @@
-"""A store that is put back from a backup: what it had only found before is no ground to hurt a node that is well today."""
+"""A store restored from a backup: a finding from before the backup is no reason to act on a node that is healthy today."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Observe, a pause, a brake, a suppression and an acknowledgement hold every way by which something is done: the table is walked."""
+"""Observe, a pause, a brake, a suppression and an acknowledgement block every action: the table is tried row by row."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _suppress(site: Site, node: str) -> None:
 
 
 def _site(restraint: Restraint | None, then_s: float = 120) -> Site:
-    """A fatal fault on n1 under a job that consents, and one thing that holds."""
+    """A fatal fault on n1 under a job that consents, and one restraint."""
     mode = Mode.OBSERVE if restraint is R.OBSERVE else Mode.ACT
     site = Site(16, policy=replace(ACTING, mode=mode))
     for _ in range(16):
@@ -78,7 +78,7 @@ def _site(restraint: Restraint | None, then_s: float = 120) -> Site:
 
 
 def _touched(site: Site) -> set[str]:
-    """What was done to nodes, machines and jobs; empty: nothing."""
+    """Actions on nodes, machines and jobs; empty: none."""
     done = {f"drain {node.name}" for node in site.slurm.nodes.values() if node.drain}
     done |= {f"stop {job.job_id}" for job in site.slurm.jobs.values() if job.restarts or job.state != "RUNNING"}
     done |= {f"machine {each}" for each in (*site.provider.terminated, *site.provider.cycled, *site.provider.replaced)}
@@ -151,7 +151,7 @@ def _held_eviction(restraint: Restraint | None) -> bool:
 
 
 def _answer(site: Site, *, after_s: float = 0.0, node: str = "n1") -> dict[str, object]:
-    """What the prolog is answered on a node where a fatal finding stands."""
+    """The answer to the prolog on a node with a fatal finding."""
     assert site.loop.world is not None
     gate = JobGate(lambda: after_s)
     said = closed_by(site.loop.world, node, site.loop.world.now)
@@ -168,7 +168,7 @@ def _held_prolog(restraint: Restraint | None) -> bool:
 
 
 def _held_healthcheck(_restraint: Restraint | None) -> bool:
-    """Whatever the controller holds, on a node with an agent: run by tests/checks/test_healthcheck_script.py."""
+    """Whatever the controller withholds, on a node with an agent: run by tests/checks/test_healthcheck_script.py."""
     return "has a Holdfast agent" in (ROOT / "slurm-plugins" / "healthcheck.sh").read_text()
 
 
@@ -290,7 +290,7 @@ def test_what_an_operator_took_over_or_closed_ends_no_process(changed: dict[str,
 
 
 def test_steps_that_were_planned_in_act_are_not_begun_by_a_controller_in_observe() -> None:
-    """Changed in controller.toml and started again, with a step that slurmctld had not taken yet."""
+    """Changed in controller.toml and restarted, with a step that slurmctld had not taken yet."""
     site = Site(4)
     site.slurm.submit(1, comment="holdfast", exclusive=True)
     site.run(2)

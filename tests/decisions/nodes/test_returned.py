@@ -1,4 +1,4 @@
-"""How an incident ends whose node was out of service: when the node served again, by whose doing, and what was done to it."""
+"""How an incident ends whose node was out of service: when the node served again, who returned it, and what was done to it."""
 
 from __future__ import annotations
 

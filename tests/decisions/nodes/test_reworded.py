@@ -1,4 +1,4 @@
-"""No decision reads a sentence: with every text in the store reworded between the cycles the same is decided, step by step."""
+"""No decision reads a text: with every text in the store reworded between the cycles, each step is the same."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _running(site: Site, count: int, size: int = 1, comment: str = "holdfast") -
 
 
 def _without_the_actor(site: Site, seconds: float, meanwhile: Callable[[], object] = lambda: None) -> None:
-    """The actor is away for so long: what was planned meanwhile is not begun."""
+    """The actor is away for this long: steps planned meanwhile are not started."""
     site.act = lambda: False  # type: ignore[method-assign]
     meanwhile()
     site.run(seconds)

@@ -1,4 +1,4 @@
-"""Drains that slurmctld itself set are taken over, and count for the brakes; those of people are not."""
+"""Drains that slurmctld itself set are taken over, and count for the brakes; those of operators are not."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ GRES = "gres/gpu count reported lower than configured (7 < 8)"
 
 @pytest.mark.parametrize("reason", [GRES, "Kill task failed", "Duplicate jobid"])
 def test_slurms_word_alone_ends_no_machine(reason: str) -> None:
-    """A wrong line in gres.conf looks like a lost GPU. Here nobody can reboot the node."""
+    """A wrong line in gres.conf looks like a lost GPU. Here no one can reboot the node."""
     site = Site(4, can=replace(FULL, reboot=False))
     site.slurm.operator_drains("n1", reason, "slurm")
     site.run(900, step_s=5)
@@ -103,7 +103,7 @@ def test_slurms_word_alone_ends_no_machine(reason: str) -> None:
 
 @pytest.mark.parametrize("reason", [GRES, "Kill task failed", "Duplicate jobid"])
 def test_a_machine_that_is_new_is_not_exchanged_for_slurms_word(reason: str) -> None:
-    """The memory of the fault of the machine before says nothing of this one."""
+    """The record of the previous machine's fault says nothing about this one."""
     site = Site(20)
     site.fault("n1")
     site.run(900, step_s=5)
@@ -258,7 +258,7 @@ def test_nothing_is_recognised_while_slurm_user_is_not_known() -> None:
 
 @pytest.mark.parametrize("reason", ["Not responding", "Node unexpectedly rebooted"])
 def test_a_persons_drain_in_slurms_words_for_down_is_theirs_and_their_resume_ends_the_incident(reason: str) -> None:
-    """slurmctld sets a node DOWN with these words, and drains none."""
+    """slurmctld sets a node DOWN with this reason, and drains none."""
     site = _drained(reason, "ops")
     site.run(5)
     site.fault("n1")
@@ -326,7 +326,7 @@ def test_disks_that_jobs_fill_stop_no_drain_for_hardware() -> None:
 
 @pytest.mark.parametrize("adds", [False, True], ids=["22.05", "23.02"])
 def test_a_drain_of_ours_on_a_node_that_slurm_then_sets_down_stays_ours(adds: bool) -> None:
-    """From 23.02 on Slurm puts `` : Not responding`` behind the reason, in its own name."""
+    """From 23.02 on Slurm appends `` : Not responding`` to the reason, in its own name."""
     site = Site(4)
     site.slurm.adds_to_reasons = adds
     site.provider.boot_s = 900

@@ -1,4 +1,4 @@
-"""Right after a start of slurmctld "no job there" counts for nothing that cannot be taken back."""
+"""Right after a start of slurmctld, "no job there" justifies nothing that cannot be undone."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def waiting(can: object = IN_PLACE) -> Site:
 
 
 def touched(site: Site) -> list[str]:
-    """Steps at machines that were done."""
+    """Steps on machines that were taken."""
     return [k for k in site.kinds() if k in ("Replace", "Terminate", "Reboot", "StopStart", "Launch")]
 
 
 def keep_the_drain(site: Site) -> None:
-    """slurmctld has lost the jobs alone (a StateSaveLocation of before)."""
+    """slurmctld has lost only the jobs (an old StateSaveLocation)."""
     node = site.slurm.nodes["n1"]
     drain = (node.drain, node.reason, node.user, node.time)
     site.slurm.start_cold()

@@ -1,4 +1,4 @@
-"""Nodes that Slurm itself set DOWN, and that report again: where ReturnToService leaves them DOWN, an operator is told once."""
+"""Nodes that Slurm itself set DOWN, and that report again: where ReturnToService leaves them DOWN, an operator is notified once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def _told(site: Site) -> list[str]:
 
 
 def _reboots_unannounced(site: Site, *names: str) -> None:
-    """Somebody power-cycles them; their slurmds register, and slurmctld sets them DOWN."""
+    """They are power-cycled; their slurmds register, and slurmctld sets them DOWN."""
     for name in names:
         site.provider.boot_s = 5.0
         site.provider.power_cycle(name)

@@ -1,4 +1,4 @@
-"""An operator knows already: findings lead to nothing for a while, and count again after it."""
+"""A suppression: an operator knows already, so findings lead to nothing for a while, and count again after it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slurm refuses to take a node out, or back (INVALID_REG), for now: it is asked again; an operator's resume ends the incident."""
+"""Slurm refuses to drain a node, or to resume it (INVALID_REG), for now: Holdfast retries; an operator's resume ends the incident."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stops that the provider announces: watched, then acted upon in time, and taken back."""
+"""Stops that the provider announces: watched, then acted on in time, and withdrawn."""
 
 from __future__ import annotations
 
@@ -295,7 +295,7 @@ def test_no_brake_holds_back_a_stop_that_the_provider_announces() -> None:
 @pytest.mark.parametrize("check", ["site.cloud", "cloud.interruption"])
 @pytest.mark.parametrize("severity", [Severity.WARNING, Severity.FATAL])
 def test_a_notice_on_every_node_that_only_agents_tell_of_stops_nothing_at_large(check: str, severity: Severity) -> None:
-    """A check of the site, or a wrong one of ours, that says of 30 nodes that they go: it drained all 30 and stopped their jobs."""
+    """A faulty check that reports for 30 nodes that they will be stopped: it drained all 30 and stopped their jobs."""
     site = Site(30)
     jobs = [job_that_saves(site, 1, signal=None) for _ in range(30)]
     remedy = Remedy.REPLACE if severity is Severity.FATAL else Remedy.NONE
@@ -336,7 +336,7 @@ def test_the_brake_on_planned_stops_holds_no_other_fault_and_gives_way_to_the_pr
 
 
 def _starts_for_the_first_time(site: Site) -> None:
-    """No one has asked the provider yet, and the actor's first look is to come."""
+    """The provider has not been asked yet, and the actor's first poll is to come."""
     assert isinstance(site.store, MemoryStore)
     site.store._notes.pop(PROVIDER, None)
     site._looks_at_s = float("inf")
@@ -347,7 +347,7 @@ def _starts_for_the_first_time(site: Site) -> None:
 @pytest.mark.parametrize("known", [False, True])
 @pytest.mark.parametrize("confirmed", [False, True])
 def test_notices_at_the_very_first_start_wait_until_the_provider_was_asked(known: bool, confirmed: bool) -> None:
-    """They tripped a brake, that an operator had to release, though the provider said the same a moment later."""
+    """They tripped a brake, which an operator had to release, though the provider reported the same a moment later."""
     site = Site(12, spares=("n12",))
     jobs = [job_that_saves(site, 1, signal=None) for _ in range(6)]
     _starts_for_the_first_time(site)
@@ -432,7 +432,7 @@ def test_a_check_passes_on_its_own_kind_of_notice_only(check: str, kind: str) ->
 
 @pytest.mark.slow
 def test_a_fault_beside_a_notice_counts_for_the_brake_on_drains() -> None:
-    """An agent that lies of a stop to come does not take its other findings past the brake."""
+    """An agent that lies about a stop to come does not get its other findings past the brake."""
     site = Site(30)
     at = (site.clock.now() + timedelta(seconds=600)).isoformat()
     mild = {"severity": Severity.WARNING, "remedy": Remedy.NONE, "failed": False}
@@ -564,7 +564,7 @@ def test_a_provider_that_does_not_answer_takes_nothing_back() -> None:
     announce(site, "n1", NoticeKind.STOP, "instance-stop", 7200)
     site.provider.away = True
     site.run(1000, step_s=10)
-    site.start_actor()  # a fresh one has nothing to show from before
+    site.start_actor()  # a fresh one has no earlier answers
     site.run(60, step_s=5)
     assert site.incident("n1").state is IncidentState.WATCHING
     assert len(site.store.incidents(node="n1")) == 1
@@ -683,7 +683,7 @@ def test_the_machine_goes_and_a_new_one_takes_its_place() -> None:
 
 
 def test_an_operators_word_about_an_announcement_holds_until_its_day() -> None:
-    """A reboot in a fortnight whose incident an operator closed: it is not acted upon when it is due, though a week has passed twice."""
+    """A reboot in a fortnight whose incident an operator closed: no action when it is due, though a week has passed twice."""
     site = Site(3)
     announce(site, "n1", NoticeKind.REBOOT, "system-reboot", 14 * 86_400.0)
     site.operate("close", site.incident("n1").id)

@@ -1,4 +1,4 @@
-"""Pairs of nodes: who is probed with whom, and what it says of each."""
+"""Pairs of nodes: which are probed together, and what the result says of each."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def play(
     spoilt: Collection[frozenset[str]] = (),
     most: int = 100,
 ) -> tuple[dict[str, Standing], list[Probe], int]:
-    """Until nothing more is to be learned: standings, probes, rounds."""
+    """Probe until nothing more can be learned; returns verdicts, probes, rounds."""
     probes: list[Probe] = []
     rounds = 0
     while pairs := next_pairs(suspects, trusted, probes, free={*suspects, *trusted}, most=most):
@@ -144,7 +144,7 @@ def test_nobody_good_is_ever_blamed_and_it_always_ends(
 def test_one_liar_gets_no_healthy_node_convicted(
     suspects: list[str], outside: int, data: st.DataObject, most: int
 ) -> None:
-    """It spoils probes with whom it likes; others may be bad or silent at the same time."""
+    """It spoils probes with any partners that it chooses; others may be bad or silent at the same time."""
     trusted = [f"x{i}" for i in range(outside)]
     everybody = [*suspects, *trusted]
     liar = data.draw(st.sampled_from(everybody))
@@ -178,7 +178,7 @@ def test_a_healthy_node_and_one_liar(everybody: str, suspects: str, liar: str, o
 
 
 def test_two_liars_that_vouch_for_each_other_are_believed() -> None:
-    """Out of scope: as many as that look like two good nodes and a bad one."""
+    """Out of scope: this many look like two good nodes and a bad one."""
     spoilt = {frozenset("ab"), frozenset("ac")}
     assert play(list("abc"), [], "", spoilt=spoilt)[0]["a"] is BAD
 

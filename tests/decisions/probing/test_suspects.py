@@ -1,4 +1,4 @@
-"""A job fails and no finding says why: its nodes are probed in pairs, and only the one that is at fault is taken out."""
+"""A job fails without a finding that explains it: its nodes are probed in pairs, and only the faulty one is taken out of service."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_two_nodes_and_no_third_are_not_told_apart() -> None:
 
 @pytest.mark.parametrize("liar", ["n1", "n3"])
 def test_a_liar_gets_no_healthy_neighbour_convicted(liar: str) -> None:
-    """One agent says that its probes with n2 fail, and passes with everybody else."""
+    """One agent reports that its probes with n2 fail, and passes with all others."""
     site = Site(5)
     job = job_on(site, 3)
     site.machine(liar).spoils_probes_with = {"n2"}
@@ -257,7 +257,7 @@ def test_a_restart_of_the_controller_neither_repeats_nor_loses_an_inquiry() -> N
 
 
 def secrets_of(site: Site) -> dict[str, set[str]]:
-    """By the probe's name, what its two sides were told."""
+    """By the probe's name, the arguments of its two sides."""
     found: dict[str, set[str]] = {}
     for intent in site.store.intents():
         if isinstance(intent.action, SendOrder) and intent.action.verb is Verb.PROBE_PAIR:

@@ -1,4 +1,4 @@
-"""Jobs fail, paths break, and everything else goes on: only nodes whose path was broken are ever taken out."""
+"""Jobs fail, paths break, and other faults occur: only nodes whose path was broken are ever taken out of service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exclusions of ours in a job that its user queues again."""
+"""Holdfast's exclusions in a job that its user queues again."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_what_we_added_is_taken_back_once_when_the_user_requeues() -> None:
     assert (job.state, job.excluded) == ("PENDING", ("n5",))
     assert site.recovery(job.job_id).excluded_added == ()
     before = _set(site)
-    job.excluded = ("n5", bad)  # by the user: it is his own now
+    job.excluded = ("n5", bad)  # by the user: it is the user's own now
     site.run(20)
     assert (job.excluded, _set(site)) == (("n5", bad), before)
 

@@ -1,4 +1,4 @@
-"""A job whose record cannot be read for a moment keeps the nodes that its user excluded: nothing is written over a list that is unknown."""
+"""A job whose record is unreadable for a moment keeps the nodes that its user excluded: an unknown list is never overwritten."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_job_in_doubt_for_good_starts_with_its_list_as_it_was() -> None:
 
 
 def test_what_holdfast_excluded_is_not_forgotten_while_in_doubt() -> None:
-    """It was taken for taken back, and stayed in the job's list for good."""
+    """It was thought to be withdrawn, and stayed in the job's list for good."""
     site = Site(6, policy=NO_BUDGET)
     job = site.slurm.submit(2, comment="holdfast", exclusive=True, excluded=("n5",))
     site.run(5)

@@ -1,4 +1,4 @@
-"""``host.mounts`` in ``act_on`` while a file system does not answer: on many nodes one cause, told once, no drain; on one its fault."""
+"""``host.mounts`` in ``act_on`` while a file system does not answer: on many nodes one cause, one notification and no drain."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def test_a_job_alone_on_its_node_needs_a_map_only_if_it_holds_some_of_the_gpus()
 
 
 def test_all_that_slurm_gives_out_is_not_all_of_a_node_with_more() -> None:
-    """gres.conf leaves a GPU out that waits for its exchange: who holds all seven others does not hold it."""
+    """gres.conf leaves out a GPU that waits for its replacement: the job that holds all seven others does not hold it."""
     seven = set(range(7))
     assert of(GAP, {3}, seven, gpus=7) is Link.HOLDS_OTHERS
     assert of(GAP, {4}, seven, gpus=7) is Link.WHOLE_NODE
@@ -184,7 +184,7 @@ def test_who_failed_and_held_another_gpu_was_not_hit() -> None:
         assert may_have_hit(World(T0, POLICY, Book(), view, agents={"n1": (agent,)}), fault, job) is hit
 
 
-# Proof that is not there yet, and proof that comes late
+# Proof that is missing yet, and proof that comes late
 
 
 def _started_as_the_gpu_fails(gres: Gres | None) -> tuple[Site, list[SimJob]]:
@@ -230,7 +230,7 @@ def test_a_late_proof_for_the_job_takes_everything_back() -> None:
     left = site.recovery(first.job_id)
     assert (left.phase, left.ground) == (RecoveryPhase.GONE, None)
     assert "holds none of the GPUs at fault" in left.note
-    site.slurm.finish(first, "FAILED")  # by a bug of its own
+    site.slurm.finish(first, "FAILED")  # by its own bug
     site.run(60)
     assert (first.state, first.restarts) == ("FAILED", 0)
 
@@ -264,13 +264,13 @@ def test_a_true_hit_after_a_proof_of_innocence_counts() -> None:
     site.machine("n1").gres = SAME
     site.run(20)
     assert site.recovery(first.job_id).phase is RecoveryPhase.GONE
-    site.fault("n1", minor=2)  # now one of its own
+    site.fault("n1", minor=2)  # now one of its GPUs
     site.run(20)
     assert first.restarts == 1
 
 
 def test_a_job_whose_gpus_slurm_has_forgotten_may_have_been_hit() -> None:
-    """Slurm shows a job's GPUs while it holds them: who was down at the time never learns which they were."""
+    """Slurm shows a job's GPUs while it holds them: a controller that was down at the time never learns which they were."""
     site = Site(2)
     job = site.slurm.submit(1, gpus=4, comment="holdfast")
     site.run(15)

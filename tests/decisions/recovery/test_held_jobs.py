@@ -1,4 +1,4 @@
-"""A job that Holdfast holds: when, who is told, and what its release means."""
+"""A job that Holdfast holds: when, who is notified, and what its release means."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_job_that_failed_by_itself_is_held_once_or_its_refusal_told_once(takes
 
 
 def _faults(site: Site, job: SimJob, *codes: str, check: str = "gpu.xid") -> int:
-    """How many of these faults, one after another, the job lives through."""
+    """How many of these faults, one after another, the job survives."""
     for n, code in enumerate(codes):
         _saves(site, job, 100 * (n + 1))
         _break(site, job, check, code)
@@ -296,7 +296,7 @@ def test_a_release_counts_from_zero_for_the_other_jobs_of_the_program() -> None:
 
 
 def test_jobs_of_one_program_that_hang_are_not_poison() -> None:
-    """What a job says of itself counts for itself: a stalled file system makes all elements of an array hang."""
+    """A job's report about itself counts only for itself: a stalled file system makes all elements of an array hang."""
     one = {"name": "train.sh", "work_dir": "/w"}
     site = Site(8, policy=UNREPAIRED)
     job = _of_program(site, **one)

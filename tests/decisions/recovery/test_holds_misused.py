@@ -1,4 +1,4 @@
-"""A hold keeps nodes for its one job: its owner gets no other job past other people's reservations with it."""
+"""A hold keeps nodes for its one job: its owner cannot use it to get another job past other users' reservations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from support.simulated.site import NO_BUDGET, POLICY, Site
 
 @pytest.mark.parametrize("how", ["holds the job", "submits another"])
 def test_a_hold_that_its_owner_uses_otherwise_is_dropped(how: str) -> None:
-    """A user who held his recovered job kept the hold for ten minutes, and had other jobs start on reserved nodes and spares."""
+    """A user who held their recovered job kept the hold for ten minutes, and started other jobs on reserved nodes and spares."""
     site = Site(4)
     job = site.slurm.submit(2, comment="holdfast", exclusive=True)
     site.slurm.submit(2, exclusive=True)
@@ -72,7 +72,7 @@ def test_a_job_in_a_hold_starts_on_nothing_that_others_keep() -> None:
 
 
 def test_two_jobs_that_share_nodes_have_no_hold_over_each_other() -> None:
-    """Slurm makes none over another one, and would start neither job on what both keep."""
+    """Slurm makes no hold that overlaps another, and would start neither job on the nodes that both keep."""
     site = Site(5, policy=NO_BUDGET)
     jobs = [site.slurm.submit(2, comment="holdfast", gpus=4, user=f"u{n}", uid=2000 + n) for n in range(2)]
     site.run(5)

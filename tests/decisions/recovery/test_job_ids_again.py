@@ -1,4 +1,4 @@
-"""slurmctld starts cold and gives the ids of jobs that it forgot once more, while the incident that stopped the earlier jobs is open."""
+"""A cold start of slurmctld reuses the ids of jobs that it forgot, while the incident that stopped the earlier jobs is open."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from support.simulated.slurm import SimJob
 
 
 def again(consent: str = "holdfast") -> tuple[Site, SimJob]:
-    """Job 100 was taken care of for n1's fault; now there is another job 100 on n1, in its first run."""
+    """Job 100 was recovered from n1's fault; now there is another job 100 on n1, in its first run."""
     site = Site(4, policy=NO_BUDGET)
     first = site.slurm.submit(2, comment=consent, exclusive=True)
     site.run(2)

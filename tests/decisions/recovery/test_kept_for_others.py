@@ -1,4 +1,4 @@
-"""A job that starts again in its hold stays off what other reservations keep: Slurm itself would let it in."""
+"""A job that starts again in its hold avoids nodes that other reservations keep: Slurm itself would allow it there."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_without_a_spare_it_waits_rather_than_taking_a_reserved_node() -> None:
 
 
 def test_spares_of_the_pool_are_nobodys_but_by_promotion() -> None:
-    """Two jobs are hurt, one spare is ready, and the rest is busy: the second job waits."""
+    """Two jobs are affected, one spare is ready, and the rest is busy: the second job waits."""
     site = Site(8, spares=("n8",))
     first, second = (site.slurm.submit(2, comment="holdfast", exclusive=True) for _ in range(2))
     site.slurm.submit(3, exclusive=True)
@@ -60,7 +60,7 @@ def test_the_users_own_exclusions_are_all_that_is_left_in_the_end() -> None:
 
 
 def test_a_job_that_slurm_starts_during_its_release_costs_no_patience() -> None:
-    """Slurm refuses the release of a job that it has just started: that is what was wanted, and the hold goes at once."""
+    """Slurm refuses the release of a job that it has just started: that was the goal, and the hold is removed at once."""
     site = Site(4)
     real, refused = site.slurm.release, []
 
@@ -78,7 +78,7 @@ def test_a_job_that_slurm_starts_during_its_release_costs_no_patience() -> None:
 
 
 def test_a_node_that_was_mended_may_be_the_jobs_next_spare() -> None:
-    """It still stands in the running job's exclusions, where Holdfast had put it."""
+    """It is still in the running job's exclusions, where Holdfast had put it."""
     site = Site(3, spares=("n3",))
     job = _hurt(site)
     assert (job.nodes, job.excluded) == (("n2", "n3"), ("n1",))

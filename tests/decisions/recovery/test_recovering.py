@@ -1,4 +1,4 @@
-"""Which jobs are hurt, on what ground they are stopped, and how they come back to work."""
+"""Which jobs are affected, on what evidence they are stopped, and how they come back to work."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_jobrequeue_is_no_consent_not_even_when_the_job_fails_by_itself() -> Non
     assert (job.state, job.restarts) == ("RUNNING", 0)
     assert site.recovery(job.job_id).phase is _P.AWAITING_CONSENT
     assert "did not opt in" in job.admin_comment
-    site.slurm.finish(job, "FAILED")  # a bug of its own, long after the fault
+    site.slurm.finish(job, "FAILED")  # its own bug, long after the fault
     site.run(60)
     assert (job.state, job.restarts) == ("FAILED", 0)
     assert site.recovery(job.job_id).phase is _P.GONE
@@ -165,7 +165,7 @@ def test_the_owner_is_told_also_when_slurm_was_away() -> None:
 
 @pytest.mark.parametrize(("shown", "restarts"), [(True, 1), (False, 0)])
 def test_a_job_that_failed_first_is_requeued_only_if_the_fault_came_before(shown: bool, restarts: int) -> None:
-    """A report may come late; a fault that showed itself only afterwards did not end it."""
+    """A report may come late; a fault that appeared only afterwards did not end it."""
     site = Site(3)
     job = _training(site, 2)
     at = site.clock.now()

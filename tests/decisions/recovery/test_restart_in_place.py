@@ -1,4 +1,4 @@
-"""The lowest rung: the job failed of something that its node outlives, so it starts again where it was."""
+"""The lowest rung: the job failed of a fault that its node survives, so it starts again on the same node."""
 
 from __future__ import annotations
 

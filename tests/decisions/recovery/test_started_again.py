@@ -1,4 +1,4 @@
-"""What the owner of a job that died is told: whether it is started again, why not, and what to do about it."""
+"""What the owner of a job that died is notified of: whether it is restarted, why not, and what to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A requeued job that its faulty node does not let go: its agent ends it there; a DOWN only where that was in vain."""
+"""A requeued job stuck COMPLETING on its faulty node: its agent ends it there; a DOWN only if that failed."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_an_agent_that_does_not_answer_the_order_is_not_waited_for_for_ever() ->
 
 @pytest.mark.parametrize("alive_s", [1, 20])
 def test_without_an_agent_there_the_node_is_set_down(alive_s: int) -> None:
-    """It fell silent before the order or after: nobody waits for the order's end then."""
+    """Its agent fell silent before the order or after: then Holdfast does not wait for the order to end."""
     site = Site(3)
     job = _stuck(site)
     site.agents.end_job = lambda _machine, _job_id, _restarts: "never reached"

@@ -1,4 +1,4 @@
-"""Jobs whose frameworks save by themselves and report nothing: what an agent's survey of their directory changes."""
+"""Jobs whose frameworks save without reporting to Holdfast: what an agent's survey of their directory changes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PATIENT = replace(POLICY, repair=replace(POLICY.repair, rungs=()))
 
 
 class Framework:
-    """A job of one node that saves into its directory and says nothing but where that is."""
+    """A job of one node that saves into its directory and reports only where that is."""
 
     def __init__(self, nodes: int = 12, *, registers: bool = True, **job: object) -> None:
         policy = replace(PATIENT, job=replace(PATIENT.job, **job))  # type: ignore[arg-type]
@@ -86,7 +86,7 @@ class Framework:
         return None if self.hangs else said
 
     def turn_up(self) -> None:
-        """Each agent reads what the controller names, as it does now and then."""
+        """Each agent reads the directory that the controller names, as it does from time to time."""
         world = self.site.loop.world
         assert world is not None
         for node, targets in named(world).items():
@@ -320,7 +320,7 @@ def test_what_is_saved_between_the_survey_and_the_stop_counts() -> None:
 
 
 def test_a_job_that_saves_until_it_is_stopped_is_judged_by_its_last_save() -> None:
-    """A survey of long before the failure is no knowledge of it."""
+    """A survey of long before the failure does not count as known."""
     run = Framework()
     run.save(20)
     run.fails()

@@ -1,4 +1,4 @@
-"""A job that someone has suspended is left as it is: queued again, Slurm would hold it, and ``scontrol resume`` is refused."""
+"""A suspended job is left as it is: queued again, Slurm would hold it, and ``scontrol resume`` is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A recovered job that waits: Holdfast's exclusions never leave it without a node that fits, and it says in words why it waits."""
+"""A recovered job that waits: Holdfast's exclusions never leave it without a node that fits, and its reason says why it waits."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_users_requeue_that_our_exclusions_leave_without_a_node_is_set_going()
     others = tuple(n for n in site.slurm.nodes if n != bad)
     site.slurm.requeue(job.job_id)
     site.run(1)
-    job.excluded, job.reason = (*others, bad), "None"  # by the user: the others are his own
+    job.excluded, job.reason = (*others, bad), "None"  # by the user: the others are the user's own
     job.begin = site.clock.now()
     site.run(3)
     assert (job.excluded, job.reason) == (others, "Resources")

@@ -1,5 +1,5 @@
-"""A controller that has just started has heard no agent yet: nothing about a node or a job rests on that, also where the controller was
-away for longer than any patience."""
+"""A controller that has just started has received no report yet: no decision about a node or a job relies on that, even if it was
+away for longer than any timeout."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LATE_S = 9.0
 
 
 def away(site: Site, seconds: float) -> None:
-    """Time passes without a controller and an actor; jobs, machines and agents go on."""
+    """Time passes without a controller and an actor; jobs, machines and agents continue."""
     until_s = site.clock.elapsed_s + seconds
     while site.clock.elapsed_s < until_s:
         site.clock.advance(1)
@@ -38,7 +38,7 @@ def starts(site: Site) -> None:
 
 
 def test_the_repair_begins_where_the_evidence_says_and_the_evidence_is_collected() -> None:
-    """An agent that is not heard can neither reset a GPU nor collect evidence: both were left out, and the node rebooted."""
+    """An agent that does not report can neither reset a GPU nor collect evidence: both were left out, and the node rebooted."""
     site = Site(2)
     job = site.slurm.submit(1, exclusive=True)
     site.run(5)
@@ -73,7 +73,7 @@ def test_a_machine_that_came_up_while_no_controller_listened_was_not_too_late(ca
 
 @pytest.mark.parametrize("jobs", [0, 1])
 def test_a_node_that_slurm_set_down_while_no_controller_listened_is_repaired(jobs: int) -> None:
-    """It was idle, or its job was over by then: nothing but Slurm's own words spoke of it, and it stayed DOWN for ever."""
+    """It was idle, or its job was over by then: only Slurm's own reason spoke of it, and it stayed DOWN for ever."""
     site = Site(4)
     job = site.slurm.submit(1, exclusive=True) if jobs else None
     site.run(5)
@@ -110,7 +110,7 @@ def test_nodes_that_an_operator_took_down_are_not_suspected_after_a_start() -> N
 
 
 def test_the_only_machine_heard_so_far_is_not_taken_for_the_nodes() -> None:
-    """Another one under the node's name (a clone, one that was to be ended) may report first."""
+    """Another machine under the node's name (a clone, one that was to be ended) may report first."""
     site = Site(2)
     before = site.book.nodes["n1"]
     starts(site)
@@ -181,7 +181,7 @@ def test_a_node_that_cannot_be_fenced_is_told_of_once_there_is_something_to_tell
 
 
 def test_what_a_paused_fault_was_is_not_over_since_its_node_is_not_heard_yet() -> None:
-    """After a maintenance an event counts only in the boot that still runs: which one that is, the agent says."""
+    """After a maintenance an event counts only in the boot that still runs; the agent reports which one that is."""
     site = Site(4)
     site.operate("pause")
     site.fault("n1")

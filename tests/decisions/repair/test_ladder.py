@@ -1,4 +1,4 @@
-"""The rungs of the ladder: where a repair begins, how it climbs, what it remembers, and what each rung has to prove."""
+"""The rungs of the ladder: where a repair starts, how it climbs, what it remembers, and what each rung has to prove."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_reboot_goes_through_slurm_where_it_can_and_the_drain_stays_ours() -> 
 
 
 def test_every_reading_of_our_own_reboot_shows_our_own_drain() -> None:
-    """slurmctld writes its own words, in SlurmUser's name, a moment after it has taken the order."""
+    """slurmctld writes its own reason, in SlurmUser's name, a moment after it has accepted the order."""
     site = Site(2, can=REBOOTS)
     site.slurm.reboot_program = "/usr/sbin/reboot"
     site.run(30)
@@ -103,7 +103,7 @@ def test_every_reading_of_our_own_reboot_shows_our_own_drain() -> None:
 
 
 def test_a_second_reboot_of_one_drain_is_ours_as_well() -> None:
-    """On 22.05 slurmctld writes its words alone over a reason that has them already."""
+    """On 22.05 slurmctld writes only its own text over a reason that has it already."""
     site = Site(2, can=REBOOTS)
     site.slurm.reboot_program = "/usr/sbin/reboot"
     site.run(30)
@@ -206,7 +206,7 @@ def test_in_place_the_new_machine_takes_the_name_by_itself() -> None:
 
 @pytest.mark.parametrize("away", [False, True])
 def test_in_place_a_machine_that_was_exchanged_while_it_was_dead_is_not_exchanged_again(away: bool) -> None:
-    """Its slurmd is heard before the order is planned, its agent only after: the new machine's kernel answers, so nothing is done to it."""
+    """Its slurmd registers before the order is planned, its agent only after: the new machine's kernel answers, so no step is taken."""
     site = Site(3, can=IN_PLACE)
     site.operate("pause")
     site.machine("n1").powered = False
@@ -378,7 +378,7 @@ def test_no_rung_is_done_while_a_job_holds_the_node_or_a_human_has_it() -> None:
 
 
 def test_an_order_whose_answer_was_lost_is_not_given_twice() -> None:
-    """The machine is rebooted once: what is heard counts, not what was answered."""
+    """The machine is rebooted once: what its agent reports counts, not what was answered."""
     site = Site(2)
     asked: list[str] = []
     real = site.provider.reboot

@@ -1,4 +1,4 @@
-"""``scontrol reboot`` of a node that runs a job: it serves until Slurm begins the reboot, and is healed as any other until then."""
+"""``scontrol reboot`` of a node that runs a job: it serves until Slurm starts the reboot, and is repaired as any other until then."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_fatal_fault_drains_the_node_its_job_recovers_and_the_repair_waits_for
 
 
 def test_a_repair_waits_while_the_reboot_does() -> None:
-    """Slurm hears the node, and has not begun the reboot: another job holds it."""
+    """The node's slurmd responds, and the reboot has not begun: another job holds it."""
     site, job = _waits()
     name = job.nodes[0]
     site.slurm.nodes[name].reboot_at_s += 300

@@ -1,4 +1,4 @@
-"""A machine that took a name in place and never came up: the provider's word about it ends the wait, and the next order is for it."""
+"""A replacement in place that never came up: the provider's report about it ends the wait, and the next order is for it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NEVER_S = 10**6
 
 
 def _ordered(site: Site) -> list[str]:
-    """Machines that were ordered to be exchanged, in order."""
+    """Machines that were ordered to be replaced, in order."""
     intents = sorted(site.book.intents.values(), key=lambda i: i.planned_at)
     return [i.action.instance_id for i in intents if isinstance(i.action, Replace)]
 
@@ -76,7 +76,7 @@ def test_other_words_of_the_provider_end_nothing(site: Site, about: str) -> None
 
 
 def test_a_machine_that_is_heard_is_judged_by_what_it_shows(site: Site) -> None:
-    """Its own checks decide, not the provider's word about an earlier moment."""
+    """Its own checks decide, not the provider's earlier report."""
     old = site.machine("n1").instance_id
     site.fault("n1", remedy=Remedy.REPLACE)
     site.run(30)

@@ -31,7 +31,7 @@ def orders(site: Site, verb: Verb, incident: Incident | None = None) -> list[Sen
 
 
 def machines_fail_deep(site: Site, *, first: int) -> None:
-    """So many of the machines that are launched for n1 fail the deep check; those that are there do not."""
+    """This many of the machines that are launched for n1 fail the deep check; the existing ones do not."""
     known = set(site.machines)
 
     def spoil(machine: Machine) -> None:
@@ -184,7 +184,7 @@ def test_a_node_that_the_network_was_the_fault_of_is_probed_again_before_it_serv
 
 
 def test_new_hardware_serves_where_nobody_is_free_to_probe_it() -> None:
-    """A path that was not asked is no fault: one machine after the other would be replaced for it."""
+    """A path that was not probed is no fault: one machine after the other would be replaced for it."""
     site = Site(5, can=IN_PLACE)
     job = site.slurm.submit(4, comment="holdfast", exclusive=True)
     site.run(2)

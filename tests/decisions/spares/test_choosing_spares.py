@@ -1,4 +1,4 @@
-"""Which of several spares: near the job, like the node that it replaces, no lemon, not under test."""
+"""Which of several spares is chosen: near the job, like the node that it replaces, no lemon, not under test."""
 
 from __future__ import annotations
 

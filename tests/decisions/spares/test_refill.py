@@ -1,4 +1,4 @@
-"""The size of the spare pool: what returns, what is taken, what goes back, and when a human is told."""
+"""The size of the spare pool: what returns, what is taken, what goes back, and when an operator is notified."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_never_the_last_idle_node() -> None:
 
 def test_never_one_that_a_pending_job_could_use() -> None:
     site = _site(4, (), wanted=1, refill="idle")
-    assert _pool(site) == ("n1",)  # while nobody waited
+    assert _pool(site) == ("n1",)  # while no job waited
     site = Site(4, policy=replace(POLICY, spares=SparePolicy(wanted=1, refill="idle", check_every_s=0)), warm=False)
     site.slurm.operator_drains("n4")
     job = site.slurm.submit(4, exclusive=True)

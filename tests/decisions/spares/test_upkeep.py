@@ -1,4 +1,4 @@
-"""Spares are checked by the hour and by night, and what fails is taken out like any other node."""
+"""Spares are checked hourly and nightly, and what fails is taken out like any other node."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _site(nodes: int = 4, spares: tuple[str, ...] = ("n3", "n4"), mode: Mode = M
 
 
 def _orders(site: Site, verb: Verb) -> list[str]:
-    """Nodes that were ordered so, in order."""
+    """Nodes that were ordered to be checked, in order."""
     actions = [i.action for i in site.store.intents(incident_id="upkeep")]
     return [a.node for a in actions if isinstance(a, SendOrder) and a.verb is verb]
 
