@@ -1,4 +1,4 @@
-"""Which checks act on a node: the site's lists come from the leading controller, the node's own stand before them."""
+"""Which checks act on a node: the site's lists come from the leading controller, and the node's own lists override them."""
 
 from __future__ import annotations
 

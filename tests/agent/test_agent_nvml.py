@@ -1,4 +1,4 @@
-"""The real agent with the emulated NVML: lost and found GPUs, a hang, an Xid told by two sources, validation."""
+"""The real agent with the emulated NVML: lost and found GPUs, a hang, an Xid reported by two sources, validation."""
 
 from __future__ import annotations
 

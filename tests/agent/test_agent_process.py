@@ -1,4 +1,4 @@
-"""The real agent as a process of its own, against a controller over HTTP."""
+"""The real agent in a separate process, against a controller over HTTP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the agent does with processes of a real Slurm: whose they are, and ending leftover steps."""
+"""What the agent does with processes of a real Slurm: finds their owners, and ends leftover steps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from holdfast.practice.cluster.cluster import Practice
 pytestmark = pytest.mark.slurm
 
 NODES = tuple(f"n{number}" for number in range(1, 10))
-"""Nine: slurmstepd processes report through a tree of seven; with fewer nodes nobody waits for the dead one."""
+"""Nine: slurmstepd processes report through a tree of seven; with fewer nodes none waits for the dead one."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Answers to the agent that no controller gives: packed, without end, byte by byte. Each is one clear line, in bounded time and memory."""
+"""Answers that no controller gives: compressed, endless, byte by byte. Each leads to one clear line, in bounded time and memory."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Teller:
                 self.told(link.sendall)
 
     def close(self) -> None:
-        self._server.shutdown(socket.SHUT_RDWR)  # wakes the thread, whose accept keeps a descriptor to itself
+        self._server.shutdown(socket.SHUT_RDWR)  # wakes the thread, whose accept keeps a descriptor
         self._server.close()
 
 
@@ -69,7 +69,7 @@ def head(length: int, *more: str) -> bytes:
 
 
 def ask(teller: Teller, read_timeout_s: float = 5.0) -> str:
-    """Why there is no answer."""
+    """The reported reason why there is no answer."""
     client = Client(Controllers((teller.url,)), None, None)
     with pytest.raises(NoAnswer) as caught:
         client.get("/v1/orders", {}, read_timeout_s)

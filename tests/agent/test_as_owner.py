@@ -1,4 +1,4 @@
-"""The reader of a user's process has that user's rights: not root's, and nothing that the user can take it over by."""
+"""The reader of a user's process runs with that user's rights, not root's, and offers the user no way to take it over."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_the_right_to_trace_is_kept_only_where_the_machine_asks_for_it(tmp_path:
 
 
 class Reader:
-    """A program that was started as another user's, and what the kernel says of it."""
+    """A program started as another user, and what the kernel reports about it."""
 
     def __init__(self, *argv: str, keep_ptrace: bool = False) -> None:
         self.process = subprocess.Popen(command(OWNER, argv, 5, keep_ptrace=keep_ptrace), stderr=subprocess.PIPE)
@@ -130,7 +130,7 @@ def _may_trace(pid: int) -> bool:
 @needs_root
 @needs_python
 def test_its_user_cannot_take_it_over(reader: tuple[Reader, bool]) -> None:
-    """Else any job would have a process outside of its cgroup, in the agent's."""
+    """Otherwise any job would have a process outside of its cgroup, in the agent's."""
     with subprocess.Popen(["/bin/sleep", "60"], cwd="/", user=OWNER.uid, group=OWNER.gid, extra_groups=[]) as own:
         traced = _may_trace(own.pid)
         own.kill()
@@ -150,7 +150,7 @@ def test_what_cannot_be_run_says_so(tmp_path: Path) -> None:
 
 
 class Job:
-    """A Python process of a user's, and what the order says of it."""
+    """A Python process of a user's, and what the order reports about it."""
 
     def __init__(self, *argv: str) -> None:
         self.process = subprocess.Popen(argv, stdout=subprocess.PIPE, cwd="/", start_new_session=True)

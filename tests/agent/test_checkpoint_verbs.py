@@ -1,4 +1,4 @@
-"""The checkpoint verbs beside the job socket: run by the Python of any image, with nothing of ours but that one file."""
+"""The checkpoint verbs next to the job socket: the Python of any image runs them, with only that one file of Holdfast's."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 
 def _pythons() -> list[str]:
-    """Of Python 3.9 and later, whatever this machine has: the system's, pyenv's, PyPy (``apt-get install pypy3``: 3.9 on Debian 12)."""
+    """Python 3.9 and later, whichever this machine has: the system's, pyenv's, PyPy (``apt-get install pypy3``: 3.9 on Debian 12)."""
     named = [found for name in ("/usr/bin/python3", "pypy3") if (found := shutil.which(name))]
     built = Path.home().glob(".pyenv/versions/3.*/bin/python3")
     new = [
@@ -60,7 +60,7 @@ def said(tmp_path: Path) -> Iterator[list[Item]]:
 
 
 def run(python: str, folder: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """A program of an image, which has nothing of this project but the agent's folder."""
+    """A program of an image that has nothing of this project but the agent's folder."""
     return subprocess.run(
         [python, *words],
         env={"SLURM_JOB_ID": "7", "HOLDFAST_AGENT_SOCKET": str(folder / "agent.sock"), **environment},
@@ -88,7 +88,7 @@ def run(python: str, folder: Path, *words: str, **environment: str) -> subproces
 def test_a_signal_that_only_some_nodes_would_send_is_not_registered_and_that_is_said(
     signal: str, environment: dict[str, str], taken: bool, folder: Path, said: list[Item]
 ) -> None:
-    """Half a job that saves waits for the other half for ever."""
+    """If only half a job saves, that half waits for the other for ever."""
     told = run(
         sys.executable, folder, str(folder / VERBS), "register", str(folder), "--save-signal", signal, **environment
     )

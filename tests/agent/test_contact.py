@@ -1,4 +1,4 @@
-"""Whether the agent counts as reporting: sixty seconds without a success, and never on one lost request."""
+"""Whether the agent counts as reporting: not after sixty seconds without a success, but one lost request changes nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def refused(url: str = HEAD, kind: Kind = Kind.TCP) -> Failure:
 
 
 def lived(*events: tuple[float, Failure | str], limit_s: float = 60.0) -> list[tuple[float, Change]]:
-    """The changes, with their times. An event: a failure, or the URL of a controller that took a request."""
+    """The changes, with their times. An event: a failure, or the URL of a controller that accepted a request."""
     contact, changes = Contact(limit_s, 0.0), []
     for at_s, what in events:
         contact, change = (

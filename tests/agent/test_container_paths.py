@@ -1,4 +1,4 @@
-"""A job in a container says what the container calls a directory; the agent reads it where the node has it."""
+"""A job in a container reports the container's path of a directory; the agent reads it at the node's path."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_no_name_of_a_folder_adds_a_mount(end: str) -> None:
         ("/ckpt/a/../step-5", "/fsx/me/run7/step-5"),
         ("/ckptx", None),  # the image's own
         ("/opt", None),
-        ("/home/me/run", "/home/me/run"),  # of two names the one that was said
+        ("/home/me/run", "/home/me/run"),  # of two names the one that was reported
         ("/scratch/c", "/scratch/me/c"),
         ("/d/c", "/data disk/a b/c"),
         ("/hidden/c", None),  # the node has it below another mount
@@ -80,7 +80,7 @@ def test_nothing_is_known_without_mounts() -> None:
 
 
 def test_a_mount_table_that_is_longer_than_any_containers_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Any user may mount 100,000 times in a namespace of his own; the agent reads no more than a container has."""
+    """Any user may mount 100,000 times in their own namespace; the agent reads no more than a container has."""
     as_root = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     with subprocess.Popen(["unshare", *as_root, "--mount", "sleep", "60"]) as process:
         try:

@@ -1,4 +1,4 @@
-"""An operator's own checks through the real agent: what they say is reported, and what they do wrong hurts none but them."""
+"""An operator's own checks through the real agent: their findings are reported, and their errors affect no other check."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SCRIPTS = {
 
 
 class Node:
-    """An agent with no check but the operator's."""
+    """An agent with only the operator's check."""
 
     def __init__(self, path: Path) -> None:
         self.controller = FakeController()

@@ -1,4 +1,4 @@
-"""Why no controller takes what is sent, in plain words: each reason from a real connection."""
+"""Why no controller accepts what is sent, in plain words: each reason from a real connection."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def site(folder: Path, *names: str, now: datetime | None = None, days: int = 30)
 
 @contextmanager
 def serving(etc: Path) -> Iterator[str]:
-    """A TLS server that agrees and then says nothing that is HTTP."""
+    """A TLS server that completes the handshake and then sends nothing that is HTTP."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(etc / "tls.pem", etc / "tls.key")
     with socket.create_server(("127.0.0.1", 0)) as listener:

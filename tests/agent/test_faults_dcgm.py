@@ -1,4 +1,4 @@
-"""What DCGM finds through the real agent: put into the emulated ``dcgmi``, reported by check, GPU, severity and remedy."""
+"""DCGM findings through the real agent: injected into the emulated ``dcgmi``, reported by check, GPU, severity and remedy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from support.gpu_node import gpu_machine
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
 
 GPU = 2
-"""Minor of the GPU that is hurt. The node has four."""
+"""Minor of the faulty GPU. The node has four."""
 
 
 class Node:

@@ -1,5 +1,5 @@
-"""Every class of GPU fault, thrown as the practice throws it, through the real agent: the right verdict, severity and remedy; what
-is nearly a fault stays silent; what heals is cleared."""
+"""Every class of GPU fault, injected as the practice does it, through the real agent: the right verdict, severity and remedy; what
+is nearly a fault stays silent; what recovers is cleared."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 MINORS = (2, 0, 3, 1, 7, 6, 5, 4)
 _SEEN = 4
-"""Snapshots after which a finding that is not there does not come (any hysteresis but that of ``gpu.thermal`` is over)."""
+"""Snapshots after which a missing finding will not come any more (any hysteresis but that of ``gpu.thermal`` is over)."""
 
 Row = tuple[str, str, int, str, str, str, str, str]
 
@@ -85,7 +85,7 @@ def gpu_node(path: Path, gpus: int = 8, without: tuple[str, ...] = ()) -> Iterat
 
 
 def let_pass(node: GpuNode, snapshots: int = _SEEN) -> None:
-    """Wait for so many snapshots more, by the agent's own heartbeats."""
+    """Wait for this many more snapshots, by the agent's own heartbeats."""
     beats = len(node.controller.heartbeats) + round(snapshots * INTERVAL_S / 0.2) + 1
     node.controller.wait(lambda: len(node.controller.heartbeats) >= beats)
 
@@ -96,7 +96,7 @@ def nearly(node: GpuNode) -> None:
         {"pcie_gen": 1, "utilisation_percent": 0},  # an idle link saves power
         {"temperature_c": 84},  # hot, with the margin that is allowed
         {"ecc_corrected_volatile": 19_999_000, "ecc_corrected_aggregate": 1 << 40},
-        {"ecc_uncorrected_aggregate": 7},  # of an earlier life
+        {"ecc_uncorrected_aggregate": 7},  # from before this boot
         {"remap_corrected": 3, "remap_uncorrected": 2},  # remapped, nothing pending
         {"clock_event_reasons": 0x4 | 0x1 | 0x2},  # power cap, idle, application clocks
         {
@@ -104,7 +104,7 @@ def nearly(node: GpuNode) -> None:
             "nvlink_recoveries": "3:505",
             "nvlink_crc": "1:9",
         },  # from before; a part that remaps rows
-        {"fabric_health": 0, "pcie_replays": 1 << 20},  # a driver that knows no health mask; a count from before
+        {"fabric_health": 0, "pcie_replays": 1 << 20},  # a driver without a health mask; a count from before
     )
     for index, changed in enumerate(values):
         state.change_gpu(node.state, index, **changed)
@@ -153,7 +153,7 @@ def test_a_fault_is_found(faulty: GpuNode, row: Row) -> None:
 
 
 def test_there_is_no_finding_beyond_those(faulty: GpuNode) -> None:
-    """Faults that bring a second finding along: the first errors of a link, a storm's count, the lost GPU's node."""
+    """Faults that cause a second finding: the first errors of a link, a storm's count, the lost GPU's node."""
     let_pass(faulty)
     wanted = {(row[3], row[4] or faulty.uuids[row[2]], row[5]) for row in FAULTS}
     along = {
@@ -171,7 +171,7 @@ def test_what_heals_is_cleared(faulty: GpuNode) -> None:
         faulty.heal(fault)
     lost = next(row[2] for row in FAULTS if row[0] == "lost")
     for _fault, gpu, check, component in HEALED:
-        if gpu != lost and check not in ("gpu.thermal", "gpu.power"):  # these two take minutes to be believed
+        if gpu != lost and check not in ("gpu.thermal", "gpu.power"):  # these two take minutes to count
             faulty.wait_for("clear", check, component or faulty.uuids[gpu])
 
 
@@ -223,7 +223,7 @@ def test_an_error_of_the_library_is_a_finding_and_heals(
 
 @pytest.mark.parametrize("lie", ["1", "3"])
 def test_a_count_that_lies(small: GpuNode, lie: str) -> None:
-    """Too few: a GPU that is known is missing. Too many: nobody knows of what, and all that must be there is."""
+    """Too few: a known GPU is missing. Too many: the extra one is unknown, and all expected ones are present."""
     small.inject("nvml_count", lie)
     if lie == "1":
         index_1 = state.read(small.state).gpus[1].minor
@@ -237,7 +237,7 @@ def test_a_count_that_lies(small: GpuNode, lie: str) -> None:
 
 
 def test_a_library_that_vanishes_and_comes_back(small: GpuNode) -> None:
-    """The process that has it mapped goes on; a new one finds none, and that is the finding."""
+    """The process that has it mapped continues; a new one finds none, and that is the finding."""
     away = small.library.with_suffix(".away")
     small.library.rename(away)
     try:
@@ -264,7 +264,7 @@ def test_a_busy_node_with_the_same_process_has_no_leftover(small: GpuNode) -> No
 
 @pytest.mark.parametrize("without", [R470_LACKS, OPTIONAL], ids=["R470", "nothing-optional"])
 def test_a_driver_that_lacks_calls_is_healthy(tmp_path: Path, without: tuple[str, ...]) -> None:
-    """What cannot be asked is skipped; what can still be is found."""
+    """Values that cannot be read are skipped; the others still lead to findings."""
     with gpu_node(tmp_path, gpus=2, without=without) as node:
         let_pass(node)
         node.controller.wait(lambda: node.controller.heartbeats[-1]["all_ok"] is True)

@@ -1,4 +1,4 @@
-"""Faults of the host through the real agent: put in as the practice does it, told with the right code, severity and remedy, and cleared.
+"""Faults of the host through the real agent: injected as in the practice, reported with the right code, severity and remedy, and cleared.
 
 One agent serves all cases. Checks run every half second here, and count as they would."""
 
@@ -26,7 +26,7 @@ from support.practice import eventually
 pytestmark = pytest.mark.slow
 
 BY_PLACE = ("host.munge", "host.credential", "host.services", "host.mounts", "host.modules")
-"""These act only once they have seen their things in their places."""
+"""These act only once they have seen their objects in place."""
 CHECKS = [name for name in all_checks() if name.startswith("host.") and name != "host.slurmd"]
 
 
@@ -37,7 +37,7 @@ class Node:
         self.controller = FakeController()
         self.folder = Folder(path, self.controller.url)
         self.files = HostFiles(path)
-        # Faults know of a machine nothing but its host.
+        # Faults use only the host of a machine.
         self.machine = cast(Machine, SimpleNamespace(host=Host(path, "n1", 0)))
         intervals = "\n".join(f'"{name}" = 0.5' for name in CHECKS)
         acts = ", ".join(f'"{name}"' for name in CHECKS)
@@ -60,7 +60,7 @@ class Node:
             heal(self.machine)
 
     def wait_for(self, kind: str, places: set[tuple[str, str]], since: int) -> None:
-        """Until every (check, component) was told of."""
+        """Wait until every (check, component) was reported."""
 
         def all_came() -> bool:
             return places <= {(item["check"], item["component"]) for item in self.controller.items(kind)[since:]}
@@ -139,7 +139,7 @@ def _wave(node: Node, wave: tuple[Case, ...]) -> tuple[set[Told], set[tuple[str,
     for fault, value, *_wanted in wave:
         node.inject(fault, value)
     node.wait_for("finding", {(case[2], case[3]) for case in wave}, findings)
-    time.sleep(1.5)  # a check that takes the fault for its own speaks up by now
+    time.sleep(1.5)  # a check that mistakes the fault for its own reports by now
     found = {
         (item["check"], item["component"], item["code"], item["severity"], item["remedy"])
         for item in node.controller.items("finding")[findings:]
@@ -170,7 +170,7 @@ def test_no_check_takes_the_fault_of_another_for_its_own(told: list[tuple[set[To
 
 
 def test_near_misses_stay_silent(node: Node, told: list[tuple[set[Told], set[tuple[str, str]]]]) -> None:
-    """One look at nvidia-smi in D, busy readers, zombies that are called munged, numbers just below their limits."""
+    """One sample with nvidia-smi in D, busy readers, zombies that are called munged, numbers just below their limits."""
     assert told
     findings = node.count("finding")
     node.files.write("proc/sys/fs/file-nr", "799000\t0\t1000000\n")
@@ -182,6 +182,6 @@ def test_near_misses_stay_silent(node: Node, told: list[tuple[set[Told], set[tup
     for look in range(16):
         node.files.process(4343, "python", "D", switches=look)
         time.sleep(0.25)
-        if look == 2:  # one look or two; five are a finding
+        if look == 2:  # one or two samples; five are a finding
             node.files.process(4242, "nvidia-smi", "S")
     assert node.controller.items("finding")[findings:] == []

@@ -1,5 +1,5 @@
-"""Faults of the kernel log through the real agent: put in as the practice does it, told with the right component, code, severity and
-remedy within a moment; and what is like them stays silent. One agent serves all cases."""
+"""Faults of the kernel log through the real agent: injected as the practice does it, reported with the right component, code, severity and
+remedy within a moment; similar lines that are no faults stay silent. One agent serves all cases."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MARKER = "marker-"
 
 
 class Node:
-    """A running agent that follows the kernel log and nothing else but NVML, and the machine below it."""
+    """A running agent that follows only the kernel log and NVML, and the machine below it."""
 
     def __init__(self, path: Path) -> None:
         self.controller = FakeController()
@@ -57,12 +57,12 @@ class Node:
         self.controller.wait(lambda: bool(self.controller.heartbeats))
 
     def said(self, since: int = 0) -> list[Json]:
-        """Of the kernel log, markers left out."""
+        """Lines of the kernel log, markers left out."""
         found = [item for item in self.controller.items("finding") if item["check"].startswith(("kernel.", "gpu.xid"))]
         return [item for item in found if not item["component"].startswith(MARKER)][since:]
 
     def settle(self) -> int:
-        """Wait until everything that was logged has been judged and told; how much was said."""
+        """Wait until everything that was logged has been judged and reported; returns the number of reports."""
         self._markers += 1
         name = f"{MARKER}{self._markers}"
         self.machine.host.log_kernel(3, f"nfs: server {name} not responding, still trying")
@@ -162,7 +162,7 @@ FORGED = (
 
 
 def test_near_misses_stay_silent(node: Node) -> None:
-    """Ordinary lines, lines that a user brings about, the same words from a user, and words about GPUs of other nodes."""
+    """Ordinary lines, lines that a user causes, the same text from a user, and text about GPUs of other nodes."""
     gpus = node.controller.items("inventory")[0]["gpus"].values()
     buses = [str(gpu["pci"]).removesuffix(".0") for gpu in gpus]
     host = node.machine.host

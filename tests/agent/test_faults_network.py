@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 OURS = ("efa.", "ib.", "net.")
 LOOKS_S = 2.0
-"""More than three looks at the shortest interval, and the way of a report."""
+"""More than three samples at the shortest interval, and the delivery of a report."""
 
 
 @dataclass
@@ -55,7 +55,7 @@ class Node:
         return named()[-1]
 
     def carry(self) -> None:
-        """Traffic, until a heartbeat says so: the look at a counter that was set back takes none for traffic."""
+        """Traffic, until a heartbeat shows it: the first sample after a counter reset does not count it as traffic."""
         seen = len(self.controller.heartbeats)
         until_s = time.monotonic() + 30
         while not any(beat["fabric_silent_s"] == 0 for beat in self.controller.heartbeats[seen:]):
@@ -64,7 +64,7 @@ class Node:
             time.sleep(0.2)
 
     def fabric_is(self, said: Callable[[float | None], bool]) -> None:
-        """Wait for a heartbeat of now that says so of the fabric."""
+        """Wait for a current heartbeat that shows this state of the fabric."""
         seen = len(self.controller.heartbeats)
         self.controller.wait(lambda: any(said(beat["fabric_silent_s"]) for beat in self.controller.heartbeats[seen:]))
 
@@ -76,7 +76,7 @@ class Node:
 
 @contextmanager
 def node(path: Path, layout: network.Layout, intervals_s: dict[str, float] | None = None) -> Iterator[Node]:
-    """A machine with such devices; its agent looks at nothing but the network, twice a second."""
+    """A machine with such devices; its agent checks only the network, twice a second."""
     controller = FakeController()
     folder = Folder(path, controller.url)
     (path / "network.json").write_text(f'{{"efa": {layout.efa}, "ib": {layout.ib}}}')

@@ -119,7 +119,7 @@ def _program(folder: Path, text: str) -> str:
 
 
 class Running:
-    """A slurmd with these words, and what is read of it in procfs; each list of users is what one look shows."""
+    """A slurmd with this output, and what is read of it in procfs; each list of users is what one sample shows."""
 
     def __init__(self, *words: str, users: Sequence[int] = (os.geteuid(),), conf: str = "") -> None:
         self.pid, self.command, self.users, self.conf = os.getpid(), ["slurmd", *words], list(users), conf
@@ -212,7 +212,7 @@ def test_a_slurmd_that_does_not_answer_proves_nothing(tmp_path: Path, monkeypatc
 
 
 class _Odd(SlurmNode):
-    """Its slurmd is gone between two looks, then cannot be read, then is there."""
+    """Its slurmd is gone between two samples, then cannot be read, then is there."""
 
     def __init__(self, *problems: Exception) -> None:
         self.problems = list(problems)

@@ -35,7 +35,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make d
         (f"9:name=systemd:/\n8:pids:/\n{V1}", {IN_V1}),
         ("4:memory:/slurm_n1/uid_0/job_7/step_extern", {CgroupJob(7, 0)}),
         ("0::/system.slice/slurmd.service", set()),
-        # what a user names in a cgroup of the own
+        # what a user names in their own cgroup
         (f"{MINE}/app.slice/job_8", set()),
         (f"{MINE}/a\x0c0::/system.slice/slurmstepd.scope/job_8", set()),
         (f"{MINE}/a\u20280::/system.slice/slurmstepd.scope/job_8", set()),
@@ -83,7 +83,7 @@ def trees(tmp_path: Path) -> Trees:
 
 @pytest.mark.parametrize(("end", "space"), [("\x0c", "\xa0"), ("\u2028", "\u2003"), ("\x85", "\x1f")])
 def test_no_name_of_a_mounted_folder_adds_a_hierarchy(end: str, space: str) -> None:
-    """A user's FUSE file system could say of any folder that it is root's."""
+    """A user's FUSE file system could claim that any folder is root's."""
     fields = ["33", "25", "0:29", "/", "/home/m/tree", "rw", "-", "cgroup2", "cgroup2", "rw"]
     forged = space.join(fields)
     assert hierarchy("", f"90 25 0:50 / /home/m/a{end}{forged} rw - fuse.x x rw\n") is None
@@ -131,7 +131,7 @@ def test_a_link_and_a_directory_that_is_gone_prove_nothing(trees: Trees) -> None
 
 @pytest.fixture
 def top() -> Iterator[Path]:
-    """A cgroup of this machine's, below the root of a hierarchy of v1 that may be written to."""
+    """A writable cgroup of this machine, below the root of a v1 hierarchy."""
     root = next(
         (each for name in ("pids", "freezer", "memory") if (each := Path("/sys/fs/cgroup", name)).is_dir()), None
     )
@@ -179,7 +179,7 @@ def _clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 class _Slow(KnownJobs):
-    """It answers after so long that nobody waits for it."""
+    """It answers after the caller has stopped waiting."""
 
     def __init__(self, now_s: list[float], takes_s: float) -> None:
         super().__init__(None)
@@ -191,7 +191,7 @@ class _Slow(KnownJobs):
 
 
 class TestTheJobsUser:
-    """v2 names none: slurmd's word, of the tasks that Slurm itself started."""
+    """v2 names none: slurmd's list of the tasks that Slurm itself started."""
 
     def test_another_than_the_one_whose_tasks_slurm_started(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(job_socket, "owner_of", {1: 0, 2: 1000, 3: 1001}.get)
@@ -205,7 +205,7 @@ class TestTheJobsUser:
         assert not JobProcesses(KnownJobs(None)).is_anothers(7, 1000)
 
     def test_slurmd_is_asked_so_often_for_what_one_user_says(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A user without a job who names jobs without end; the job of another is found all the same."""
+        """A user without a job who names jobs without end; the job of another user is found all the same."""
         now_s = _clock(monkeypatch)
         slurm = KnownJobs({})
         asked = JobProcesses(slurm)
@@ -219,7 +219,7 @@ class TestTheJobsUser:
         assert asked.which((8,), 1001) == 8
 
     def test_slurmd_that_is_slow_is_left_in_peace(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Whoever asks: what takes 5 s is done in a tenth of the time at most, and the reason is told meanwhile."""
+        """For any caller: what takes 5 s is done in a tenth of the time at most, and the reason is reported meanwhile."""
         now_s = _clock(monkeypatch)
         slurm = _Slow(now_s, 5.0)
         asked = JobProcesses(slurm)

@@ -33,7 +33,7 @@ def cleaned() -> Iterator[None]:
 
 
 def _removed(top: Path) -> bool:
-    """False while a process is on its way out."""
+    """False while a process is exiting."""
     try:
         for folder, _folders, _files in os.walk(top, topdown=False):
             Path(folder).rmdir()

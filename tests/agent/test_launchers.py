@@ -1,4 +1,4 @@
-"""A group is asked to leave: through the launcher that asked for its room, and through nobody else."""
+"""A group is ordered to leave: only through the launcher that asked for its rendezvous."""
 
 from __future__ import annotations
 

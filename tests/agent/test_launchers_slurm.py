@@ -1,4 +1,4 @@
-"""A launcher and its rank in a step of a real Slurm: bound by slurmd's word, told to leave, and seen where they stand."""
+"""A launcher and its rank in a step of a real Slurm: bound by slurmd's answer, ordered to leave, and their stacks read."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from holdfast.model.errors import Rejected
 pytestmark = pytest.mark.slow
 
 WITH_TASK = "sleep 0.6 & wait; exec sleep 60"
-"""A task that ends soon, in a step that then waits for somebody's word."""
+"""A task that ends soon, in a step that then waits for a message."""
 BUSY = "sleep 60 & wait"
 IDLE = "exec sleep 60"
 
@@ -32,7 +32,7 @@ class _Steps(SlurmNode):
         self.running: list[subprocess.Popen[bytes]] = []
         self.steps: list[Stepd] = []
         self.state = "COMPLETING"
-        """By slurmctld's word."""
+        """By slurmctld's answer."""
 
     def squeue(self, job_id: int, *, each: bool) -> str:
         assert (job_id, each) == (7, False)

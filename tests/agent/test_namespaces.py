@@ -1,4 +1,4 @@
-"""Who speaks from inside a container: the user is the owner of the namespace."""
+"""Identity of a speaker inside a container: the user is the owner of the namespace."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a
 
 
 class Container:
-    """A process of a user in a user namespace that this user made, which says one line to the agent."""
+    """A process of a user in a user namespace that this user made, which sends one line to the agent."""
 
     def __init__(self, socket: Path, maps: str, *more: str, uid: int = GAMES) -> None:
         line = json.dumps({"v": 1, "kind": "progress", "job_id": 7, "restarts": 0, "run": "j7-r0.0.0", "step": 3})
@@ -62,7 +62,7 @@ class Container:
             Path(f"/proc/{self.process.pid}/{ids}").write_text(maps)
 
     def speak(self) -> str:
-        """What is answered; empty: it was taken. The process waits for ``end``."""
+        """The answer; empty: it was accepted. The process waits for ``end``."""
         self._go_on()
         return self._line()
 

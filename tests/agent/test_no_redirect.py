@@ -1,4 +1,4 @@
-"""The agent sends its token nowhere else, whatever a controller or the instance metadata answers, whatever proxy the environment names."""
+"""The agent sends its token only to its controllers, whatever they or the instance metadata answer, and whatever proxy is configured."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STATUSES = (301, 302, 303, 307, 308)
 
 
 class Place:
-    """A server that notes each request, with its token, and sends all of them to ``to``; without it, it answers 200."""
+    """A server that records each request, with its token, and redirects all of them to ``to``; without it, it answers 200."""
 
     def __init__(self, status: int = 200, to: str = "") -> None:
         self.asked: list[tuple[str, str]] = []

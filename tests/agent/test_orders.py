@@ -1,4 +1,4 @@
-"""Orders: remembered before they are carried out, at most once, only where and when they are meant."""
+"""Orders: recorded before they are carried out, at most once, only where and when they are meant."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def order(verb: str, **args: object) -> Order:
 
 
 class Desk:
-    """Orders with one verb that takes notes."""
+    """Orders with one verb that records its calls."""
 
     def __init__(self, folder: Path, url: str = "http://127.0.0.1:1") -> None:
         self.done: list[str] = []
@@ -114,7 +114,7 @@ def test_an_order_for_another_boot_machine_or_time_is_refused_and_said(tmp_path:
 
 
 def test_what_users_can_hold_up_takes_no_place_of_the_orders_that_heal_the_node(tmp_path: Path) -> None:
-    """Four failed jobs, each with its output on a file system that does not answer: no order of the node was carried out any more."""
+    """Four failed jobs, each with its output on a file system that does not answer: the node carried out no order any more."""
     gate = threading.Event()
 
     def hangs(_order: Order) -> Done:
@@ -209,7 +209,7 @@ def test_a_flood_of_what_is_no_order_is_one_line(tmp_path: Path, caplog: pytest.
 def test_answers_that_no_controller_gives_leave_the_next_one_to_be_read(
     tmp_path: Path, controller: FakeController, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nested without end, and a number without end: both ended the thread, and so the agent, again and again."""
+    """Endless nesting, and an endless number: both ended the thread, and so the agent, repeatedly."""
     desk = Desk(tmp_path, controller.url)
     bodies = [
         b'{"orders":' + b"[" * 200_000 + b"]" * 200_000 + b"}",
@@ -392,7 +392,7 @@ def test_what_is_no_neighbour_any_more_is_forgotten() -> None:
 
 
 def test_slurm_is_asked_where_a_neighbour_is_once_and_again_when_it_is_not_reached_there() -> None:
-    """Its machine may have been replaced by one of another address, which nobody has reached yet."""
+    """Its machine may have been replaced by one of another address, which no peer has reached yet."""
     slurm, asked, reached = FakeSlurm(nodes=dict(PLACES)), list[str](), [True]
 
     def address_of(name: str) -> tuple[str, int]:
@@ -419,7 +419,7 @@ def test_probe_peer_tells_an_open_port_from_a_closed_one_and_a_silent_machine() 
         assert _probe_at(port).ok
     closed = _probe_at(port)
     assert (closed.ok, closed.detail["errno"]) == (False, errno.ECONNREFUSED)
-    with socket.socket() as full:  # a backlog that is full answers nobody
+    with socket.socket() as full:  # a backlog that is full answers no one
         full.bind(("127.0.0.1", 0))
         full.listen(0)
         with socket.create_connection(full.getsockname()):
@@ -589,7 +589,7 @@ def test_what_a_process_has_in_its_environment_counts_for_it_alone_where_the_job
 
 
 def test_another_users_many_jobs_push_out_no_registration() -> None:
-    """Small jobs by the hundred on the node of a long one, which was not asked to save any more."""
+    """Small jobs by the hundred on the node of a long one, which no longer received its save signal."""
     kept = SaveSignals()
     kept.registered(7, 1000, 0, "TERM")
     for job in range(100, 1100):
@@ -604,7 +604,7 @@ def test_registered_signals_outlive_the_agent_and_are_bounded(tmp_path: Path) ->
     for job_id in range(1, 600):
         signals.registered(job_id, 1000, 0, "USR1")
     signals.registered(599, 1000, 0, "TERM")
-    signals.registered(598, 1000, 0, None)  # the same run: what it said holds
+    signals.registered(598, 1000, 0, None)  # the same run: its registration still holds
     signals.registered(597, 1000, 1, None)  # a later run that takes none
     signals.registered(596, 1000, 1, "KILL")  # nor does one of a signal that is none
     memory.close()

@@ -251,13 +251,13 @@ def test_a_wall_clock_that_jumps_changes_no_age(tmp_path: Path, monkeypatch: pyt
 
 
 def test_an_empty_outbox_does_not_ask_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At each heartbeat the sender asks what there is to send."""
+    """At each heartbeat the sender asks for what there is to send."""
     box = outbox(tmp_path)
     monkeypatch.setattr(box, "_choose", lambda _db: pytest.fail("the disk was asked"))
     assert box.next_batch() is None
 
 
-# Words of users
+# Reports of users
 
 
 def test_a_users_flood_keeps_no_other_users_word_from_the_next_report(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The last lines of what a job wrote: read as its user, bounded, and only what names a cause is told."""
+"""The last lines of a job's output: read as its user, bounded, and only the lines that name a cause are reported."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:
 def test_an_output_on_a_file_system_that_does_not_answer_ends_the_order_in_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The reader is in state D, holds its end of the pipe, and SIGKILL does nothing."""
+    """The reader is in state D, holds its end of the pipe, and SIGKILL has no effect."""
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     monkeypatch.setattr(output, "_READ", "open(sys.argv[1]).read()")

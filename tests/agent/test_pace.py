@@ -1,4 +1,4 @@
-"""How often an agent beats: its own setting wins, the controller's interval otherwise, and it is never late by what it said."""
+"""How often an agent beats: its own setting wins, the controller's interval otherwise, and it keeps the interval that it reports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from support.agent_bench import FakeController, Folder, running
 
 
 def beat(pace: Pace, answer: dict[str, Any]) -> float:
-    """One heartbeat and its answer; what it said."""
+    """One heartbeat and its answer; returns the reported interval."""
     said_s = pace.said_s
     pace.answered({"interval_s": said_s}, answer)
     return said_s

@@ -1,4 +1,4 @@
-"""Places on the job socket: no user takes those of the others, whatever ids and processes it has."""
+"""Connection slots of the job socket: no user takes those of the others, whatever ids and processes they have."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_subordinate_ids_have_one_share_and_speak_for_no_job(
 def test_the_processes_of_a_job_have_one_share_whatever_users_they_are(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> None:
-    """Ids of a user that no file tells of: a plug-in of NSS gave them out."""
+    """Ids of a user that are in no file: a plug-in of NSS assigned them."""
     monkeypatch.setattr(job_socket, "_PER_USER", 2)
     monkeypatch.setattr(job_socket, "job_of_cgroup", lambda _pid: CgroupJob(7, None))
     desk.socket.start()

@@ -43,7 +43,7 @@ GOOD = PairAnswer("done", wrong=0, rounds=8, gigabytes_s=1.5)
 
 
 class Node(SlurmNode):
-    """slurmd's and slurmctld's words, one after the other; the last stays."""
+    """Answers of slurmd and slurmctld, one after the other; the last one repeats."""
 
     def __init__(
         self, *records: str, jobs: tuple[int, ...] = (), strays: tuple[str, ...] = (), slurmd: bool | None = None
@@ -257,7 +257,7 @@ STRAY = ("slurmstepd 4711 of job 77",)
     ],
 )
 def test_no_order_has_a_running_job_disturbed_whatever_it_says(node: Node, holder: str) -> None:
-    """A listener that was taken over says that the machine does not serve yet."""
+    """A listener that was taken over reports that the machine does not serve yet."""
     ran: list[object] = []
 
     def run(what: Any) -> Any:
@@ -383,7 +383,7 @@ def test_a_user_who_calls_a_program_slurmstepd_keeps_no_node_from_being_tested()
 
 
 def test_two_nodes_in_children_of_their_own() -> None:
-    """The whole way but Slurm: orders, children, the secret on stdin, the sums."""
+    """The complete path except Slurm: orders, children, the secret on stdin, the sums."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = int(server.getsockname()[1])
 

@@ -1,4 +1,4 @@
-"""Reading for users: one child for each, never a second one while the first cannot be ended, and never a thread that waits for ever."""
+"""Reading for users: one child for each, no second one while the first cannot be ended, and no thread that waits for ever."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def gate(tmp_path: Path) -> Iterator[Path]:
 
 
 def _open(gate: Path) -> None:
-    """Whoever waits there goes on."""
+    """Readers that wait there continue."""
     try:
         os.close(os.open(gate, os.O_WRONLY | os.O_NONBLOCK))
     except OSError:
@@ -38,7 +38,7 @@ def _open(gate: Path) -> None:
 
 
 def unkillable() -> tuple[Children, list[int]]:
-    """Children that SIGKILL does not end, as one in state D, and the pids that it was tried at."""
+    """Children that SIGKILL does not end, as one in state D, and the pids that were sent it."""
     killed: list[int] = []
     return Children(kill=killed.append), killed
 

@@ -1,4 +1,4 @@
-"""An agent that no controller takes reports from says so to systemd, in its log and in a file, and works on: a real process."""
+"""An agent whose reports no controller accepts says so to systemd, in its log and in a file, and works on: a real process."""
 
 from __future__ import annotations
 

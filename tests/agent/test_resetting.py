@@ -1,4 +1,4 @@
-"""The order to reset a GPU: who has to let go first, what is told when somebody does not, what is put back."""
+"""The order to reset a GPU: what must release it first, what is reported when something does not, what is restored."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UUID = "GPU-00000000-0000-0000-0000-000000000001"
 
 
 class FakeSlurm(SlurmNode):
-    """scontrol's word is text here; there is no step."""
+    """scontrol's answer is text here; there is no step."""
 
     def __init__(self, state: str = "IDLE+DRAIN", steps: tuple[Stepd, ...] = ()) -> None:
         self._node = "n1"
@@ -52,7 +52,7 @@ class FakeNvml:
 
 
 class Bench:
-    """A tool that notes how it was called, in place of nvidia-smi and systemctl."""
+    """A tool that records how it was called, in place of nvidia-smi and systemctl."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder = folder

@@ -1,4 +1,4 @@
-"""A launcher asks for its room: bound to the kernel's word, answered by a controller over real HTTP (of a few lines, in its place)."""
+"""A launcher asks for its rendezvous: identified by the kernel, answered by a stub controller over real HTTP."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def rooms_of(*urls: str) -> Rooms:
 
 
 class Desk:
-    """A job socket whose rooms are the given controllers' word; this process is in job 7."""
+    """A job socket that answers with the rendezvous of the given controllers; this process is in job 7."""
 
     def __init__(self, folder: Path, *urls: str) -> None:
         self.socket = JobSocket(folder, KnownJobs({7: frozenset({os.getpid()})}), lambda _item: None, rooms_of(*urls))

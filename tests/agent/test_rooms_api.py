@@ -1,4 +1,4 @@
-"""The agent's question and the real API, over real HTTP; Slurm's view is given, and the quorum service's door is stood in for."""
+"""The agent's question and the real API, over real HTTP; Slurm's view is given, and a stub replaces the quorum service."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ ELEMENT = Job(
 
 
 class Door:
-    """In the quorum service's place."""
+    """Stub of the quorum service."""
 
     away = False
 

@@ -1,4 +1,4 @@
-"""What a job says costs its node no disk: the agent refuses what the wire would, and what is refused all the same is not kept."""
+"""Jobs' reports cost their node no disk: the agent refuses what the wire would, and keeps nothing that was refused."""
 
 from __future__ import annotations
 

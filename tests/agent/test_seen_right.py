@@ -1,4 +1,4 @@
-"""The real agent records what it has never seen in its place, acts on what it has, and remembers that."""
+"""The real agent reports without acting on what it has never seen in place, acts on what it has, and remembers that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sending: nothing lost, nothing renamed, refusals told apart, a fault tried at once."""
+"""Sending: nothing lost, nothing renamed, refusals distinguished, a fault sent at once."""
 
 from __future__ import annotations
 

@@ -61,13 +61,13 @@ subprocess.run([sys.executable, "-c", worker, {SLEEPS!r}], env=env)
 
 
 class Bench:
-    """Processes of job 7, in sessions of their own, and the order."""
+    """Processes of job 7, in separate sessions, and the order."""
 
     def __init__(self) -> None:
         self.running: list[subprocess.Popen[bytes]] = []
 
     def start(self, code: str, **env: str) -> subprocess.Popen[bytes]:
-        """Returns once it has said its first word."""
+        """Returns once it has printed its first line."""
         process = subprocess.Popen(
             [sys.executable, "-c", code], stdout=subprocess.PIPE, env={**os.environ, **env}, start_new_session=True
         )

@@ -1,4 +1,4 @@
-"""What of a result is worth saying: changes, reminders, clears; hysteresis; events told twice."""
+"""Which results are reported: changes, reminders, clears; hysteresis; repeated events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What jobs say: bound to the kernel's word on who speaks, bounded, never believed beyond that."""
+"""Jobs' reports: bound to the speaker that the kernel names, bounded, and not trusted beyond that."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SAVED = {
 
 
 class Desk:
-    """A running socket and what came through it."""
+    """A running socket and what it received."""
 
     def __init__(self, folder: Path, jobs: Mapping[int, frozenset[int]] | None) -> None:
         self.items: list[Item] = []
@@ -53,7 +53,7 @@ class Desk:
         return connection
 
     def say(self, *lines: object) -> str:
-        """Say lines, end, and return what was answered."""
+        """Send lines, end, and return the answers."""
         with self.connect() as connection:
             for line in lines:
                 data = line if isinstance(line, bytes) else json.dumps(line).encode() + b"\n"
@@ -125,7 +125,7 @@ def test_a_cgroup_of_a_job_decides_alone(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_another_user_in_a_jobs_cgroup_does_not_speak_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As one that ``sudo`` in a task brought there. v1 has the job's user in the path, of v2 slurmd is asked."""
+    """A process as ``sudo`` in a task makes it. v1 has the job's user in the path; for v2 slurmd is asked."""
     monkeypatch.setattr(job_socket, "job_of_cgroup", lambda _pid: CgroupJob(7, os.getuid() + 1))
     desk = Desk(tmp_path, {7: frozenset({os.getpid()})})
     assert "not this user's job" in desk.say(SAVED)
@@ -143,7 +143,7 @@ def test_another_user_in_a_jobs_cgroup_does_not_speak_for_it(tmp_path: Path, mon
 
 
 def test_a_task_of_a_component_speaks_for_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It knows the leader's id as its job; Slurm keeps it under the component's."""
+    """It knows the leader's id as its job; Slurm lists it under the component's."""
     desk = Desk(tmp_path / "slurmd", {8: frozenset({os.getpid()})})
     assert desk.say({**SAVED, "components": [7, 8]}) == ""
     assert "not a job of this user" in desk.say({**SAVED, "components": "7,8"})
@@ -273,7 +273,7 @@ def test_whoever_floods_is_slowed_down_and_whoever_opens_many_connections_is_tur
 
 @pytest.mark.parametrize("line", [b"\n", b"x\n"])
 def test_a_connection_that_says_too_much_is_left_unread(desk: Desk, line: bytes) -> None:
-    """Empty lines cost as much as others. Its writer has to wait; what it said is taken at the rate that it may have."""
+    """Empty lines cost as much as others. The writer has to wait; its reports are accepted at the allowed rate."""
     with desk.connect() as connection:
         connection.settimeout(0.5)
         written = 0
@@ -305,7 +305,7 @@ def test_who_says_nothing_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_every_user_comes_to_the_socket_whatever_the_umask(tmp_path: Path) -> None:
-    """The agent's unit has a umask for its evidence; on a node that is no head node nobody else makes the folder."""
+    """The agent's unit has a umask for its evidence; on a node that is no head node no other program makes the folder."""
     before = os.umask(0o027)
     try:
         desk = Desk(tmp_path / "run", {})
@@ -380,7 +380,7 @@ BROKEN = "scontrol: error: Domain socket directory /var/spool/n9: No such file o
     ],
 )
 def test_what_scontrol_says_of_a_job_that_is_not_there(tmp_path: Path, said: str, nothing: bool) -> None:
-    """As 22.05 says it, on a node with other jobs and on one without. Beside another error it may be its consequence."""
+    """In 22.05's wording, on a node with other jobs and on one without. Together with another error it may be its consequence."""
     scontrol = tmp_path / "scontrol"
     scontrol.write_text(f"#!/bin/sh\nprintf '%s' '{HEAD}'\nprintf '%s' '{said}' >&2\nexit 1\n")
     scontrol.chmod(0o755)

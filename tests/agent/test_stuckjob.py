@@ -35,7 +35,7 @@ def order(**args: object) -> Order:
 
 
 class FakeSlurm(SlurmNode):
-    """Steps and epilogs are the test's own processes; what scontrol says is text. It lets go when they are gone."""
+    """Steps and epilogs are the test's own processes; scontrol's answer is text. The node is freed once they are gone."""
 
     def __init__(self, job: str = OVER, node: str = DRAINED) -> None:
         self._node = "n2"
@@ -44,7 +44,7 @@ class FakeSlurm(SlurmNode):
         self.scripts: list[Script] = []
         self.lets_go = True
         self.stale = False
-        """The steps and epilogs stay listed, whoever has their pids by now."""
+        """The steps and epilogs stay listed, whatever has their pids by now."""
         self.begins: Callable[[], list[Script]] = list
         """Epilogs that begin when the steps are gone."""
 
@@ -106,7 +106,7 @@ class Family:
         return [*first, *(g for c in first for g in _children(c))]
 
     def left(self) -> int:
-        """Once what was killed is really gone."""
+        """Wait until the killed processes are really gone."""
         deadline = time.monotonic() + 1.0
         while (left := sum(_alive(*one) for one in self.everybody)) and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -154,7 +154,7 @@ def test_steps_and_their_tasks_are_killed_even_when_stopped_and_another_jobs_are
     done = end_stuck_job(slurm)(order())
     assert (done.ok, done.detail["ended"]) == (True, ["7.0", "7.batch"]), done
     tasks, stopped = set(done.detail["tasks"]), {pid for pid, _ in step.everybody[1:]}
-    # A shell of the family that was not stopped may end by itself when its child is gone.
+    # A shell of the family that was not stopped may end when its child is gone.
     assert stopped < tasks <= stopped | {pid for pid, _ in batch.everybody[1:]}
     assert (batch.left(), step.left(), other.all_alive()) == (0, 0, True)
 

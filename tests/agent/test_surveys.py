@@ -1,4 +1,4 @@
-"""Surveys of checkpoint directories by the agent: when, how many at a time, and what a user can do to it."""
+"""Surveys of checkpoint directories by the agent: when, how many at a time, and what a user can do to them."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_slow_file_system_is_read_ever_more_seldom() -> None:
 
 
 def test_a_user_whose_directory_hung_is_left_alone_by_every_way() -> None:
-    """Whoever has a file system that hangs has as many names in it as they like, and as many jobs."""
+    """A user with a hanging file system has any number of names in it, and any number of jobs."""
     plan = SurveyPlan(_least)
     plan.told([raw(every_s=1.0)], 0.0)
     plan.due(0.0)
@@ -150,7 +150,7 @@ def test_the_number_of_targets_is_bounded() -> None:
 
 
 class Looks:
-    """Directories that answer when they are told to."""
+    """Directories that answer on the test's signal."""
 
     def __init__(self) -> None:
         self.began: list[tuple[Target, float]] = []
@@ -331,7 +331,7 @@ def test_none_unreadable_and_missing_are_three_things(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_from_what_is_not_understood_nothing_is_concluded(tmp_path: Path) -> None:
-    """A job that advances was held: what it saved had a name or a form that was not known, and counted as nothing saved."""
+    """A job that advances was held: its saves had an unknown name or form, and counted as nothing saved."""
     (tmp_path / "state.xyz").write_bytes(b"x" * 1000)
     unknown = _look(tmp_path)
     assert (unknown.known, unknown.problem) == (False, "state.xyz: a file of which nothing is known")
@@ -437,7 +437,7 @@ def test_a_reader_that_cannot_be_ended_is_the_users_only_one(tmp_path: Path, mon
 def test_the_wait_for_another_read_of_the_user_is_no_hung_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At a fault a job's output is read at the same time: its directory answers as soon as it is asked."""
+    """At a fault a job's output is read at the same time: its directory must answer at once."""
     monkeypatch.setattr(surveys_module, "ORDERED_WITHIN_S", 4.0)
     readers, reported = Readers(), list[Item]()
     surveys = Surveys(reported.append, lambda wanted, within_s: look(wanted, within_s, readers))

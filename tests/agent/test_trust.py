@@ -1,4 +1,4 @@
-"""New checks observe, a guest steps back, and a check that hangs holds up no other."""
+"""New checks observe, a guest agent steps back, and a check that hangs delays no other."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_new_check_observes_and_says_what_it_would_have_called_for() -> None:
 
 
 def test_what_a_notice_would_have_called_for_is_kept_and_none_is_weighed_twice() -> None:
-    """Weighed again, a spot notice that only observes said that it would have been a warning without a remedy."""
+    """Judged again, a spot notice that only observes reported that it would have been a warning without a remedy."""
     trust = Trust({CHECK.id: CHECK})
     weighed = trust.weigh(replace(FATAL, evidence={"notice": "interruption"}))
     assert weighed.would == Grade(Severity.FATAL, Remedy.REPLACE, failed=True)

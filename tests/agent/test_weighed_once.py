@@ -1,4 +1,4 @@
-"""A result is weighed once on its way from the check to the outbox, so that what it would have called for is not lost."""
+"""A result is judged once between the check and the outbox, so that what it would have called for is not lost."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def node(tmp_path: Path) -> Iterator[Node]:
 
 
 def test_what_an_observed_notice_would_have_called_for_reaches_the_controller(node: Node) -> None:
-    """The loop and the report each weighed it: the second time the would-be fatal, replace became warning, none."""
+    """The loop and the report each judged it: the second time the would-be fatal, replace became warning, none."""
     at = datetime.now(UTC) + timedelta(minutes=2)
     imds_state.change(node.metadata, spot=imds_state.spot("terminate", at))
     found = node.finding(SPOT)
@@ -79,7 +79,7 @@ def test_what_an_observed_notice_would_have_called_for_reaches_the_controller(no
 
 
 def test_an_observed_notice_keeps_no_node_from_serving(node: Node) -> None:
-    """An order's answer is weighed too, and once: what only observes counts as a warning there."""
+    """An order's answer is judged too, and once: a finding of a check that only observes counts as a warning there."""
     imds_state.change(node.metadata, spot=imds_state.spot("terminate", datetime.now(UTC) + timedelta(minutes=2)))
     args = {"checks": [SPOT], "expect_no_job": False}
     node.controller.give({"id": "a/1", "verb": "validate", "args": args, "expires_s": 60, "incident": "0h3k"})
