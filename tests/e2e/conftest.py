@@ -1,4 +1,4 @@
-"""Whole sites for the end-to-end tests."""
+"""Complete sites for the end-to-end tests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["postgres_server"]
 
 @pytest.fixture
 def make_drill(short_folder: Path) -> Iterator[MakeDrill]:
-    """Makes sites of a test's own; they are gone after it."""
+    """Makes sites for a single test; they are removed after it."""
     made: list[Drill] = []
 
     def make(**options: object) -> Drill:
@@ -39,14 +39,14 @@ def _shared(short_folder: Path) -> Iterator[Drill]:
 
 @pytest.fixture
 def drill(_shared: Drill) -> Drill:
-    """The module's site, calm: four working nodes, one spare."""
+    """The module's site, at rest: four working nodes, one spare."""
     _shared.calm()
     return _shared
 
 
 @pytest.fixture
 def own_postgres() -> Iterator[MortalPostgres]:
-    """A PostgreSQL that dies for this test. Ask for it before ``make_drill``: it must outlive the site."""
+    """A PostgreSQL that is stopped in this test. Request it before ``make_drill``: it must outlive the site."""
     binaries = postgres_binaries()
     if binaries is None:
         pytest.skip("PostgreSQL is not installed")

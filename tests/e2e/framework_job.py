@@ -1,6 +1,6 @@
 """A training job that saves as a framework does, and reports nothing: ``framework_job.py LAYOUT DIRECTORY``.
 
-It takes up its newest complete checkpoint by itself, as frameworks do, and prints each step."""
+It resumes from its newest complete checkpoint, as frameworks do, and prints each step."""
 
 from __future__ import annotations
 

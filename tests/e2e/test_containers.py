@@ -1,6 +1,6 @@
 """A job that trains in a rootless container, on a real Slurm: it finds socket and verbs in the mounted folder, and resumes after a fault.
 
-The container is bubblewrap's: user, mount, PID, IPC and UTS namespaces of its own, another user id inside, a root file system without
+bubblewrap makes the container: its own user, mount, PID, IPC and UTS namespaces, another user id inside, a root file system without
 anything of this project, and the environment of the task, as pyxis, enroot and Apptainer have it."""
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _allowed() -> None:
 
 
 def container(folder: Path, *, mounts: str) -> str:
-    """The words that start a container: the distribution's own Python, a /run and /tmp of its own, and the job's folder."""
+    """The command that starts a container: the distribution's own Python, a separate /run and /tmp, and the job's folder."""
     image = ["--ro-bind /usr /usr"]
     for place in PLACES:
         path = Path("/") / place

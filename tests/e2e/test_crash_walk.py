@@ -1,4 +1,4 @@
-"""Killed at every boundary of a recovery and started again: everything happens, and everything happens once."""
+"""The actor and the controller, killed at every boundary of a recovery and restarted: every step happens, exactly once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def make_walk(request: pytest.FixtureRequest, make_drill: MakeDrill) -> Callable
 
 
 def recovered_once(drill: Drill, job_id: int) -> None:
-    """The whole recovery, counted from Slurm and at EC2, not from what Holdfast says."""
+    """The complete recovery, counted from Slurm and at EC2, not from Holdfast's reports."""
     drill.closed(1, within_s=300)
     drill.trains(job_id, restarts=1)
     assert len(drill.launched()) == 1

@@ -1,4 +1,4 @@
-"""A node that says nothing any more: dead, cut off, or stuck."""
+"""A node that stopped reporting: dead, cut off, or stuck."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def make(make_drill: MakeDrill, **options: object) -> Drill:
 
 
 def test_a_node_without_power_is_dead_and_its_job_runs_elsewhere(make_drill: MakeDrill) -> None:
-    """The emulated provider goes on to show its machine running with its checks passing: whether it is ended is for a person to say."""
+    """The emulated provider still shows its machine as running with passing checks: an operator decides whether to terminate it."""
     drill = make(make_drill)
     job_id = drill.train()
     dead = drill.job(job_id).nodes[1]
@@ -75,7 +75,7 @@ def test_a_training_node_cut_off_from_everybody_is_fenced_before_its_job_runs_el
 
 
 def one_writer(drill: Drill, job_id: int) -> None:
-    """The new run started from a checkpoint, and no line of the old one says that it saved after that."""
+    """The new run started from a checkpoint, and no line of the old one reports a save after that."""
     old, _, new = drill.output(job_id).partition("resumed from step")
     step = int(new.split()[0])
     saved = [int(line.split()[-1]) for line in old.splitlines() if line.startswith("checkpoint step")]

@@ -1,6 +1,6 @@
-"""One elastic job that really trains (torch, torchft over gloo), and everything that may happen to it, on a real Slurm with real daemons.
+"""One elastic job that really trains (torch, torchft over gloo), and every kind of fault, on a real Slurm with real daemons.
 
-All on one site and one job, in this order; what the groups wrote down is judged after each and over the whole in the end."""
+All on one site and one job, in this order; the groups' records are checked after each fault and as a set in the end."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ pytestmark = [
 LEAST, MOST = 2, 3
 BASE = frozenset(range(LEAST))
 CRED_EXPIRE_S = 120.0
-"""Slurm's own hold of a requeued job, which nobody is to wait for."""
+"""Slurm's own delay of a requeued job, for which no test should wait."""
 
 
 class Training:
-    """The job: two groups that nothing preempts, one that may be, and a warm spare beside it."""
+    """The job: two groups that are never preempted, one that may be, and a warm spare."""
 
     def __init__(self, drill: Drill) -> None:
         self.drill = drill
@@ -45,7 +45,7 @@ class Training:
         self.run.submit()
 
     def whole(self) -> None:
-        """Full strength, the spare ready, no fault left, and every step so far as it must be."""
+        """Full strength, the spare ready, no fault left, and every step so far correct."""
         eventually(
             lambda: len(self.run.inside()) == MOST and len(self.run.outside()) == 1,
             within_s=PATIENCE_S,
@@ -55,7 +55,7 @@ class Training:
         assert steps.problems(self.run.attempts(), MICRO_BATCHES) == []
 
     def goes_on(self, groups: int, since_s: float | None = None) -> float:
-        """Wait for three steps with so many groups; how long that took, in seconds."""
+        """Wait for three steps with this many groups; how long that took, in seconds."""
         began_s = time.time() if since_s is None else since_s
         try:
             return self.run.trains_with(groups, began_s, within_s=PATIENCE_S).at_s - began_s
@@ -68,7 +68,7 @@ class Training:
         return job
 
     def starts(self) -> dict[int, str]:
-        """Of each group the newest one that trained."""
+        """The newest process of each group that trained."""
         return {a.group: a.start for a in self.run.attempts()}
 
     def runs_elsewhere(self, group: int, before: Job) -> float:
@@ -83,7 +83,7 @@ class Training:
         return took_s
 
     def taken_over(self, hit: int, spare: int, since_s: float) -> None:
-        """The spare trains in the place of the group that was hit; its start is over for good."""
+        """The spare trains in place of the faulty group, whose start is over for good."""
         gone = self.starts()[hit]
         eventually(
             lambda: any(a.group == spare and a.at_s > since_s for a in self.run.attempts()),
@@ -99,12 +99,12 @@ class Training:
         assert len({(a.group, a.start) for a in self.run.attempts() if a.group in BASE}) <= LEAST
 
     def left(self, group: int) -> int:
-        """How often it has ended with 85: Slurm would have queued it again also without Holdfast."""
+        """How often it has ended with 85: Slurm would have requeued it also without Holdfast."""
         said = (self.drill.practice.folder / "jobs" / f"elastic-{group}.out").read_text()
         return said.count(f"Exited with exit code {REQUEUE_EXIT}")
 
     def milestones(self, incident_id: str) -> list[str]:
-        """What the incident's record holds of the room, in order and each once."""
+        """The rendezvous events in the incident's record, in order and each once."""
         kinds = (EventKind.QUORUM_EVICTED, EventKind.QUORUM_FORMED)
         texts = [e.text for e in self.drill.store.events(incident_id=incident_id, kinds=kinds)]
         return [word for text in texts for word in ("shut out", "as many as before") if word in text]
@@ -260,7 +260,7 @@ def hang_of(drill: Drill, job: Job) -> Incident:
 
 
 def holdfast(drill: Drill, *words: str) -> str:
-    """The command line, as an operator uses it; what it says in one line."""
+    """Run the command line as an operator does; returns its output in one line."""
     env = {**drill.site.client_env(), "COLUMNS": "200"}
     said = drill.practice.command("env", *(f"{name}={value}" for name, value in env.items()), "holdfast", *words)
     return " ".join(said.split())

@@ -1,4 +1,4 @@
-"""An elastic job's groups in their quorum room, on a real Slurm with real daemons: a fatal fault, and daemons that are killed."""
+"""An elastic job's groups in their rendezvous, on a real Slurm with real daemons: a fatal fault, and daemons that are killed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LEDGER = tuple(kind for kind in EventKind if kind.value.startswith("quorum."))
 
 
 class Elastic:
-    """A job of three groups, each on a node of its own: two in the base array, one in the flexible one."""
+    """A job of three groups, each on a separate node: two in the base array, one in the flexible one."""
 
     def __init__(self, drill: Drill) -> None:
         self.drill = drill
@@ -43,7 +43,7 @@ class Elastic:
         return [json.loads(line) for file in files for line in file.read_text().splitlines() if line.endswith("}")]
 
     def together(self, groups: int, *, of: tuple[int, ...] = (0, 1, 2)) -> None:
-        """Until each of these has made three new steps with so many."""
+        """Wait until each of these has made three new steps with this many groups."""
         before = {group: len(self.lines(group)) for group in of}
         eventually(
             lambda: all(sum(s.get("groups") == groups for s in self.lines(g)[before[g] :]) >= 3 for g in of),
@@ -73,7 +73,7 @@ def job(make_drill: MakeDrill) -> Elastic:
 def test_the_others_go_on_at_the_controllers_word_until_the_job_is_whole(job: Elastic) -> None:
     drill, bad = job.drill, job.node_of(2)
     hung = job.lines(2)[-1]["pid"]
-    os.kill(hung, signal.SIGSTOP)  # as of a GPU that is gone: its group comes to no step, and its peers wait for it
+    os.kill(hung, signal.SIGSTOP)  # as with a lost GPU: its group reaches no step, and its peers wait for it
     drill.inject.xid(bad, 79, gpu=0)
     incident = drill.incident_on(bad)
     eventually(lambda: phases(drill, incident.id).keys() >= {Phase.GO_ON, Phase.REGROW}, within_s=PATIENCE_S)

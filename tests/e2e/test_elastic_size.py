@@ -46,7 +46,7 @@ def test_sizes_stay_legal(make_drill: MakeDrill) -> None:
     drill = make_drill(nodes=4, spares=0, heartbeat_s=2.0, elastic=True)
     drill.scontrol("update", "NodeName=n4", "State=DRAIN", "Reason=fan")
     arrays = _submit(drill, "2:4:2", 2, 4)
-    # One starts before Holdfast has looked, or none; it is of no use, and goes.
+    # One may start before Holdfast has read Slurm; it cannot be used, and leaves.
     eventually(lambda: bool(drill.intents("DelayStart")), within_s=PATIENCE_S)
     eventually(lambda: _running(drill, *arrays) == [0, 1], within_s=PATIENCE_S)
     drill.scontrol("update", "NodeName=n4", "State=RESUME")

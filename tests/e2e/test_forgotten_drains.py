@@ -15,7 +15,7 @@ from support.site import PATIENCE_S, Drill, MakeDrill
 pytestmark = [pytest.mark.slurm, pytest.mark.soak, pytest.mark.timeout(400)]
 
 ONLY_RESETS = {"repair": {"rungs": ["reset_gpu"]}}
-"""A fault that calls for another machine awaits an operator."""
+"""A fault that requires another machine waits for an operator."""
 SAVED_S = 6.0
 """slurmctld writes its states some seconds late."""
 
@@ -34,7 +34,7 @@ def state(drill: Drill, incident: Incident) -> IncidentState:
 
 
 def drained(drill: Drill, node: str, times: int) -> None:
-    """Out of service by that many drains in all, and the controller has seen it: a resume before that would be taken for another loss."""
+    """That many drains in all, and the controller has seen the last: a resume before that would be taken for another loss."""
     eventually(lambda: len(drill.intents("Drain", target=node)) == times, within_s=PATIENCE_S)
     eventually(lambda: drill.node(node).draining, within_s=PATIENCE_S)
     eventually(lambda: drill.store.incidents(node=node)[0].drain_lost_at is None, within_s=PATIENCE_S)
@@ -46,7 +46,7 @@ def restart(drill: Drill, *, cold: bool = False) -> None:
 
 
 def resume(drill: Drill, node: str) -> None:
-    """Of a node that has not registered since the start, Slurm says that it refuses, and clears the drain (seen on 22.05)."""
+    """Slurm refuses for a node that has not registered since the start, and clears the drain all the same (seen on 22.05)."""
     with suppress(Rejected):
         drill.scontrol("update", f"NodeName={node}", "State=RESUME")
 

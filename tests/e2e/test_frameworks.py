@@ -1,4 +1,4 @@
-"""Jobs of frameworks that save by themselves, on a real Slurm: three faults in a row, and no word from the job but its directory."""
+"""Jobs of frameworks that save without Holdfast, on a real Slurm: three faults in a row, and no report but the job's directory."""
 
 from __future__ import annotations
 

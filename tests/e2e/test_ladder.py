@@ -1,4 +1,4 @@
-"""The lower rungs on a real Slurm: a GPU's reset in the same boot, a reboot through Slurm, and the machine stays the same."""
+"""The lower rungs on a real Slurm: a GPU's reset in the same boot, and a reboot through Slurm; the machine is kept."""
 
 from __future__ import annotations
 

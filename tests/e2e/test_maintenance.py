@@ -1,4 +1,4 @@
-"""Nodes in an operator's hands, on a real Slurm: nothing is done about them."""
+"""Nodes that operators have taken over, on a real Slurm: no action is taken on them."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_node_that_an_operator_reboots_is_left_alone(drill: Drill) -> None:
 
 
 def test_a_window_of_holdfasts_own_is_a_reservation_in_slurm_until_it_is_ended(drill: Drill) -> None:
-    """Of a working node with a job on it and of a spare."""
+    """Maintenance of a working node with a job on it and of a spare."""
     job_id = drill.train()
     node, spare = drill.job(job_id).nodes[0], drill.spares()[0]
     now = datetime.now(UTC)

@@ -1,4 +1,4 @@
-"""A site without an actor says so, and goes on as soon as it has one."""
+"""A site without an actor reports it, and continues as soon as it has one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slurm
 
 
 def _ready(drill: Drill) -> str:
-    """What ``/readyz`` answers: its status and its text."""
+    """The answer of ``/readyz``: status and text."""
     try:
         with urllib.request.urlopen(f"{drill.practice.controller_url}/readyz", timeout=5) as answer:  # noqa: S310
             return f"{answer.status} {answer.read().decode()}"
@@ -25,7 +25,7 @@ def _ready(drill: Drill) -> str:
 
 
 def _actor(drill: Drill) -> str:
-    """Its condition on ``/v1/status``."""
+    """The actor's condition on ``/v1/status``."""
     return next(str(p["condition"]) for p in get(drill.site, "/v1/status")["parts"] if p["name"] == "actor")
 
 
@@ -47,7 +47,7 @@ def test_a_dead_actor_is_seen_and_what_waited_is_done_by_the_next_one(make_drill
 
 
 def test_an_actor_serves_a_controller_that_leads_under_its_bare_name(make_drill: MakeDrill) -> None:
-    """As the release before leaves it: an empty lock file, and the host's name in the lease."""
+    """As the previous release leaves it: an empty lock file, and the host's name in the lease."""
     drill = make_drill(nodes=2, spares=0)
     drill.as_the_release_before()
     drill.inject.xid("n2", 79, 3)

@@ -1,4 +1,4 @@
-"""A real job of ``-N 2-4`` loses a node on a real Slurm and starts again on two, which its comment calls legal, not on three."""
+"""A real job of ``-N 2-4`` loses a node on a real Slurm and restarts on two, which its comment allows, not on three."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator does by hand is the operator's, before and during an incident."""
+"""Operators' actions by hand are kept, before and during an incident."""
 
 from __future__ import annotations
 

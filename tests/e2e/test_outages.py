@@ -1,4 +1,4 @@
-"""What Holdfast stands on goes away in the middle of a recovery, and comes back."""
+"""What Holdfast depends on fails in the middle of a recovery, and comes back."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 SHORT_S = 10.0
 LONG_S = 60.0
 _SAVED_S = 10.0
-"""slurmctld writes its state some seconds late; the start of a job that it forgets is not what is tried here."""
+"""slurmctld writes its state some seconds late; this test is not about a job whose start it forgets."""
 LENGTHS = [pytest.param(SHORT_S, id="short"), pytest.param(LONG_S, id="minute", marks=pytest.mark.soak)]
 
 
@@ -29,7 +29,7 @@ def away_s(request: pytest.FixtureRequest) -> float:
 
 
 def goes_on(drill: Drill, job_id: int) -> None:
-    """Everything once, nothing left."""
+    """Check that each step happened once and nothing is left."""
     drill.closed(1, within_s=150)
     drill.trains(job_id, restarts=1)
     assert (len(drill.launched()), len(drill.terminated())) == (1, 1)

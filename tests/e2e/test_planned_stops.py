@@ -1,6 +1,6 @@
-"""A spot machine is taken back: the job has saved and runs elsewhere before the power goes.
+"""A spot machine is reclaimed: the job has saved and runs elsewhere before the power goes.
 
-``HOLDFAST_SPOT_NOTICE_S=120`` gives the two minutes of the real thing, with the shipped margin."""
+``HOLDFAST_SPOT_NOTICE_S=120`` gives the real two minutes, with the shipped margin."""
 
 from __future__ import annotations
 

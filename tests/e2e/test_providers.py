@@ -1,4 +1,4 @@
-"""The demo's shows with each provider: every claim is looked up where it happened, and the exit status says whether all are true."""
+"""The demo's scenarios with each provider: every claim is verified where it happened, and the exit status says whether all are true."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Shown = Callable[[str], list[str]]
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
-    """The lines of a demo that ended by itself with everything true. All run at once: each waits most of its time."""
+    """The output of a demo that ended normally with everything true. All run at once: each waits most of its time."""
     folder: Path = tmp_path_factory.mktemp("shows")
     env = {**os.environ, "COLUMNS": "300"}
     running: dict[str, subprocess.Popen[bytes]] = {}

@@ -1,4 +1,4 @@
-"""A fault, the job that it hurts, and everybody else on the cluster."""
+"""A fault, the job that it affects, and all other jobs on the cluster."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_jobs_that_may_not_be_stopped_run_on_and_are_told(drill: Drill) -> None:
 
 
 def test_a_job_that_did_not_opt_in_stays_as_it_is_when_it_fails(drill: Drill) -> None:
-    """JobRequeue=1 of the site is not its owner's word: whether it may run again nobody but him knows."""
+    """The site's JobRequeue=1 is not the owner's consent: only the owner knows whether the job may run again."""
     flag = drill.practice.folder / "jobs" / "fail-now"
     script = f"while [ ! -e {flag} ]; do sleep 0.1; done; rm {flag}; exit 1"
     job_id = drill.practice.sbatch(script, "--gres=gpu:8")

@@ -1,4 +1,4 @@
-"""The database is deleted in the middle of a recovery: both services start anew with an empty one."""
+"""The database is deleted in the middle of a recovery: both services restart with an empty one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _QUIET_S = 4.0
 
 
 def lose_the_store(drill: Drill) -> None:
-    """The operator gives the nodes' and the own tokens to the new one: nothing else of the old is known."""
+    """The operator stores the nodes' tokens and their own in the new one: nothing else of the old is known."""
     for name in ("controller", "actor"):
         drill.practice.processes.kill(name)
     drill.close()

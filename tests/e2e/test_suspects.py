@@ -1,4 +1,4 @@
-"""A job fails, no check has found anything, and one of its nodes has a network that is broken under load."""
+"""A job fails without a finding, and one of its nodes has a network that fails under load."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def _script(folder: Path, port: int) -> str:
         f"{sys.executable} -W ignore -m torch.distributed.run --nnodes=2 --nproc-per-node=2 --rdzv-backend=c10d --rdzv-id=$SLURM_JOB_ID "
         f"--rdzv-endpoint=127.0.0.1:$PORT --rdzv-conf=is_host=$((1-SLURM_NODEID)) {JOB} {folder}"
     )
-    # A port of its own for each run: all nodes of the practice are one machine.
+    # A separate port for each run: all nodes of the practice are one machine.
     return (
         f"export OMP_NUM_THREADS=1 PORT=$(({port}+${{SLURM_RESTART_COUNT:-0}}))\n"
         f"exec srun --ntasks-per-node=1 sh -c '{torchrun}'\n"

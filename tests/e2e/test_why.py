@@ -1,4 +1,4 @@
-"""Jobs die on a real Slurm, each of another cause: `holdfast why` says the truth, or that it is not known."""
+"""Jobs die on a real Slurm, each of another cause: `holdfast why` reports the true cause, or that it is not known."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_the_default_output_of_an_arrays_element_is_read(drill: Drill) -> None:
 
 
 def test_a_command_that_srun_cannot_find(drill: Drill) -> None:
-    """slurmstepd says so, under a name that holds the node's where slurmd is built for several on one host."""
+    """slurmstepd reports it, under a name that holds the node's where slurmd is built for several on one host."""
     end = _end(drill, drill.practice.sbatch("srun /no/such/program"))
     assert end.cause is Cause.CODE, end.text
     assert "execve" in end.text

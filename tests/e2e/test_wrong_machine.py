@@ -1,4 +1,4 @@
-"""On a real Slurm and an emulated EC2: an agent that claims the machine of a node with a running job has nothing done to it."""
+"""On a real Slurm and an emulated EC2: an agent that claims the machine of a node with a running job causes no action on it."""
 
 from __future__ import annotations
 

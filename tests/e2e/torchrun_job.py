@@ -1,7 +1,7 @@
 """A training job under ``srun torchrun``, two ranks a node: ``torchrun_job.py DIRECTORY``.
 
-Each rank saves a shard that says whose it is, and checks at its resume that it reads its own. In its first run rank 3 stays in the
-middle of the save of step ``TORN``; a file ``bug`` beside the checkpoints ends the job by its own fault."""
+Each rank saves a shard that names its rank, and checks at its resume that it reads its own. In its first run rank 3 stays in the
+middle of the save of step ``TORN``; a file ``bug`` next to the checkpoints ends the job by its own fault."""
 
 from __future__ import annotations
 
