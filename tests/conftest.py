@@ -1,4 +1,4 @@
-"""What all rooms' tests share: their order, and how hard Hypothesis tries."""
+"""Shared by all tests: their order, and how many examples Hypothesis tries."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytest_plugins = ["support.practice"]
 _SIMULATED = "support.simulated"
 _ORDER = ("loop", "slow", "aws", "postgresql", "slurm", "soak")
 
-# The same examples each time and no deadline, so that a busy machine fails nothing; ./dev soak looks for new ones.
+# The same examples each time and no deadline, so that a busy machine fails nothing; ./dev soak searches for new ones.
 settings.register_profile(
     "normal",
     max_examples=60,
@@ -45,7 +45,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Quick tests first, so that a mistake shows in seconds; those that start servers after them, in their own order."""
+    """Fast tests first, so that a mistake shows in seconds; those that start servers after them, in their own order."""
     for item in items:
         if marks.of_file(item.path).get("loop") or _simulates(getattr(item, "module", None)):
             item.add_marker("loop")

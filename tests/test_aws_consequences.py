@@ -1,4 +1,4 @@
-"""docs/aws-consequences.md says where each consequence is proved: that it is, and what no other test shows."""
+"""docs/aws-consequences.md names the test of each consequence: that it exists, and what no other test shows."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_sticky_message_decides_nothing(status: str) -> None:
 
 
 def test_a_node_that_hyperpod_patches_is_its_own() -> None:
-    """AutoPatchConfig drains nodes by itself: a fault on one is recorded, its job recovered, and the node left to HyperPod."""
+    """AutoPatchConfig drains nodes on its own: a fault on one is recorded, its job recovered, and the node left to HyperPod."""
     site = Site(3)
     site.slurm.operator_drains("n1", "HyperPod patching", user="slurm")
     site.fault("n1")

@@ -1,4 +1,4 @@
-"""The front door, run for real against stand-ins for the distribution: a PATH of stubs that record what they are asked."""
+"""``./dev``, run for real against stand-ins for the distribution: a PATH of stubs that record their arguments."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ esac
 
 @dataclass
 class Machine:
-    """A machine with nothing on PATH but what a test puts there."""
+    """A machine whose PATH has only what a test puts there."""
 
     folder: Path
 
@@ -236,7 +236,7 @@ def test_ci_runs_the_tests_and_nothing_else() -> None:
 
 
 def _half(folder: Path, codes: str, failed: int) -> subprocess.CompletedProcess[str]:
-    """``run_half`` of dev, with a pytest that ends with these codes, one call after the other, and leaves so many failures."""
+    """``run_half`` of dev, with a pytest that ends with these codes, one call after the other, and leaves this many failures."""
     cache = folder / ".pytest_cache" / "v" / "cache"
     cache.mkdir(parents=True)
     (cache / "lastfailed").write_text(json.dumps({f"test_{n}": True for n in range(failed)}))

@@ -1,4 +1,4 @@
-"""What the documentation says exists: links, commands, verbs, settings, endpoints, checks, and a runbook page for each message."""
+"""What the documentation names exists: links, commands, verbs, settings, endpoints, checks, and a runbook page for each message."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def tree() -> Any:
 
 
 def _wrong(words: list[str]) -> str:
-    """What of a command does not exist; empty: all of it does."""
+    """The parts of a command that do not exist; empty: all of it does."""
     command: Any = tree()
     rest = list(words)
     while rest and getattr(command, "commands", None) and not rest[0].startswith("-"):
@@ -225,7 +225,7 @@ def test_milestones_are_events() -> None:
 
 
 def _subjects() -> Iterator[tuple[str, list[str]]]:
-    """Every message to a human: where it is made, and the fixed words of its subject."""
+    """Every message to an operator: where it is made, and the fixed words of its subject."""
     for file in sorted((ROOT / "daemon" / "holdfast" / "decisions").rglob("*.py")):
         module = ast.parse(file.read_text(encoding="utf-8"))
         given = {

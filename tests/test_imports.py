@@ -1,4 +1,4 @@
-"""What the import rules of pyproject.toml cannot say: allow-lists, clocks in pure code, and what a node really loads."""
+"""Import rules that pyproject.toml cannot express: allow-lists, clocks in pure code, and what a node really loads."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def test_a_lock_is_a_plain_file(tmp_path: Path, victim: Path) -> None:
 def test_an_agents_folder_that_another_user_may_write_to_is_said(
     tmp_path: Path, mode: int, uid: int | None, others: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As on a head node where the agent was given no folder of its own: that is the controller's."""
+    """As on a head node where the agent has no separate folder: that is the controller's."""
     folder = tmp_path / "state"
     folder.mkdir()
     folder.chmod(mode)

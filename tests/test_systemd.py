@@ -1,4 +1,4 @@
-"""What the daemons tell systemd: ready after a first complete cycle, alive after each further one, and nothing from a stuck one."""
+"""What the daemons report to systemd: ready after a first complete cycle, alive after each further one, and nothing from a stuck one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_outside_systemd_nothing_happens(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 
 def test_a_beat_needs_no_further_descriptor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A loop that goes on although none is left is alive, and is not killed for it."""
+    """A loop that continues although none is left is alive, and is not killed for it."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as server:
         server.bind(str(tmp_path / "notify"))
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))

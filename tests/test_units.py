@@ -87,7 +87,7 @@ def test_the_head_nodes_services_share_the_store_by_their_group() -> None:
 
 
 def test_the_quorum_service_shares_nothing_with_the_others() -> None:
-    """It listens to jobs. Neither the controller's database nor what is in controller.toml (its password) is in its reach."""
+    """It listens to jobs. Neither the controller's database nor what is in controller.toml (its password) is accessible to it."""
     quorum = unit("holdfast-quorum")
     assert (quorum["Group"], quorum["UMask"], quorum["StateDirectoryMode"]) == (["holdfast-quorum"], ["0077"], ["0700"])
     assert "ReadWritePaths" not in quorum
@@ -101,7 +101,7 @@ def test_the_quorum_service_shares_nothing_with_the_others() -> None:
 
 
 def test_each_of_the_head_nodes_services_has_a_folder_of_its_own_for_sockets_and_locks() -> None:
-    """The group comes in and writes nothing: who took the controller over replaces no file of the actor's, and none of the root agent's."""
+    """The group may enter and write nothing: a taken-over controller replaces no file of the actor's, and none of the root agent's."""
     entries = [line.split() for line in (UNITS / "holdfast-tmpfiles.conf").read_text().splitlines()]
     assert ["d", "/run/holdfast", "0755", "root", "root"] in entries
     for name in ("controller", "actor"):
@@ -143,7 +143,7 @@ def test_systemd_understands_every_line(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_stuck_process_is_started_again(name: str) -> None:
-    """Each is told apart from a living one by the watchdog, and its stacks go to the journal (SIGABRT)."""
+    """The watchdog distinguishes each from a living one, and its stacks go to the journal (SIGABRT)."""
     assert unit(name)["Type"] == ["notify"]
     assert unit(name)["WatchdogSec"] == ["60"]
     assert unit(name)["Restart"] == ["always"]
@@ -152,7 +152,7 @@ def test_a_stuck_process_is_started_again(name: str) -> None:
 
 
 def test_the_agent_may_become_a_jobs_user() -> None:
-    """It looks for a job's newest checkpoint with that user's rights, never with root's."""
+    """It searches for a job's newest checkpoint with that user's rights, never with root's."""
     assert {"CAP_SETUID", "CAP_SETGID"} <= set(unit("holdfast-agent")["CapabilityBoundingSet"][0].split())
 
 

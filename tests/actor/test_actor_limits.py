@@ -1,4 +1,4 @@
-"""What the actor does at most, whatever the store says: nobody but root can change it, and a restart forgets nothing."""
+"""The actor's own limits, whatever the store says: only root can change them, and they survive a restart."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def site() -> Site:
 
 
 def _made(site: Site, *actions: Action, state: IntentState = IntentState.PLANNED, first: int = 0) -> tuple[Intent, ...]:
-    """Somebody who writes the store plans these steps, each for an incident that is not there. ``first``: number of the first one."""
+    """Plan these steps as an intruder with write access to the store, each for a missing incident. ``first``: number of the first one."""
     fence = site.store.take_lease("head", site.clock.now(), 15)
     assert fence is not None
     made = tuple(
@@ -170,7 +170,7 @@ def _made(site: Site, *actions: Action, state: IntentState = IntentState.PLANNED
 
 
 def _planned(site: Site, *actions: Action, state: IntentState = IntentState.PLANNED, first: int = 0) -> list[Intent]:
-    """As :func:`_made`; the actor looks often."""
+    """As :func:`_made`; the actor polls several times."""
     made = _made(site, *actions, state=state, first=first)
     for _ in range(5):
         site.act()
@@ -179,7 +179,7 @@ def _planned(site: Site, *actions: Action, state: IntentState = IntentState.PLAN
 
 
 def test_a_store_that_plans_everything_gets_so_many_nodes_and_a_word_to_people(site: Site, tmp_path: Path) -> None:
-    """What the listener could plan if it were taken over: all nodes of the cluster, at once."""
+    """What a listener that was taken over could plan: all nodes of the cluster, at once."""
     repair = replace(site.policy.repair, terminations_per_hour=1, terminations_per_day=1)
     site.actor.limits = replace(
         limits(tmp_path, policy=replace(site.policy, repair=repair), factor=1.0), now=site.clock.now
@@ -228,7 +228,7 @@ def test_a_machine_that_answers_is_not_fenced_whatever_the_store_says(site: Site
 
 
 def test_limits_are_for_root_alone_to_change() -> None:
-    """No budget that an operator extends, and no brake that he releases, is in them: they read the configuration."""
+    """They contain no budget that an operator extends, and no brake that one releases: they read the configuration."""
     small = replace(Policy(), repair=RepairPolicy(terminations_per_hour=0, terminations_per_day=0))
     mine = limits(policy=small)
     assert mine.full(Terminate("i-1", "n1")) is not None, "a budget of none is a limit of none"
@@ -245,7 +245,7 @@ def guarded(site: Site, tmp_path: Path) -> Site:
 
 
 def test_what_the_store_calls_begun_is_looked_at_like_a_new_step(guarded: Site, tmp_path: Path) -> None:
-    """Begun steps are ended without a look, so the actor believes its own memory alone of what it has begun."""
+    """Started steps are ended without a check, so the actor trusts only its own memory of what it has started."""
     job = guarded.slurm.submit(2, comment="holdfast")
     down, fenced = job.nodes
     steps = (
@@ -280,7 +280,7 @@ def test_what_the_actor_has_begun_itself_it_ends_after_a_restart(guarded: Site, 
 
 
 def test_steps_that_begin_together_are_counted_together(guarded: Site) -> None:
-    """All are handed out before the first has begun: each asks and counts in one."""
+    """All are handed out before the first has started: checking and counting is one operation."""
     limit = guarded.actor.limits
     assert limit is not None
     for number in range(LEAST_OUT - 3):
@@ -341,7 +341,7 @@ def test_a_drain_of_an_operators_is_neither_ended_nor_taken_over(site: Site) -> 
 
 @pytest.mark.parametrize("reason", ["Action:Replace", "psu swap, alice", "holdfast: mine", ""])
 def test_no_node_is_taken_out_in_words_that_are_not_ours(site: Site, reason: str) -> None:
-    """HyperPod exchanges, or reboots, a node whose reason it knows, whatever runs there; any other reads like an operator's drain."""
+    """HyperPod replaces or reboots a node whose reason it knows, whatever runs there; any other reads like an operator's drain."""
     site.machine("n2").powered = False
     said = _planned(site, Drain("n1", reason), SetDown("n2", reason, None, node_dead=False))
     assert [each.state for each in said] == [IntentState.REFUSED] * 2, [each.outcome for each in said]
@@ -361,7 +361,7 @@ def test_a_hold_ends_in_time(site: Site, duration_s: int) -> None:
 def test_what_was_begun_once_is_no_leave_for_ever(
     guarded: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    """A DOWN is begun while the node is dark, and whoever writes the store lets nothing be noted; later the node lives and trains."""
+    """A DOWN is started while the node is dark, and its end cannot be recorded in the store; later the node lives and trains."""
     now_s = [1e9]
     guarded.actor.begun = Begun(tmp_path, lambda: now_s[0])
     job = guarded.slurm.submit(2, comment="holdfast")
@@ -389,7 +389,7 @@ def test_what_was_begun_once_is_no_leave_for_ever(
 
 
 def test_each_machine_that_is_bought_counts(guarded: Site) -> None:
-    """Else one node's name buys machines without end."""
+    """Otherwise one node's name could buy machines without end."""
     tokens = [f"t-{n}" for n in range(20)] + [f"{'x' * 300}-{n}" for n in range(20)]
     states = [intent.state for intent in _planned(guarded, *(Launch("n1", token) for token in tokens))]
     assert states.count(IntentState.DONE) == 12
@@ -405,7 +405,7 @@ def test_a_long_name_makes_the_actor_forget_nothing(tmp_path: Path) -> None:
 
 
 def test_a_node_of_which_slurm_says_nothing_is_not_set_down(guarded: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not where it is: it would not have been asked."""
+    """Not right after the outage of slurmctld: the node would not have been asked."""
     job = guarded.slurm.submit(2, comment="holdfast")
     plain, asked = guarded.slurm.node, list[str]()
 
@@ -424,7 +424,7 @@ def test_a_node_of_which_slurm_says_nothing_is_not_set_down(guarded: Site, monke
 
 @pytest.mark.parametrize("name", ["ALL", "n[1-8]"])
 def test_what_is_no_node_becomes_no_spare(site: Site, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Slurm takes it for all of them, and the limits for one."""
+    """Slurm takes it for all nodes, and the limits for one."""
     asked = list[object]()
     monkeypatch.setattr(site.slurm, "create_reservation", lambda *words, **_: asked.append(words))
     (done,) = _planned(site, AdoptSpare(name))

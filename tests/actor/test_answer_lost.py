@@ -1,4 +1,4 @@
-"""Slurm took a step, and its answer was lost: the step is ours all the same, and is neither done twice nor forgotten."""
+"""Slurm carried out a step, and its answer was lost: the step still counts as ours, and is neither done twice nor forgotten."""
 
 from __future__ import annotations
 

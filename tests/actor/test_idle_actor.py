@@ -1,4 +1,4 @@
-"""An actor that takes no step says why; with a controller of the release before it goes on as it did."""
+"""An actor that takes no step says why; with a controller of the previous release it works as before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A step that hangs longer than the lease is not gone on with under the next leader."""
+"""A step that hangs longer than the lease is aborted under the next leader."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("taken_over", [False, True])
 def test_the_second_call_of_a_step_is_not_made_once_the_lease_is_lost(taken_over: bool) -> None:
-    """A release sets the exclusions, hangs, and lets the job go: the last is the next leader's."""
+    """A release sets the exclusions, hangs, and releases the job: the release of the job belongs to the next leader."""
     site = Site(4)
     job = site.slurm.submit(2, comment="holdfast", exclusive=True)
     plain = site.slurm.set_excluded_nodes

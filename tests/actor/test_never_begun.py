@@ -1,4 +1,4 @@
-"""What expired before anything took it was never begun: it is planned anew, and the incident goes on as without the outage."""
+"""A step that expired before anything took it never started: it is planned again, and the incident continues as without the outage."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _order(site: Site, verb: Verb) -> Intent | None:
 
 
 def _planned(site: Site, verb: Verb) -> Intent:
-    """Until an order of this kind is planned, and not fetched yet."""
+    """Run until an order of this kind is planned, and not fetched yet."""
     for _ in range(600):
         for _ in range(20):
             change = site.turn()
@@ -46,7 +46,7 @@ def _planned(site: Site, verb: Verb) -> Intent:
 
 
 def _controller_is_away(site: Site, seconds: float) -> None:
-    """Nobody hands out orders, and nobody takes heartbeats."""
+    """No process hands out orders, and none receives heartbeats."""
     _nobody_answers(site, cut=True)
     site.clock.advance(seconds)
     _nobody_answers(site, cut=False)

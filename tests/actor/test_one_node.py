@@ -56,7 +56,7 @@ def _outside(site: Site) -> tuple[Outside, OneNode]:
 
 
 def _mark(name: str, node: SimNode) -> NodeMark:
-    """That the drain is ours as it stands."""
+    """The proof that the drain is ours in its present form."""
     return NodeMark(name, INCIDENT, node.reason, node.user, node.time)
 
 

@@ -1,4 +1,4 @@
-"""The real store on SQLite, a clock that stands still until told, and the application served in-process over ASGI."""
+"""The real store on SQLite, a clock that moves only when a test moves it, and the application served in-process over ASGI."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class WatchedStore(SqlStore):
 
 
 class _Current:
-    """Whatever store the running test has."""
+    """The store of the running test."""
 
     def __init__(self, served: Served) -> None:
         self._served = served
@@ -139,7 +139,7 @@ class Served:
         self.app: FastAPI = create_app(self.deps)
 
     def forget(self) -> None:
-        """As after a restart, and later than anything before."""
+        """As after a restart, and later than any earlier time."""
         self.clock.base_s += 10_000.0
         self.clock.passed_s = 0.0
         self.agents = AgentRegistry()
@@ -161,7 +161,7 @@ class Served:
         self.refill()
 
     def refill(self) -> None:
-        """Every token has its whole quota."""
+        """Give every token its full quota again."""
         api: Api = self.app.state.api
         api.quota, api.readers = Quota(self.clock.monotonic_s), Readers(self.clock.monotonic_s)
         api.strangers, api.shared = Strangers(), Shared(self.clock.monotonic_s)

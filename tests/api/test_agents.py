@@ -60,7 +60,7 @@ def test_each_heartbeat_says_anew_when_the_fabric_last_carried_bytes() -> None:
         hear(registry, at_s, fabric_silent_s=silent_s)
         registry.heard(
             Hello("n1", "i-1", "b-1"), T0 + timedelta(seconds=at_s + 5), at_s + 5.0
-        )  # a report says nothing of it
+        )  # a report does not contain it
         (view,) = registry.views()["n1"]
         seen.append(None if view.fabric_moved_at is None else (view.fabric_moved_at - T0).total_seconds())
     assert seen == [None, 6, 6, None, 40]

@@ -58,7 +58,7 @@ def test_a_database_away_for_too_long_ends_every_token(served: Any) -> None:
 def test_a_database_that_is_away_at_the_start_is_not_asked_by_each_in_turn(
     served: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each question may take five seconds, and they are asked one after the other."""
+    """Each request may take five seconds, and they are sent one after the other."""
     served.store.away = True
     asked, plain = list[bool](), served.store.tokens
 

@@ -44,7 +44,7 @@ def test_slurm_answers_only_as_long_as_decisions_are_made_on_its_word() -> None:
 
 
 def test_while_no_cycle_passes_slurm_is_not_blamed_for_it() -> None:
-    """The world is that of the last cycle; Slurm is read beside it."""
+    """The world is that of the last cycle; Slurm is read separately."""
     old = _world(NOW - timedelta(minutes=9))
     assert cluster_shape(old, {}, NOW, HEAD, slurm_seen_at=NOW).slurm_read_at == NOW
     assert cluster_shape(None, {}, NOW, Head(leads=False), slurm_seen_at=NOW).slurm_read_at == NOW, "also on a standby"
@@ -75,7 +75,7 @@ TROUBLE = "the last 9 cycles failed, nothing is decided: database or disk is ful
 
 
 def test_a_controller_on_a_full_disk_names_the_disk_and_claims_no_other_leader() -> None:
-    """Its lease ran out as it could not renew it: no other controller need lead."""
+    """Its lease ran out because it could not renew it: there may be no other leading controller."""
     (line,) = [
         line
         for line in cluster_lines(cluster_shape(None, {}, NOW, Head(leads=False, trouble=TROUBLE, disk=FULL)))

@@ -1,4 +1,4 @@
-"""Which connections are kept: bounds in number and time, who makes room for whom, and what is shown of it."""
+"""Which connections are kept: bounds in number and time, which are closed to admit others, and what is shown of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from holdfast.descriptors import for_connections, open_files
 
 
 class Table(Connections):
-    """With a clock of its own, and the connections that were closed."""
+    """With a test clock, and the connections that were closed."""
 
     def __init__(self, most: int = 100, per_address: int = 10, proxies: tuple[str, ...] = ()) -> None:
         self.now_s = 1000.0
@@ -37,7 +37,7 @@ class Table(Connections):
         return connection
 
     def knows(self, connection: Connection) -> None:
-        """As of an agent that has no other."""
+        """Identify the connection as that of an agent without another."""
         self.identified(connection, f"agent/{id(connection)}", agent=True)
 
     def must(self, host: str = "10.0.0.1", *, known: bool = False) -> Connection:
@@ -70,7 +70,7 @@ def test_one_that_is_known_makes_room_for_none() -> None:
 
 
 def test_an_address_has_a_bound_of_its_own() -> None:
-    """A job may not keep the agent of its node out, nor anybody elsewhere."""
+    """A job may not keep the agent of its node out, nor any other client."""
     table = Table(per_address=3)
     agent = table.must(known=True)
     jobs = [table.must() for _ in range(2)]
@@ -113,7 +113,7 @@ def test_an_address_is_one_however_it_is_written(host: str, plain: str) -> None:
 
 @pytest.mark.parametrize(("agent", "most"), [(True, 16), (False, 256)])
 def test_one_token_keeps_no_more_than_it_needs(agent: bool, most: int) -> None:
-    """A stolen one took every place, and no connection was left that could make room for another node's agent."""
+    """A stolen token took every place, and no connection was left that could be closed for another node's agent."""
     table = Table(most=most + 3, per_address=1000)
     other = table.must("10.0.0.9", known=True)
     flood = [table.must(f"10.0.{n // 200}.{n % 200}") for n in range(1)]

@@ -1,4 +1,4 @@
-"""A node's token for the identity of its machine: once, for the right role, and only as the record or an operator has it.
+"""A node's token for the identity of its machine: once, for the right role, and only as the record or an operator allows it.
 
 STS is moto's, over HTTP: it knows whose access key it is, as STS does, and verifies no signature, no date and no session token. That the
 signature is SigV4 is shown against botocore's own; that STS refuses a wrong one is STS's to say (`test_what_sts_refuses_gets_no_token`)."""
@@ -68,7 +68,7 @@ def sts_url() -> Iterator[str]:
 
 @cache
 def keys(sts_url: str, session: str, role: str = "gpu-node") -> Keys:
-    """As an instance gets them from its metadata."""
+    """Credentials as an instance gets them from its metadata."""
     client = boto3.client(
         "sts", endpoint_url=sts_url, region_name=REGION, aws_access_key_id="x", aws_secret_access_key="x"
     )
@@ -77,7 +77,7 @@ def keys(sts_url: str, session: str, role: str = "gpu-node") -> Keys:
 
 
 class Counted(Sts):
-    """Counts its questions."""
+    """Counts the requests it gets."""
 
     asked = 0
 
@@ -265,7 +265,7 @@ def test_the_signature_is_botocores(sts_url: str) -> None:
 
 
 class Twin(BaseHTTPRequestHandler):
-    """Answers whatever a test says."""
+    """A stub that answers as a test says."""
 
     status, answer, headers_out = 200, b"", dict[str, str]()
     asked: list[tuple[str, dict[str, str], bytes]] = []  # noqa: RUF012

@@ -1,5 +1,5 @@
-"""Floods from another process against a real controller in a process of its own: its memory stays bounded, it answers, and honest agents'
-heartbeats are taken throughout. The bounds are wide, for a busy machine; the figures are ``bench/floods.py``'s."""
+"""Floods from another process against a real controller in a separate process: its memory stays bounded, it answers, and honest agents'
+heartbeats are accepted throughout. The bounds are wide, for a busy machine; the figures are ``bench/floods.py``'s."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The token is asked for before anything of a body is read, and what is read is bounded, on every route that takes one."""
+"""The token is required before anything of a body is read, and what is read is bounded, on every route that takes one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ORDERS = (
 
 
 class Endless:
-    """A body that goes on for 64 MiB, and how much of it was taken."""
+    """A body that continues for 64 MiB, and how much of it was read."""
 
     def __init__(self) -> None:
         self.sent = 0

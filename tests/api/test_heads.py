@@ -56,7 +56,7 @@ def refused(found: bytes) -> bool:
 
 
 def taken_bytes(made: Running, begin: bytes, more: bytes) -> int:
-    """How much of ``more``, again and again, goes on its way before the connection is closed."""
+    """How much of ``more``, sent repeatedly, is accepted before the connection is closed."""
     to, sent = made.client(), 0
     to.sendall(begin)
     try:

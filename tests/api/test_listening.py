@@ -1,4 +1,4 @@
-"""Connections to the real server, over real sockets of this machine: what trickles ends, what waits for an answer does not, and a flood of
+"""Connections to the real server, over real sockets of this machine: slow senders are cut off, waits for an answer are not, and a flood of
 connections keeps no agent out."""
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class TestAFlood:
             try:
                 until(lambda: sum(made.ended.get(kind, 0) for kind in TURNED_AWAY) > 100)
                 assert made.connections.seen().open <= 40
-                for _ in range(5):  # also one that comes anew
+                for _ in range(5):  # also one that connects again
                     until(lambda: comes_in(made))
                     assert b"200" in answer(agent, AGENT)
             finally:
@@ -218,7 +218,7 @@ class TestAFlood:
             assert b"200" in answer(made.connect(), AGENT)
 
     def test_with_another_token_of_the_same_node_takes_none_of_its_places(self, served: Any) -> None:
-        """A stolen one, while the node has a new one."""
+        """A stolen token, while the node has a new one."""
         served.store.add_token("agent", "n1", hash_token("token-n1-stolen"), served.clock.now())
         with running(served.app, Bounds(40, most_per_agent=2)) as made:
             agent = made.connect()

@@ -1,4 +1,4 @@
-"""What one node's agent may send: far more than an agent needs, and never so much that other nodes' reports wait."""
+"""What one node's agent may send: far more than it needs, but never so much that other nodes' reports wait."""
 
 from __future__ import annotations
 

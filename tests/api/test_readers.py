@@ -1,4 +1,4 @@
-"""What one token may ask for, whatever its role: far more than people and programs need, and never so much that others wait for it."""
+"""What one token may request, whatever its role: far more than users and programs need, but never so much that others wait for it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SHIPPED = ReaderBounds()
 
 
 class Gate:
-    """A query of the store that lasts until the test lets it go on; counts how many do at a time."""
+    """A query of the store that lasts until the test ends it; counts how many run at a time."""
 
     def __init__(self, answer: Any) -> None:
         self.answer = answer
@@ -246,7 +246,7 @@ def test_tokens_that_nobody_made_keep_no_others_from_being_read(served: Any, mon
 def test_tokens_that_nobody_made_keep_a_new_one_out_for_two_seconds_at_most(
     served: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was not known, was looked up by none while all look-ups were the flood's, and waited for the next reading: 30 s."""
+    """It was unknown, no look-up was free while the flood used all of them, and it waited for the next reading: 30 s."""
     gate = Gate(None)
     # Threads enough for all look-ups at once, none of which ends here.
     served.app.state.api.auth = Authenticator(served.deps.store, anyio.to_thread.run_sync, served.clock)

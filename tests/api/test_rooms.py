@@ -1,4 +1,4 @@
-"""A group's agent asks for its room: the real application, and once a real quorum service behind it."""
+"""A group's agent asks for its rendezvous: the real application, and once a real quorum service behind it."""
 
 from __future__ import annotations
 

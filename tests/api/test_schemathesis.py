@@ -1,5 +1,5 @@
-"""Whatever a client of any role sends within and beside the OpenAPI description, the server never answers with a 5xx of its own, and never
-otherwise than the description says."""
+"""Whatever a client of any role sends, within the OpenAPI description or outside of it, the server never answers with its own 5xx, and only
+as the description says."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from support.rooms import T0, MemoryRooms, four_groups, view_of
 pytestmark = pytest.mark.slow
 
 EXAMPLES = 5
-"""Per operation, within and beside the description: the whole stays within a few seconds."""
+"""Per operation, within and outside of the description: the whole test takes a few seconds."""
 WHO = {"op": "operator", "eve": "viewer", "1001": "user", "n1": "agent"}
 """Whose tokens, and their roles: each request is sent with all, since making one up costs more than sending it."""
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
@@ -92,7 +92,7 @@ def _try(served: Any, strategy: Any, examples: int, answers: Answers) -> None:
 
 
 def _come_closer(case: Any) -> None:
-    """Nobody waits, and most reports are the agent's own: a guessed node would end at the first door."""
+    """No long poll, and most reports are the agent's own: a guessed node would be refused first."""
     if "wait_s" in (case.query or {}):
         case.query["wait_s"] = 0
     if "node" in (case.query or {}):

@@ -1,4 +1,4 @@
-"""What an agent asks about itself: its own node and no other, and no sign of life."""
+"""What an agent reads about itself: only its own node, and the request is no sign of life."""
 
 from __future__ import annotations
 

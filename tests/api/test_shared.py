@@ -1,4 +1,4 @@
-"""A costly answer that is the same for all is made once a second, however many terminals watch it; a user's is the user's own."""
+"""A costly answer that is the same for all is made once a second, however many terminals poll it; a user's answer is made for that user."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_few_are_kept(served: Any, costly: Costly) -> None:
 
 
 def test_nobody_waits_for_the_turn_of_another_token() -> None:
-    """Whose turn is far away, as that of a viewer who asks for much else, held the answer back from all."""
+    """A viewer with many other requests, whose turn was far away, delayed the answer for all."""
 
     async def main() -> None:
         shared, mine = Shared(time.monotonic), anyio.Event()

@@ -1,4 +1,4 @@
-"""Who shows no good token waits for a turn: a stranger's flood holds up no heartbeat, and whoever polls ``/healthz`` is answered."""
+"""Clients without a valid token wait for a turn: a stranger's flood delays no heartbeat, and polls of ``/healthz`` are answered."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_what_readyz_says_is_found_out_once_a_second(served: Any, monkeypatch: p
 
 @contextmanager
 def flooding(made: Running, request: bytes, connections: int, source: str) -> Iterator[list[int]]:
-    """Each connection asks again as soon as it is answered. Counts the answers."""
+    """Each connection sends the next request as soon as it is answered. Counts the answers."""
     stop, answers = threading.Event(), [0]
 
     def ask() -> None:

@@ -1,4 +1,4 @@
-"""What is left in memory of TLS connections that are over: nothing that would wait for the garbage collector, which hardly ever looks."""
+"""Closed TLS connections leave nothing in memory that waits for the garbage collector, which rarely runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people and programs see and may order: nodes, incidents, jobs, actions, events, metrics, health."""
+"""What users and programs see and may order: nodes, incidents, jobs, actions, events, metrics, health."""
 
 from __future__ import annotations
 
@@ -481,7 +481,7 @@ def test_the_database_away(served: Any) -> None:
 
 
 def test_what_an_order_tells_an_agent_alone_is_in_no_answer_to_people(served: Any) -> None:
-    """Both sides of a pair probe are told a secret."""
+    """Both sides of a pair probe receive a secret."""
     secret = "5b1e" * 16
     args = {"probe": "1", "role": "listen", "secret": secret}
     order = SendOrder("n1", "i-1", "b-1", Verb.PROBE_PAIR, 60.0, args)

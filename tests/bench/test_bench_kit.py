@@ -1,4 +1,4 @@
-"""What the benches rest on: that a check's cost is its own, that other tools' CPU is counted whole, that latencies are paired rightly."""
+"""What the benches rely on: a check's cost is separate, other tools' CPU time is complete, latencies are paired correctly."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_latencies_are_of_what_arrived() -> None:
 def test_a_stage_is_ready_once_each_agent_beats_as_the_controller_gives_it(
     status: str, all_ok: bool, interval_s: float, expected: bool
 ) -> None:
-    """A report makes an agent heard, too, but says nothing of its interval, nor that all is well."""
+    """A report makes an agent count as reporting, too, but has neither its interval nor that all is OK."""
     agent = {"status": status, "all_ok": all_ok, "heartbeat_interval_s": interval_s}
     assert heartbeat_heard(agent) is expected
 

@@ -1,4 +1,4 @@
-"""Builders for every checkpoint layout, and a pickle that tells when it was loaded."""
+"""Builders for every checkpoint layout, and a pickle that shows when it was loaded."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class Builder:
 
 @pytest.fixture
 def tmp_path() -> Iterator[Path]:
-    """As pytest's, but another user can reach it: pytest's own are closed, and any other pytest that starts closes
+    """As pytest's, but another user can reach it: pytest's own are closed to other users, and any other pytest that starts closes
     them again."""
     with tempfile.TemporaryDirectory(prefix="hf-") as name:
         Path(name).chmod(0o755)

@@ -1,4 +1,4 @@
-"""A step that is saved again, and a rank that is started again alone: nothing is written into a checkpoint that is complete."""
+"""A step that is saved again, and a rank that is restarted alone: nothing is written into a complete checkpoint."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_a_rank_that_is_started_again_alone_is_refused(build: Build) -> None:
 
 
 def test_a_rank_that_was_started_again_before_its_first_save_goes_on(build: Build) -> None:
-    """It begins where the run began, as the others did; what its first life left of a file is not part of the checkpoint."""
+    """It begins where the run began, as the others did; what its first process left of a file is not part of the checkpoint."""
     first, other = rank(build, 0), rank(build, 1)
     first.resume()
     other.resume()

@@ -1,4 +1,4 @@
-"""Judging with somebody else's rights: the child has become that user before it opens anything."""
+"""Checking with another user's rights: the child has become that user before it opens anything."""
 
 from __future__ import annotations
 

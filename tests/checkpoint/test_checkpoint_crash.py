@@ -1,4 +1,4 @@
-"""kill -9 before every single system call of start and save: what was complete stays, and the next run goes on."""
+"""kill -9 before every single system call of start and save: what was complete stays, and the next run continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nobody starts a second writer, and one that trains on where nobody sees it does no harm."""
+"""No second writer starts, and an unseen run that trains on does no harm."""
 
 from __future__ import annotations
 

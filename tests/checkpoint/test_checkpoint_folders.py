@@ -1,4 +1,4 @@
-"""What ``latest`` says of checkpoints that are folders: by their names, by what belongs together, and by number against time."""
+"""What ``latest`` reports of checkpoints that are folders: by their names, by what belongs together, and by number against time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run that goes back to an earlier step of its own: the state that it abandoned is not what the next run resumes from."""
+"""A run that goes back to one of its earlier steps: the next run does not resume from the abandoned state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Planted things in a checkpoint directory: nobody is harmed, nothing is loaded, nothing outside is read."""
+"""Planted files in a checkpoint directory: no user is harmed, nothing is loaded, nothing outside is read."""
 
 from __future__ import annotations
 

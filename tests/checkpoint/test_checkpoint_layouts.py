@@ -1,4 +1,4 @@
-"""Completeness by content, one table: each layout whole, and each way it can be torn."""
+"""Completeness by content, one table: each layout complete, and each way it can be torn."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def test_what_save_state_leaves_beside_the_checkpoints_is_no_checkpoint(build: B
 
 
 def test_a_converted_copy_of_deepspeeds_is_not_the_newest(build: Build) -> None:
-    """``ds_to_universal.py``: it has no optimizer for a load that does not know of it."""
+    """``ds_to_universal.py``: to a loader that does not know it, it has no optimizer."""
     build.deepspeed(200)
     build.archive("global_step200_universal/mp_rank_00_model_states.pt")
     found = survey(str(build.root)).latest
@@ -204,7 +204,7 @@ def test_a_converted_copy_of_deepspeeds_is_not_the_newest(build: Build) -> None:
 def test_what_is_deleted_while_it_is_read_is_not_torn(
     lists_late: bool, build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Keep the last one only: save, then delete the one before. A list of names that is older shows none that is still there."""
+    """Keep only the last one: save, then delete the one before. An outdated list of names shows none that still exists."""
     build.huggingface(100)
     readings = 0
     real = Folder.names
@@ -478,7 +478,7 @@ def test_an_unreadable_newer_one_is_no_reason_to_take_an_older_one(build: Build)
 
 
 def test_plain_files_in_a_directory_of_the_librarys_own_are_not_its_checkpoints(build: Build) -> None:
-    """A job of the library that keeps a copy of its weights there resumes; a script that asks is told of the copy."""
+    """A job of the library that keeps a copy of its weights there resumes; a script that asks gets a notice of the copy."""
     build.holdfast(10)
     for name in ("last.pt", "weights_step_20.pt"):
         build.archive(name, bytes(2000))

@@ -1,4 +1,4 @@
-"""An elastic job's right to write: quorums that grow, worlds that were cut off, a second job, the last who leaves."""
+"""An elastic job's right to write: growing quorums, groups that were cut off, a second job, the last one to leave."""
 
 from __future__ import annotations
 

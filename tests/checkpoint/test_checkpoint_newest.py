@@ -1,6 +1,6 @@
-"""What ``latest`` says of a directory, one table: what lies there, in the order of writing, and exit status and path.
+"""What ``latest`` reports of a directory, one table: its files in the order of writing, and exit status and path.
 
-0 is said only of what is proved whole and newest, 4 only where nothing can hold training state; all else is 3, and one line says why."""
+0 only for what is proved complete and newest, 4 only where nothing can hold training state; 3 otherwise, and one line says why."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def row(status: int, names: str, *files: str) -> Row:
 
 
 def write(build: Build, spec: str) -> Path:
-    """A whole ``torch.save`` archive unless the content is ``cut``, ``zeros``, ``junk``, ``text``, ``empty``, ``small`` (a tenth), ``npz``,
+    """A ``torch.save`` archive unless the content is ``cut``, ``zeros``, ``junk``, ``text``, ``empty``, ``small`` (a tenth), ``npz``,
     ``safetensors``, ``hf``, ``dcp`` (folders), or ``-> TARGET``."""
     name, _, content = spec.partition("|")
     path: Path = build.path(name)

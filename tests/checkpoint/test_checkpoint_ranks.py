@@ -1,4 +1,4 @@
-"""Which rank a process is: torch's own word, then Slurm's; and what becomes of checkpoints whose ranks are mixed up."""
+"""Which rank a process is: from torch, then from Slurm; and what happens to checkpoints whose ranks are mixed up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the agent hears, and that a missing, slow or restarted agent never disturbs the training."""
+"""What the agent receives, and that a missing, slow or restarted agent never disturbs the training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The job's side: several ranks, the rules of use, what is in the environment."""
+"""The job's side: several ranks, the rules of use, and the environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Active tests: what is found, what is made of it, and what a process in trouble is taken for."""
+"""Active tests: their findings, the verdicts, and how a process in trouble is classified."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_place_that_computes_wrong_now_and_then_or_always_is_found_and_only_th
 
 
 def test_one_place_that_is_always_wrong_is_not_taken_for_the_truth_where_it_is_alone() -> None:
-    """With PyTorch rows of the product are computed by the processor too; here only the checksum could tell."""
+    """With PyTorch rows of the product are computed by the processor too; here only the checksum could show it."""
     backend = PlainBackend(places=1)
     report = compute.burn(backend, 0.0)
     assert not report.corruptions
@@ -100,7 +100,7 @@ def test_good_places_have_figures_and_no_corruption() -> None:
 
 
 class OneBreaks(PlainBackend):
-    """The second place raises what PyTorch raises of a broken GPU."""
+    """The second place raises what PyTorch raises for a broken GPU."""
 
     def burn(self, place: Place, seconds: float) -> Burn:
         if place.index == 1:

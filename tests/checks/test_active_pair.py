@@ -26,7 +26,7 @@ def free_port() -> int:
 
 
 def both(listener: dict[str, Any], connector: dict[str, Any]) -> list[PairResult | Exception]:
-    """What the two sides say, each in a thread."""
+    """The results of the two sides, each in a thread."""
     port = free_port()
 
     def side(role: str, options: dict[str, Any]) -> PairResult | Exception:

@@ -44,7 +44,7 @@ def test_good_memory_arithmetic_and_copies() -> None:
 
 
 class Flips(TorchBackend):
-    """One word of a block of memory changes, and one byte of what the second place copies."""
+    """One value in a block of memory changes, and one byte of what the second place copies."""
 
     spoilt = 0
 
@@ -98,7 +98,7 @@ def test_an_all_reduce_of_two_processes_through_gloo_although_a_stranger_came_fi
 
     first = side(ROLES[0])
     with _reach(port) as stranger:
-        stranger.sendall(b"\x00" * 1000)  # as PyTorch's own store would be spoken to: no word of ours
+        stranger.sendall(b"\x00" * 1000)  # as PyTorch's own store would be spoken to: not our protocol
         sides = [first, side(ROLES[1])]
         assert [each.communicate(timeout=90)[0] for each in sides] == ["0 8\n", "0 8\n"]
 

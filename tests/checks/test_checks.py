@@ -1,4 +1,4 @@
-"""The judges of the NVML and host checks, as tables; and what a runner makes of checks that go wrong."""
+"""The judges of the NVML and host checks, as tables; and what a runner does with checks that fail."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ FOUR = Inventory(tuple(ref(index) for index in range(4)))
     ],
 )
 def test_count(gpus: list[int], inventory: Inventory, expected: int | None, wanted: dict[str, Short]) -> None:
-    """Negative numbers are lost GPUs, of which NVML tells nothing but the index."""
+    """Negative numbers are lost GPUs, of which NVML reports only the index."""
     seen = snapshot(*(gpu(i) if i >= 0 else GpuSnapshot(GpuRef(index=-i), lost=True) for i in gpus))
     results = gpu_count.judge(gpu_count.Facts(seen, inventory, expected))
     assert {result.component: short(result) for result in results if result.bad} == wanted
@@ -300,7 +300,7 @@ def test_the_registry_is_complete_and_says_where_numbers_come_from() -> None:
 
 @pytest.mark.slow
 def test_importing_the_checks_needs_only_the_standard_library() -> None:
-    """The agent imports these; the binding of NVML belongs to the child alone, where a hang and its memory stay."""
+    """The agent imports these; only the child imports the binding of NVML, so that a hang and its memory stay there."""
     program = (
         "import sys, holdfast_checks.cli, holdfast_checks.registry as r\n"
         "before = set(sys.stdlib_module_names)\n"

@@ -1,4 +1,4 @@
-"""``holdfast-checks run`` with a site's file, a deadline and samples: what counts, what does not yet, and what does not any more."""
+"""``holdfast-checks run`` with a site's file, a deadline and samples: what counts, what does not yet, and what no longer does."""
 
 from __future__ import annotations
 
@@ -324,7 +324,7 @@ def test_a_whole_node_from_run_to_run(whole: Host, capsys: pytest.CaptureFixture
     code, said = reason()
     assert (code, said.split()[:2]) == (2, ["gpu.xid", "48"])
     assert said.count("\n") == 1
-    assert reason() == (0, "")  # a line is told once
+    assert reason() == (0, "")  # a line is reported once
     state.set_remap(whole.nvml_state, 2, failed=True)
     for _ in range(2):  # a state as long as it lasts
         assert reason()[1].startswith("gpu.row_remap failed")

@@ -1,4 +1,4 @@
-"""What EC2's instance metadata says, judged; and the client, against the emulated service."""
+"""What EC2's instance metadata reports, judged; and the client, against the emulated service."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ class Metadata(BaseHTTPRequestHandler):
         self.do_PUT()
 
     def log_message(self, *_: object) -> None:
-        """Quiet."""
+        """Print nothing."""
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can try it as another user")
@@ -172,7 +172,7 @@ def test_a_user_who_reaches_the_metadata_is_told_to_an_operator(put: int, get: i
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can try it as another user")
 def test_a_service_that_is_not_there_or_hangs_is_closed() -> None:
-    """Silence within a second for each try; it holds nothing up."""
+    """Silence within a second for each try; it delays nothing."""
     with socket.create_server(("127.0.0.1", 0)) as hangs:
         port = hangs.getsockname()[1]
         began_s = time.monotonic()
@@ -181,7 +181,7 @@ def test_a_service_that_is_not_there_or_hangs_is_closed() -> None:
 
 
 def test_it_is_tried_as_a_user_without_rights(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And by the other address of EC2, where the firmware names EC2; never elsewhere, nor where jobs may use the role."""
+    """Also by the other address of EC2, where the firmware names EC2; never elsewhere, nor where jobs may use the role."""
     assert addresses(imds.URL) == ("http://169.254.169.254", "http://[fd00:ec2::254]")
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     check = all_checks()["cloud.metadata"]

@@ -1,4 +1,4 @@
-"""The table of other tools' checks beside ours: no row is empty without a reason, and none names a check that does not exist."""
+"""The table of other tools' checks and ours: no row is empty without a reason, and none names a check that does not exist."""
 
 from __future__ import annotations
 

@@ -447,7 +447,7 @@ def test_a_package_with_a_bug_is_disabled_and_hurts_nobody(package: dict[str, Ch
 
 @pytest.mark.parametrize("package", [*BAD_WORDS, "exits while it gathers"], indirect=True)
 def test_whatever_a_package_returns_or_raises_hurts_itself_only(package: dict[str, Check]) -> None:
-    """In a thread, as the agent runs it: a package ended the agent by sys.exit, by a wrong word and by a wrong type."""
+    """In a thread, as the agent runs it: a package ended the agent by sys.exit, by a wrong value and by a wrong type."""
     found: list[Result] = []
     context = Context()
 

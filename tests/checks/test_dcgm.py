@@ -1,4 +1,4 @@
-"""What DCGM's answers are judged to be, in every shape that is known and in some that are not."""
+"""The verdicts on DCGM's answers, in every known shape and in some unknown ones."""
 
 from __future__ import annotations
 
@@ -303,7 +303,7 @@ def test_a_diagnostic_is_never_run_by_itself_and_the_first_level_fits_a_prolog()
 
 @pytest.mark.slow
 def test_a_diagnostic_out_of_time_is_asked_to_end_before_it_is_killed(tmp_path: Path) -> None:
-    """``dcgmi`` stops the diagnostic in the host engine when it gets SIGTERM; after SIGKILL it would go on there."""
+    """``dcgmi`` stops the diagnostic in the host engine when it gets SIGTERM; after SIGKILL it would continue there."""
     script = f"trap 'touch {tmp_path}/asked; exit 1' TERM\nsleep 20 & wait"
     (result,) = run(dcgm_health.CHECK, fake(tmp_path, script))
     assert result.verdict is Verdict.UNKNOWN

@@ -1,4 +1,4 @@
-"""Who is there: GPUs that NVML refuses, NVML as a whole, what an instance type must have, and what a job left behind."""
+"""Presence of GPUs: GPUs that NVML refuses, NVML as a whole, what an instance type must have, and what a job left behind."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_gpu_that_nvml_refuses(code: int, wanted: Short, named: bool) -> None:
     [
         (2, 1, 2, OK),  # NVML counts one too many
         (2, 1, None, OK),
-        (1, 1, 2, UNKNOWN),  # nobody knows who it is, nor for how long
+        (1, 1, 2, UNKNOWN),  # unknown which GPU it is, and for how long
         (0, 1, 2, ("failed", "count", "fatal", "reboot")),
     ],
 )

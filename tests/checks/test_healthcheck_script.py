@@ -1,4 +1,4 @@
-"""``slurm-plugins/healthcheck.sh`` with commands that stand for ``scontrol`` and ``holdfast-checks``: whom it drains, and whom never."""
+"""``slurm-plugins/healthcheck.sh`` with stand-ins for ``scontrol`` and ``holdfast-checks``: which nodes it drains, and which never."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FOUND = "gpu.count lost GPU-1: fell off the bus"
 
 
 class Node:
-    """Folder with the two commands; what ``scontrol update`` was told."""
+    """Folder with the two commands; the arguments of ``scontrol update``."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -118,7 +118,7 @@ def test_what_slurm_was_not_told_is_found_again(node: Node, shown: str, shows: i
 
 
 def test_it_can_only_drain() -> None:
-    """Whatever changes in it: no verb that resumes, reboots or kills."""
+    """However it changes: no verb that resumes, reboots or kills."""
     code = [line.split("#")[0].lower() for line in SCRIPT.read_text().splitlines()]
     assert not any(word in line for line in code for word in ("resume", "reboot", "=down", "scancel", "undrain"))
     assert sum("scontrol update" in line for line in code) == 1

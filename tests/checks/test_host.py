@@ -1,4 +1,4 @@
-"""The judges of the host's checks, as tables, with what must stay OK beside what must not."""
+"""The judges of the host's checks, as tables, with near misses that must stay OK."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ OK: Short = ("", "", "none")
 
 
 def short(result: Result) -> Short:
-    """Code, severity and remedy of a finding; nothing of an OK."""
+    """Code, severity and remedy of a finding; nothing for an OK."""
     assert result.verdict in (Verdict.OK, Verdict.DEGRADED, Verdict.FAILED), result
     assert result.sticky
     assert result.summary.isprintable()
@@ -257,7 +257,7 @@ def test_a_mount_table() -> None:
 
 @pytest.mark.parametrize("space", ["\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\xa0"])
 def test_no_name_of_a_folder_adds_a_line_or_a_word_to_the_mount_table(space: str) -> None:
-    """The kernel escapes space, tab and newline alone. An empty source is a word, too."""
+    """The kernel escapes space, tab and newline alone. An empty source is a field, too."""
     name = f"/home/m/a{space}evil:/x{space}/fsx{space}nfs4{space}rw"
     line = f" {name} fuse.x rw,user_id=1000,group_id=1000 0 0"
     assert parse_mounts(f"a:/b /fsx nfs4 rw 0 0\n{line}\n") == (

@@ -1,4 +1,4 @@
-"""Commands with a deadline: bounded output, a whole group killed, and one that survives SIGKILL never started twice."""
+"""Commands with a deadline: bounded output, the process group killed, and one that survives SIGKILL never started twice."""
 
 from __future__ import annotations
 

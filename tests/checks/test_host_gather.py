@@ -1,4 +1,4 @@
-"""What the checks of the host read: from trees in a folder, with the real code; and a manifest, learned and held against."""
+"""What the checks of the host read: from trees in a folder, with the real code; and a manifest, learned and compared."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_what_blocks_later_is_found_at_every_third_look(host: HostFiles) -> None
     ("load", "looked"), [("0.49", False), ("0.50", True), ("191.07", True), ("", True), ("nonsense", True)]
 )
 def test_an_idle_node_is_not_searched_for_blocked_processes(host: HostFiles, load: str, looked: bool) -> None:
-    """One that is blocked counts as one of the load, and is found at the first look at which it shows there."""
+    """A blocked process counts as one of the load, and is found at the first sample that shows it."""
     watch = Watch()
     host.write("proc/loadavg", f"{load} 0.10 0.10 1/3000 4321\n" if load else "")
     host.process(53, "late", "D")
@@ -160,7 +160,7 @@ def test_what_a_user_mounts_is_no_file_system_of_the_nodes(host: HostFiles) -> N
 
 @pytest.mark.parametrize("place", ["/shared/fsx", "/shared"])
 def test_a_named_mount_that_a_user_covers_is_told_and_not_asked(host: HostFiles, place: str) -> None:
-    """Where everybody may write to the root of a shared file system, anybody may mount there."""
+    """Where every user may write to the root of a shared file system, any user may mount there."""
     (host.folder / "manifest.json").unlink()
     named: dict[str, object] = {"manifest": None, "mounts": {"/shared/fsx": "lustre"}}
     host.write(HUNG, "")

@@ -64,7 +64,7 @@ FILLERS = (
     ": vmalloc error: size 4096, {rest}",
     "/4711 is using a deprecated option{rest}",
 )
-"""How the kernel goes on after the name of a process at the beginning of a line; {rest}: a cgroup or file that the user named too."""
+"""How the kernel continues after the name of a process at the beginning of a line; {rest}: a cgroup or file that the user named too."""
 
 
 @pytest.mark.parametrize("text", [*(line.text for line in LINES), XID], ids=lambda text: text[:60])
@@ -131,7 +131,7 @@ def test_run_by_hand(tmp_path: Path, check: str) -> None:
     user = "".join(render(Record(500 + n, n, 1, 4, line.text)) for n, line in enumerate(LINES))
     kernel = "".join(render(Record(1000 + n, n, 0, 4, line.text)) for n, line in enumerate(lines))
     log.write_text(user + kernel)
-    named = [line for line in lines if line.code != "init_failed"]  # without NVML nobody knows the GPU
+    named = [line for line in lines if line.code != "init_failed"]  # without NVML the GPU is unknown
     assert [result.code for result in run(all_checks()[check], context)] == [line.code for line in named]
     missing = Context(Settings(kmsg_path=tmp_path / "none"))
     assert [result.verdict for result in run(all_checks()[check], missing)] == [Verdict.UNKNOWN]

@@ -1,4 +1,4 @@
-"""Whatever stands in a kernel log, reading it ends in a result or in nothing, never in an exception."""
+"""Whatever is in a kernel log, reading it ends in a result or in nothing, never in an exception."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def codes(text: str) -> set[int]:
 @pytest.mark.parametrize(
     ("text", "severity", "remedies"),
     [
-        # Union of the tables of NVIDIA, gpud, NVSentinel, EKS and awslabs: what we make of them.
+        # Union of the tables of NVIDIA, gpud, NVSentinel, EKS and awslabs: our verdicts.
         ("8,11,25,32,37,38,44,60,66-69,78,81,96-107,121,126-135,139,141,142,152,153,159-164,166,170,174-176", "warning", "none"),
         ("71,72,75-77,80,82-86,88,89", "warning", "none"),
         ("13,31,94,137", "warning", "restart_job"),

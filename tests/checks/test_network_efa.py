@@ -1,4 +1,4 @@
-"""The judges of the EFA checks, as tables: each fault, and beside it what must stay silent."""
+"""The judges of the EFA checks, as tables: each fault, and near misses that must stay silent."""
 
 from __future__ import annotations
 
@@ -128,11 +128,11 @@ REST = {"no_completion_cmds": 0, "cmds_err": 0, "keep_alive_rcvd": 91, "submitte
         ({}, {"submitted_cmds": 8, "completed_cmds": 7}, 30, ("keep_alive", "warning", "none")),
         ({}, {"submitted_cmds": 8, "completed_cmds": 8, "keep_alive_rcvd": 30}, 30, None),
         ({}, {"submitted_cmds": 8, "keep_alive_rcvd": 1}, 30, None),
-        # near misses: nobody asked it anything; too short a time; a driver that never had keep-alives
+        # near misses: it had no command; too short a time; a driver that never had keep-alives
         ({}, {}, 300, None),
         ({}, {"submitted_cmds": 1}, 5, None),
         ({"keep_alive_rcvd": 0}, {"submitted_cmds": 8}, 30, None),
-        # a driver loaded anew begins at zero, and its first failures are its baseline
+        # a reloaded driver starts at zero, and its first failures are its baseline
         ({}, {"submitted_cmds": -40, "no_completion_cmds": 3}, 30, None),
     ],
 )
@@ -232,7 +232,7 @@ TWO = ("rdmap16s27", "rdmap32s27")
             {("node", "none", "degraded", "reboot")},
         ),
         (efa_provider.Facts(TWO, 0, ""), {("node", "none", "degraded", "reboot")}),
-        # near misses: devices under other names, and a command that fails for a reason of its own
+        # near misses: devices under other names, and a command that fails for another reason
         (efa_provider.Facts(("efa_0", "efa_1"), 0, FI_INFO), set()),
         (efa_provider.Facts(TWO, 127, "", "error while loading shared libraries (exit status 127)"), set()),
     ],
@@ -254,7 +254,7 @@ def test_provider_asks_the_command(tmp_path: Path) -> None:
 
 
 def looks(*rates_mb: float, jobs: frozenset[int] | None = frozenset({7}), step_s: float = 30.0) -> efa_silence.Look:
-    """The last of a row of looks with these rates between them."""
+    """The last of a series of samples with these rates between them."""
     at = efa_silence.Look({"a/1/tx_bytes": 0, "b/1/tx_bytes": 7}, 0.0, jobs, busy_after_s=300, silent_after_s=600)
     for rate in rates_mb:
         counts = {**at.counts, "a/1/tx_bytes": at.counts["a/1/tx_bytes"] + round(rate * 1e6 * step_s)}
@@ -263,7 +263,7 @@ def looks(*rates_mb: float, jobs: frozenset[int] | None = frozenset({7}), step_s
 
 
 FRESH: Any = {"rate": None, "busy_s": 0.0, "silent_since_s": None, "moved_at_s": None}
-"""What a look does not know by itself."""
+"""What a sample alone does not contain."""
 
 
 BUSY, QUIET = [5000.0] * 11, [0.001] * 20
@@ -280,7 +280,7 @@ BUSY, QUIET = [5000.0] * 11, [0.001] * 20
         # a little traffic is no silence, and an evaluation in between none either
         (looks(*BUSY, *[1.0] * 30), False),
         (looks(*BUSY, *QUIET[:10], 1.0, *QUIET[:10]), False),
-        # no job, or nobody knows
+        # no job, or unknown
         (looks(*BUSY, *QUIET, jobs=frozenset()), False),
         (looks(*BUSY, *QUIET, jobs=None), False),
         (looks(), False),

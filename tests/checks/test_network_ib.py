@@ -1,4 +1,4 @@
-"""The judges of InfiniBand, RoCE and Ethernet, as tables: each fault, and beside it what must stay silent."""
+"""The judges of InfiniBand, RoCE and Ethernet, as tables: each fault, and near misses that must stay silent."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_a_finding_on_a_port_whose_place_another_took_is_cleared(tmp_path: Path)
     sysfs = captured(tmp_path, "network/hgx.tree")
     (tmp_path / "ib_ports.json").write_text('{"mlx5_7/1": "400", "mlx5_8/1": "400"}')
     settings = Settings(sysfs=sysfs, state_dir=tmp_path, network=NetworkSettings(default_route_device="eth0"))
-    for _look in range(ib_port.POLLS + 1):  # an OK is believed after as many looks
+    for _look in range(ib_port.POLLS + 1):  # an OK counts after as many samples
         found = {one.component: one.verdict.value for one in run(ib_port.CHECK, Context(settings))}
     assert found == {"mlx5_0/1": "ok", "mlx5_1/1": "skipped", "mlx5_4/1": "ok", "mlx5_7/1": "ok", "mlx5_8/1": "ok"}
     (sysfs / "class/infiniband/mlx5_4/ports/1/state").write_text("1: DOWN\n")
@@ -102,7 +102,7 @@ HOUR = 3600.0
 
 
 def history(*looks: tuple[float, bool | None], losses: Iterable[int | None] = ()) -> LinkHistory:
-    """After looks at (time, up), with the driver's count of losses at each."""
+    """After samples at (time, up), with the driver's count of losses at each."""
     counts = [*losses, *[None] * len(looks)]
     found = LinkHistory()
     for (at_s, up), lost in zip(looks, counts, strict=False):
@@ -111,7 +111,7 @@ def history(*looks: tuple[float, bool | None], losses: Iterable[int | None] = ()
 
 
 def downs(*lengths_s: float, apart_s: float = 100.0) -> list[tuple[float, bool | None]]:
-    """Looks at a link that was up, and down so long each time."""
+    """Samples of a link that was up, and down this long each time."""
     at_s, looks = 0.0, [(0.0, True)]
     for length_s in lengths_s:
         looks += [(at_s + apart_s, False), (at_s + apart_s + length_s, True)]
@@ -131,7 +131,7 @@ def downs(*lengths_s: float, apart_s: float = 100.0) -> list[tuple[float, bool |
         ([(0.0, True), (10.0, False)], 500, ""),
         ([(0.0, False), (50.0, False), (100.0, False)], 500, ""),
         ([(0.0, True), (10.0, None), (20.0, True), (30.0, None)], 500, ""),
-        # it clears by itself after a quiet hour, and counts again when it goes on within the six
+        # it clears after an hour without one, and counts again when they continue within the six
         (downs(30, 30, 30), 390 + HOUR - 1, "flapping"),
         (downs(30, 30, 30), 390 + HOUR, ""),
         (downs(30, 30, 30, apart_s=1.5 * HOUR), 4.6 * HOUR, "flapping"),

@@ -1,4 +1,4 @@
-"""The readings of the NVML child against libraries that refuse, lie and lack: a reading says why it is not there, and nothing breaks."""
+"""The readings of the NVML child against libraries that refuse, lie and lack: a missing reading has its reason, and nothing breaks."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_drivers_without_scoped_fields_have_old_counters(probe: NvmlProbe, path:
 
 @pytest.mark.parametrize("call", READINGS)
 def test_a_call_that_refuses_is_missed_alone(probe: NvmlProbe, path: Path, call: str) -> None:
-    """With a code for an error, and with one for something that is not there; the other GPU is whole."""
+    """With a code for an error, and with one for a missing part; the other GPU is healthy."""
     good = asked(probe)
     for code in (999, 3):
         state.set_fail(path, f"{call}@0", code)

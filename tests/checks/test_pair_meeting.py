@@ -1,4 +1,4 @@
-"""Strangers at the port of a pair probe: they get nothing, hold up nobody, and make no probe fail."""
+"""Strangers at the port of a pair probe: they get nothing, delay no one, and make no probe fail."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ def listening(deadline_s: float = 10.0) -> Iterator[tuple[int, Future[PairResult
 
 
 def old_proof(role: str) -> bytes:
-    """As agents of before the challenge sent it, of anything that may be known."""
+    """As agents from before the challenge sent it, from anything that may be known."""
     return hmac.new(b"0h3k/5", role.encode(), hashlib.sha256).digest()
 
 
 def says_nothing(_stream: socket.socket) -> None:
-    """A connection, and no word."""
+    """A connection that sends nothing."""
 
 
 def says_garbage(stream: socket.socket) -> None:
@@ -136,7 +136,7 @@ def test_without_the_other_side_the_deadline_ends_it_and_strangers_make_nothing_
 
 @contextmanager
 def answering(answer: Callable[[socket.socket], bytes]) -> Iterator[tuple[int, list[bytes]]]:
-    """A stranger that took the port before the listener could; what it heard."""
+    """A stranger that took the port before the listener could; what it received."""
     heard: list[bytes] = []
     with socket.create_server((HERE, 0)) as server:
 

@@ -1,4 +1,4 @@
-"""What is read of a user's process in procfs is bounded, and asked for only of processes that are proved to be what they seem."""
+"""Reads of a user's process in procfs are bounded, and made only of processes that are proved to be what they seem."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def long() -> Iterator[subprocess.Popen[bytes]]:
 
 
 class _Parent(SlurmNode):
-    """Its slurmd is this process, whose child the long one is."""
+    """This process is its slurmd, and the long one is its child."""
 
     def slurmd(self) -> psutil.Process:
         return psutil.Process()

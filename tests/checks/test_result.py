@@ -1,4 +1,4 @@
-"""A result says its verdict, severity and remedy in one: none contradicts another."""
+"""A result carries its verdict, severity and remedy together: none contradicts another."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_what_names_no_check_is_no_result(said: dict[str, Any]) -> None:
     ],
 )
 def test_the_call_of_the_release_before_makes_the_same_result(call: Callable[[Any], Result], now: Result) -> None:
-    """A package's check that was written for it goes on finding faults."""
+    """A package's check that was written for it continues to find faults."""
     with pytest.warns(DeprecationWarning, match=r"Result\.finding"):
         assert call(Result) == now
 

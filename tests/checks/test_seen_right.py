@@ -1,4 +1,4 @@
-"""A check that takes an absence for a fault acts only where it has once found the thing in its place."""
+"""A check that takes an absence for a fault acts only where it has once seen the object in place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where slurmd is found, and what is made of one that is not: the process table and systemd, never a pid file alone."""
+"""Where slurmd is found, and the verdict when it is not: the process table and systemd, never a pid file alone."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ AddProcess = Callable[..., Path]
 
 @pytest.fixture
 def add(tmp_path: Path) -> AddProcess:
-    """Adds one process to a process table of files, and gives the table."""
+    """Adds one process to a process table of files, and returns the table."""
 
     def process(
         pid: int, name: str, *args: str, state: str = "S", parent: int = 1, exe: str = "", env: str = ""
@@ -52,7 +52,7 @@ def of_unit(root: Path, place: str, *pids: int) -> Path:
 
 
 def test_no_pid_file_says_nothing_of_a_slurmd_that_runs(add: AddProcess, tmp_path: Path) -> None:
-    """Debian 13: ``slurmd --systemd`` (Slurm 23.11 and later) writes none. Believed, that drained every node."""
+    """Debian 13: ``slurmd --systemd`` (Slurm 23.11 and later) writes none. Trusting its absence drained every node."""
     proc = add(11, "slurmd", "--systemd", exe="/usr/sbin/slurmd-wlm")
     settings = Settings(slurmd_pid_file=tmp_path / "absent", slurmd_node="n1", proc=proc, sysfs=tmp_path / "sys")
     (result,) = run(host_slurmd.CHECK, Context(settings))

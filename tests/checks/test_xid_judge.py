@@ -1,4 +1,4 @@
-"""What the judge makes of kernel lines: the classes of Xid, the line shapes seen in the wild, and forged lines."""
+"""The verdicts on kernel lines: the classes of Xid, the line shapes seen in the wild, and forged lines."""
 
 from __future__ import annotations
 

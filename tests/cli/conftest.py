@@ -1,4 +1,4 @@
-"""A real controller's API on a free port of loopback, with one incident on record, and the command line beside it."""
+"""A real controller's API on a free port of loopback, with one incident on record, and the command line for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line takes its token nowhere else, whatever the other side answers."""
+"""The command line sends its token only to the controller, whatever the other side answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.model.errors import Rejected
 
 @pytest.fixture
 def asked() -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """A server that sends all to another path of its own: its URL, and what it was asked with which token."""
+    """A server that redirects all requests to another of its paths: its URL, and each request with its token."""
     seen: list[tuple[str, str]] = []
 
     class Elsewhere(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""Each field of an incident, of a recovery and of a finding is shown, or is on a list of those that are not, with the reason.
+"""Each field of an incident, of a recovery and of a finding is shown, or is on a list of hidden ones, with the reason.
 
 A field is shown where it is in the API's shape and another value of it changes what ``holdfast`` prints."""
 

@@ -1,4 +1,4 @@
-"""What the command line does while its token asks for too much: it waits as long as the controller says, a few times, and says so."""
+"""The command line's retries while its token requests too much: it waits as long as the controller says, a few times, and says so."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TEXT = "This token (viewer eve) asks for more than 20 requests a second; try aga
 
 
 class Busy:
-    """A controller that answers 429 so many times, then 200."""
+    """A controller that answers 429 this many times, then 200."""
 
     def __init__(self) -> None:
         self.times = 0

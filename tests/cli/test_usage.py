@@ -1,4 +1,4 @@
-"""Wrong use is one clear line on standard error; the short timeline leaves nothing out that matters; the demo's lines fit."""
+"""Wrong use is one clear line on standard error; the short timeline omits nothing that matters; the demo's lines fit."""
 
 from __future__ import annotations
 

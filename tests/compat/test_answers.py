@@ -1,4 +1,4 @@
-"""The command line of this release with a controller of another one: older, newer, or none of ours."""
+"""The command line of this release with a controller of another one: older, newer, or another program."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SHOWS = {
     "suppress": "holds until",
 }
 MAPPINGS = frozenset({"detail", "evidence", "phases", "unreadable"})
-"""Fields that are mappings: what is in them are no fields."""
+"""Fields that are mappings: their keys are no fields."""
 Answers = dict[str, Any]
 Shown = tuple[int, str, str]
 
@@ -157,7 +157,7 @@ def test_what_is_no_answer_of_ours_is_one_clear_line(
 ) -> None:
     status, out, err = holdfast({**today, the_answer(verb): odd}, verb)
     if verb[:2] in (("incident", "ack"), ("incident", "close")) and isinstance(odd, dict):
-        assert (status, err) == (0, "")  # done is done: there is nothing more to show
+        assert (status, err) == (0, "")  # the order is done: there is nothing more to show
         return
     assert (status, out, err.count("\n")) == (3, "", 1)
     assert re.match(r"holdfast: the controller's answer has no [\w.]+ that this command understands", err)

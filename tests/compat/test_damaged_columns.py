@@ -1,4 +1,4 @@
-"""Whatever a column of a recorded store is overwritten with: the store is read, turns and pages go on, no other row is hidden.
+"""Any column of a recorded store is overwritten: the store is read, turns and pages continue, no other row is hidden.
 
 SQLite keeps a value of any type in any column; PostgreSQL refuses all of these but garbage in texts and documents."""
 
@@ -108,7 +108,7 @@ def damaged(templates: Callable[[str], Path], tmp_path: Path) -> Iterator[Damage
 
 
 def read_all(store: SqlStore, recorded: Recorded) -> dict[str, set[object]]:
-    """Every way of reading the store; what names the rows that were found."""
+    """Every way of reading the store; returns what names the found rows."""
     book = store.load_book(EPOCH + timedelta(seconds=recorded.world["elapsed_s"]))
     store.due_intents()
     store.lease()
@@ -214,7 +214,7 @@ WORDS = [
 
 @pytest.mark.parametrize("table", ["incidents", "intents", "recoveries", "findings", "nodes"])
 def test_no_value_in_a_document_ends_a_turn(damaged: Damaged, table: str) -> None:
-    """Each field of the newest row's document, each with one of these words in turn."""
+    """Each field of the newest row's document, each with one of these values in turn."""
     recorded = moment(table)
     sound = damaged(table, "document", "document")
     assert sound is not None

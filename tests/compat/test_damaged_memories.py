@@ -1,4 +1,4 @@
-"""Damaged memories, and those of another release: put aside, logged once, and the process that reads them at its start goes on.
+"""Damaged memories, and those of another release: put aside, logged once, and the process that reads them at its start continues.
 
 Every file and table that a Holdfast process reads back is in one of the lists here; the store's own are in ``test_unreadable_rows``."""
 
@@ -42,7 +42,7 @@ from recording.agents import DONE, ME, Wire, _remember
 
 NEWER = """ALTER TABLE items ADD COLUMN shard TEXT NOT NULL DEFAULT 'a'; ALTER TABLE orders ADD COLUMN colour TEXT;
 CREATE TABLE dreams (night INTEGER); PRAGMA user_version=7;"""
-"""An agent of a later release has added what this one may pass over."""
+"""An agent of a later release has added what this one may skip."""
 UNFIT = """DROP INDEX items_by_key; ALTER TABLE items RENAME TO before_it; CREATE TABLE items (seq INTEGER PRIMARY KEY, lane INTEGER,
   key TEXT, boot_id TEXT, monotonic_s REAL, wall_s REAL, body TEXT, must TEXT NOT NULL);
 INSERT INTO items SELECT seq, lane, key, boot_id, monotonic_s, wall_s, body, 'x' FROM before_it; DROP TABLE before_it;
@@ -77,7 +77,7 @@ FILES: dict[str, bytes] = {
 
 @dataclass
 class Ran:
-    """What an agent did that started from a folder and sent all that waited."""
+    """What an agent did that started from a folder and sent everything that waited."""
 
     sent: list[dict[str, Any]]
     failing: tuple[str, ...]
@@ -126,7 +126,7 @@ def agent(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def errors(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
-    """Lines that say that something cannot be read."""
+    """Log lines about something that cannot be read."""
     caplog.set_level(logging.WARNING)
 
     def lines() -> list[str]:

@@ -1,4 +1,4 @@
-"""The quorum service's rooms and record, and the controller's note of what it read there: damaged, or of another release."""
+"""The quorum service's rendezvous and record, and the controller's note of what it read there: damaged, or of another release."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def test_reports_and_heartbeats_are_accepted(release: str, served: ServedSite) -
 
 
 def assert_taken(served: ServedSite, reports: list[dict[str, Any]]) -> None:
-    """Every item of the reports has come to what it is for."""
+    """Check that every item of the reports had its effect."""
     sent = items_of(reports, "finding")
     kept = served.store.findings(node="n1")
     told = {(f["check"], f["severity"], f["remedy"], f["code"]) for f in sent if not f.get("history")}

@@ -1,4 +1,4 @@
-"""The newest recorded release is of this tree: who changes what is stored or sent records again (``tests/fixtures/README.md``)."""
+"""The newest recorded release is of this tree: after a change of what is stored or sent, record again (``tests/fixtures/README.md``)."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ AGAIN = f"what this tree writes differs from its record: python tests/fixtures/r
 OPEN = frozenset({"evidence", "detail", "args", "gone", "gpus"})
 """Objects whose keys are data, not fields."""
 ALSO: Mapping[str, set[str]] = {"Finding": {"verdict"}}
-"""What is written for releases before this one, beside a noun's own fields."""
+"""What is written for releases before this one, in addition to a noun's own fields."""
 
 Shape = frozenset[tuple[str, str]]
 
 
 def shape(value: Any, path: str = "") -> Shape:
-    """Fields with the kinds of their values; items of a list as one; None as whatever else the field is."""
+    """Fields with the kinds of their values; items of a list as one; None as the other kind of the field."""
     if isinstance(value, Mapping):
         below = frozenset[tuple[str, str]]()
         if path.rpartition(".")[2] not in OPEN:
@@ -45,7 +45,7 @@ def shape(value: Any, path: str = "") -> Shape:
 
 
 def told(shapes: Shape) -> set[tuple[str, str]]:
-    """Without the Nones of fields that are something elsewhere."""
+    """Without the Nones of fields that have another kind elsewhere."""
     somewhere = {path for path, kind in shapes if kind != "none"}
     return {(path, kind) for path, kind in shapes if kind != "none" or path not in somewhere}
 

@@ -1,4 +1,4 @@
-"""What agents of other releases send: taken, taken in parts, or refused with one clear error; never a lost fault, never a 500."""
+"""What agents of other releases send: accepted, partly accepted, or refused with one clear error; never a lost fault, never a 500."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ FAULT = {
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedSite]:
-    """One controller for all: a report that it has taken changes nothing for the next."""
+    """One controller for all: an accepted report changes nothing for the next."""
     with closing(open_store(f"sqlite:///{tmp_path_factory.mktemp('wire')}/holdfast.db")) as store:
         yield ServedSite(Site(2, store=store, warm=False), store)
 
@@ -52,7 +52,7 @@ _numbers = iter(range(1, 10**9))
 
 
 def report(*items: Any, **changed: Any) -> dict[str, Any]:
-    """One that was not sent before."""
+    """A sequence that was not sent before."""
     envelope = {"version": 1, "outbox_id": "o", "sequence": next(_numbers), **ME.envelope()}
     return {**envelope, "items": list(items), **changed}
 

@@ -1,4 +1,4 @@
-"""A word of another release in a stored document is read as the declared safe one, whatever the noun and the field."""
+"""An unknown value of another release in a stored document is read as the declared safe one, whatever the noun and the field."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def enum_of(noun: type[Any], way: tuple[str, ...]) -> type[StrEnum]:
 
 WAYS = [(noun, way) for noun in STORED for way in enum_fields(noun)]
 NOT_HERE = {(SendOrder, ("verb",))}
-"""Has a rule of its own: the order as a whole is an unknown action."""
+"""Has its own rule: the order as a whole is an unknown action."""
 
 
 def test_the_fields_are_found() -> None:
@@ -128,7 +128,7 @@ def _read(noun: type[Any], document: dict[str, Any]) -> Any:
 
 
 def _put(document: Any, way: tuple[str, ...]) -> bool:
-    """Whether the word stands there now; of a list in its first entry."""
+    """Whether the value is there now; of a list in its first entry."""
     name, *rest = way
     place = 0 if name == "*" else name
     if not rest:

@@ -1,4 +1,4 @@
-"""A node of which an incident cannot be read may have any fault: no job is led to it, and nothing but a drain is done."""
+"""A node with an unreadable incident may have any fault: no job is led to it, and it is only drained."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A row that cannot be read ends no process, hides no other row, and leads to nothing being done twice or lost."""
+"""An unreadable row ends no process, hides no other row, and leads to nothing being done twice or lost."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _nothing_logged_yet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[Callable[..., Site]]:
-    """``opened(scene, damage)``: a site that goes on from the scene, after ``damage`` has changed its database."""
+    """``opened(scene, damage)``: a site that continues from the scene, after ``damage`` has changed its database."""
     stores: list[SqlStore] = []
 
     def open_(scene: str, damage: Callable[[sqlite3.Connection], object], suspected: str = "") -> Site:

@@ -160,7 +160,7 @@ def key_age_s(site: Site, intent: Intent) -> float:
 
 @dataclass(frozen=True)
 class Doings:
-    """What was done outside, counted where doing it twice would show."""
+    """Actions outside Holdfast, counted where doing them twice would show."""
 
     terminated: Mapping[str, int]
     launched: int

@@ -1,4 +1,4 @@
-"""What a site says to its health checks in ``agent.toml`` reaches them."""
+"""A site's settings for its health checks in ``agent.toml`` reach them."""
 
 from __future__ import annotations
 

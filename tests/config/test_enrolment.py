@@ -1,4 +1,4 @@
-"""`[enrolment]`: nothing but AWS' own STS is ever asked, and what is on is whole."""
+"""`[enrolment]`: only AWS' own STS is ever asked, and enabled settings are complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reference pages say what the code does: they are what the generator writes now."""
+"""The reference pages match the code: they are what the generator writes now."""
 
 from __future__ import annotations
 

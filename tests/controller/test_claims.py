@@ -1,4 +1,4 @@
-"""Statements of jobs that Slurm does not show: only what may concern a job soon is taken in."""
+"""Statements of jobs that Slurm does not show: accepted only where they may concern a job soon."""
 
 from __future__ import annotations
 

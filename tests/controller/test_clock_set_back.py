@@ -11,7 +11,7 @@ HOUR_S = 3600.0
 
 
 def test_slurmds_start_of_before_says_nothing_of_a_silence_after_it() -> None:
-    """slurmd's start, an hour ahead by the new clock, was a sign of life in each turn: the loop did not come to rest."""
+    """slurmd's start, an hour ahead by the new clock, was a sign of life in each turn: the loop never settled."""
     drawn = Anything()
     drawn.begin(slurm_reboots=True, quick=True, provider="nothing", spares=("n5", "n6"))
     drawn.is_cut_off(name="n4")

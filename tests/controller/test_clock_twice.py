@@ -1,4 +1,4 @@
-"""The wall clock is set twice during one silence: a provider that shows the power is asked at its pace, not in every turn."""
+"""The wall clock is set twice during one silence: a provider that shows the power is polled at its pace, not in every turn."""
 
 from __future__ import annotations
 

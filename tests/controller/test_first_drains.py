@@ -1,4 +1,4 @@
-"""A faulty node is drained on a reading of it alone; all the rest waits for a reading of all of Slurm."""
+"""A faulty node is drained on a reading of that node alone; all other steps wait for a reading of all of Slurm."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def slow(site: Site, monkeypatch: pytest.MonkeyPatch) -> Slow:
 
 
 def test_a_drain_waits_for_no_reading_of_all_of_slurm(site: Site, slow: Slow) -> None:
-    """Nor does the fault that is reported while the rest of the first one waits; nothing else is begun meanwhile."""
+    """Nor does the fault that is reported while the rest of the first one waits; nothing else is started meanwhile."""
     job = site.slurm.submit(2, comment="holdfast")
     first, second = job.nodes[0], "n6"
 
@@ -99,7 +99,7 @@ def test_a_drain_waits_for_no_reading_of_all_of_slurm(site: Site, slow: Slow) ->
 def test_a_fault_reported_right_before_the_reading_begins_does_not_wait_for_its_end(
     site: Site, slow: Slow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After the loop's last look at the reports, and before it waits for the reading."""
+    """After the loop's last poll of the reports, and before it waits for the reading."""
     first = site.slurm.submit(2, comment="holdfast").nodes[0]
     newer, late = site.loop.reader.newer, list[str]()
 
@@ -150,7 +150,7 @@ def test_a_node_that_slurm_does_not_show_waits(site: Site, slow: Slow, monkeypat
 
 
 def test_what_begins_something_besides_waits(site: Site, slow: Slow) -> None:
-    """The warning of another node would open an incident of its own."""
+    """The warning of another node would open a separate incident."""
 
     def happens() -> None:
         site.fault("n2", severity=Severity.DEGRADED, remedy=Remedy.REBOOT)

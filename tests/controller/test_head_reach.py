@@ -69,7 +69,7 @@ def test_a_name_that_cannot_be_looked_up_for_want_of_descriptors_is_not_known() 
 
 
 def test_a_silent_node_that_cannot_be_tried_is_not_taken_for_dead() -> None:
-    """Its peers do not reach it. The head node's own word is missing, and comes when there are descriptors again."""
+    """Its peers do not reach it. The head node's own result is missing, and comes when there are descriptors again."""
     site = Site(6, can=replace(FULL, status=False))
     site.registers(site.slurm.submit(1, comment="holdfast", exclusive=True))
     site.run(2)

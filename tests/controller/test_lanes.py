@@ -24,7 +24,7 @@ def _launch(number: int, at: datetime, state: IntentState = IntentState.PLANNED)
 
 
 def test_launches_that_hang_delay_no_drain() -> None:
-    """With one pool for all, twelve launches of a provider that took its time held a drain up for 19 s."""
+    """With one pool for all, twelve slow launches of a provider delayed a drain by 19 s."""
     site = Site(4)
     assert site.loop.lease is not None
     now, fence = site.clock.now(), site.loop.lease.fence

@@ -1,4 +1,4 @@
-"""Who holds the lease: one process and not a name. Two controllers of one name never lead together, a successor waits for nobody."""
+"""The lease holder is a process and not a name. Two controllers of one name never lead together, a successor waits for none."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _boot(folder: Path, boot_id: str = "boot-1") -> Path:
 
 @pytest.mark.parametrize("kind", ["fifo", "link", "folder", "endless"])
 def test_what_a_controller_puts_in_place_of_its_file_holds_up_no_actor(tmp_path: Path, kind: str) -> None:
-    """Nor fills its memory, nor has it read what is the actor's alone."""
+    """It does not fill its memory either, nor make it read what belongs to the actor alone."""
     lock, secret = tmp_path / "lock", tmp_path / "secret"
     secret.write_text("boot\nsecret/0123456789ab\n")
     if kind == "fifo":
@@ -157,7 +157,7 @@ def test_the_file_that_was_locked_last_names_the_controller_of_this_machine(tmp_
 
 
 def test_an_older_release_left_an_empty_file_and_a_host_name_in_the_lease(tmp_path: Path) -> None:
-    """Nobody can tell on which machine that name is: its lease is waited for once."""
+    """It is unknown on which machine that name is: its lease is waited for once."""
     (tmp_path / "controller.lock").touch()
     store = MemoryStore()
     old = store.take_lease("head", NOW, TTL_S)
@@ -175,7 +175,7 @@ def test_an_older_release_left_an_empty_file_and_a_host_name_in_the_lease(tmp_pa
 
 @dataclass
 class _Controller:
-    """One process; ``lease``: what it was told last."""
+    """One process; ``lease``: the last one it was given."""
 
     folder: Path
     lock: Alone
@@ -246,7 +246,7 @@ class Leading(RuleBasedStateMachine):
     @precondition(lambda self: self.alive)
     @rule(data=st.data())
     def writes_after_a_pause(self, data: st.DataObject) -> None:
-        """A process that hung goes on where it was: its write is refused once another one has led."""
+        """A process that hung continues where it was: its write is refused once another one has led."""
         me = self.alive[data.draw(st.sampled_from(sorted(self.alive)))]
         held = self.store.lease()
         if me.lease is None or held is None:
@@ -353,7 +353,7 @@ def test_of_two_loops_with_one_name_exactly_one_leads(
 
 
 class _Head:
-    """A controller in a process of its own."""
+    """A controller in a separate process."""
 
     def __init__(self, config: Path) -> None:
         self.config = config

@@ -1,4 +1,4 @@
-"""The control loop's pulse: one beat for each complete cycle, none from one that is stuck, and no life without its look at Slurm."""
+"""The control loop's pulse: one beat for each complete cycle, none from a stuck one, and no sign of life without a reading of Slurm."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_it_does_not_go_on_with_old_news_when_its_look_at_slurm_has_broken(monke
 def test_a_descriptor_that_is_missing_for_a_while_ends_nothing(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whatever of the loop's tasks meets it: the next try may not."""
+    """Whichever of the loop's tasks fails: the next attempt may not."""
     monkeypatch.setattr(loop_module, "AGAIN_S", 0.01)
     monkeypatch.setattr(loop_module, "CALM_S", 0.05)
     monkeypatch.setattr(loop_module, "EVERY_S", 0.01)

@@ -1,4 +1,4 @@
-"""The store in memory is honest: the same story, turn by turn, gives the same book as the real store."""
+"""The store in memory matches the real one: the same events, turn by turn, give the same state."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def test_the_same_story_on_both_stores(tmp_path: Path) -> None:
 
     def same() -> None:
         books = [site.book for site in sites]
-        # The real store's numbers have gaps; nothing is made of them but their order.
+        # The real store's numbers have gaps; only their order is used.
         findings = [[replace(f, id=0) for _, f in sorted(book.findings.items())] for book in books]
         assert findings[0] == findings[1]
         assert replace(books[0], findings={}) == replace(books[1], findings={})
-        # What operators say is an event of the real store alone; no decision reads it.
+        # Operators' actions are events of the real store alone; no decision reads them.
         events = [[replace(e, id=0) for e in site.store.events() if e.kind not in _OPERATORS] for site in sites]
         assert events[0] == events[1]
         assert sites[0].store.due_intents() == sites[1].store.due_intents()

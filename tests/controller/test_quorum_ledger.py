@@ -1,4 +1,4 @@
-"""The quorum service's record as events: what they say, for which incident, and each exactly once."""
+"""The quorum service's record as events: their content, their incident, and each exactly once."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_however_it_is_read_the_events_are_the_same(cuts: list[int]) -> None:
 
 
 class Watched:
-    """A watch over rooms and a store in memory, which a test stops where it likes."""
+    """A watch over rendezvous and a store in memory, which a test stops at any point."""
 
     def __init__(self) -> None:
         self.clock = SimClock()

@@ -1,4 +1,4 @@
-"""The controller's door to the quorum service: one contract for the real process and the rooms in memory; and a service in trouble."""
+"""The controller's connection to the quorum service: one contract for the real process and the one in memory; and a broken service."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rooms]:
 
 
 class Place:
-    """Rooms behind the port, and a way to meet in them."""
+    """The rendezvous behind the port, and a way to meet in them."""
 
     def __init__(self, rooms: QuorumRooms) -> None:
         self.rooms = rooms
         self.name = f"job-{next(_numbers)}"
 
     def meet(self, opened: OpenRoom, group: int, start: str) -> str:
-        """A full name that has met a quorum of its own."""
+        """Let this group meet alone; returns its full name."""
         if isinstance(self.rooms, MemoryRooms):
             name = f"{group}~{start}:u"
             self.rooms.meet(self.name, name)
@@ -180,7 +180,7 @@ ROOM = {"room": "job-1", "known": [], "members": [], "gone": {}}
     ],
 )
 def test_an_answer_that_makes_no_sense_is_no_answer(tmp_path: Path, answer: bytes, says: str) -> None:
-    """A socket that says just this stands in for a service of another release, or one that dies while it speaks."""
+    """A socket that sends just this stands in for a service of another release, or one that dies while it sends."""
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "s"))
         listener.listen(1)

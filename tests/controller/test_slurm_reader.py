@@ -1,4 +1,4 @@
-"""How often Slurm is read, and that nothing begins on what was read long ago."""
+"""How often Slurm is read, and that no step starts on an old reading."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_a_job_on_its_way_is_read_often_then_as_seldom_as_all_of_slurm() -> None
 
 
 def _readings(pace: JobPace, jobs: int, seconds: float, *, full_s: float = 1e9) -> list[float]:
-    """Times at which any of so many jobs is read alone."""
+    """Times at which any of this many jobs is read alone."""
     read: list[float] = []
     now_s, next_full_s = 0.0, full_s
     pace.follow({n: (n,) for n in range(jobs)}, now_s)
@@ -265,7 +265,7 @@ def test_what_waits_keeps_the_pace_low(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _looks(ask: Callable[[float], int], seconds: float, each_s: float = 0.05) -> list[float]:
-    """Times at which a question for the job that ``ask`` names has Slurm read."""
+    """Times at which a request for the job that ``ask`` names has Slurm read."""
     looks, found, now_s = Looks(), list[float](), 100.0
     while now_s < 100.0 + seconds:
         if looks.allow(ask(now_s), now_s):
@@ -275,7 +275,7 @@ def _looks(ask: Callable[[float], int], seconds: float, each_s: float = 0.05) ->
 
 
 def test_one_job_that_asks_and_asks_has_slurm_read_ever_more_seldom() -> None:
-    """A loop of questions had all of Slurm read four times a second for as long as the job ran."""
+    """A loop of requests had all of Slurm read four times a second for as long as the job ran."""
     found = _looks(lambda _now_s: 7, 3600.0)
     assert found[:4] == pytest.approx([0, 1, 3, 7], abs=0.2)
     assert len(found) <= 6 + 3600 / 60
@@ -378,7 +378,7 @@ def test_a_step_that_is_over_before_the_next_turn_has_slurm_read_at_once(monkeyp
 
 
 def test_the_actors_bell_wakes_the_loop_and_reads_nothing() -> None:
-    """It rings for a message, and for the provider's word, as for a drain."""
+    """It wakes the loop for a message, and for the provider's answer, as for a drain."""
     site = Site(2)
     controller = SimpleNamespace(bell=SimpleNamespace(drain=lambda: None), loop=site.loop)
     _rung(cast(Controller, controller))
@@ -386,7 +386,7 @@ def test_the_actors_bell_wakes_the_loop_and_reads_nothing() -> None:
 
 
 class Reads:
-    """Counts readings of all of Slurm; the loop asks for those that it needs, and none comes by itself."""
+    """Counts readings of all of Slurm; the loop asks for those that it needs, and none comes unasked."""
 
     def __init__(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
@@ -412,7 +412,7 @@ def reads(site: Site, monkeypatch: pytest.MonkeyPatch) -> Reads:
 
 
 def _drive(loop: ControlLoop, until: Callable[[], bool], then: Callable[[], None] = lambda: None) -> None:
-    """The real loop, until it has read Slurm and turned; then what happens, and on until that is so."""
+    """The real loop, until it has read Slurm and turned; then an event, and on until the condition holds."""
 
     async def drill() -> None:
         running = asyncio.create_task(loop.run())

@@ -12,7 +12,7 @@ from support.simulated.site import Site
 
 
 def _look(site: Site, watch: UntakenWatch, seconds: int) -> None:
-    """The loop turns once a second, and no actor looks."""
+    """The loop turns once a second, and no actor polls."""
     for _ in range(seconds):
         site.clock.advance(1)
         site.world_moves()
@@ -85,7 +85,7 @@ def test_observe_mode_has_no_steps(faulty: Site) -> None:
 
 
 def test_after_a_gap_time_begins_again(faulty: Site) -> None:
-    """The controller did not lead, or its store was away: the actor could take nothing either."""
+    """The controller did not lead, or could not reach its store: the actor could take nothing either."""
     watch = UntakenWatch()
     _look(faulty, watch, 5)
     faulty.clock.advance(300)

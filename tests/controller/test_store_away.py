@@ -1,4 +1,4 @@
-"""A store that takes no write, and a lease that ran out: the controller does not say that it leads, shows the trouble, and is restarted."""
+"""A store that takes no write, and a lease that ran out: the controller does not claim to lead, shows the problem, and is restarted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def cycles(loop: ControlLoop, number: int) -> None:
-    """Let the real loop end so many cycles."""
+    """Let the real loop end this many cycles."""
     ended = 0
 
     def counted(plain: Callable[..., None]) -> Callable[..., None]:
@@ -44,7 +44,7 @@ def cycles(loop: ControlLoop, number: int) -> None:
 
 
 class Refusing:
-    """The store's writes, while they fail; reads go on."""
+    """The store's writes, while they fail; reads continue."""
 
     def __init__(self, site: Site, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
         self.error: Exception | None = error

@@ -1,4 +1,4 @@
-"""The store is gone, or an older one stands in its place, while something is under way: nothing is doubled, and a human decides."""
+"""The store is lost, or replaced by an older one, while steps are in flight: nothing is done twice, and an operator decides."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ INCIDENT = "1kjmmb3pg001"
 
 
 def lose(site: Site, store: MemoryStore | None = None) -> None:
-    """Both processes start anew, with another store."""
+    """Restart both processes with another store."""
     site.store = store or MemoryStore()
     site.agents._store = site.store
     site.start_controller()
@@ -32,7 +32,7 @@ def lose(site: Site, store: MemoryStore | None = None) -> None:
 
 
 def in_the_middle() -> Site:
-    """n1's replacement is launched and boots; the job that it hurt runs again elsewhere."""
+    """n1's replacement is launched and boots; the affected job runs again elsewhere."""
     site = Site(3)
     site.slurm.submit(1, comment="holdfast", exclusive=True)
     site.run(2)
@@ -189,7 +189,7 @@ def test_foreign_drains_and_our_spare_pool_are_no_sign_of_a_loss() -> None:
     assert site.book.paused is None
 
 
-# Machines that nobody's book has made
+# Orphaned machines: unknown to the store
 
 MACHINE = Instance("i-9", "n1", "running", launched_at=EPOCH, incident=INCIDENT)
 BEGUN = Incident(
@@ -248,7 +248,7 @@ def test_a_human_is_told_once_of_a_machine_that_nobody_knows() -> None:
 
 
 def test_a_launch_whose_answer_never_came_leaves_no_machine_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The order was carried out, and the incident was over before it was asked again."""
+    """The order was carried out, and the incident was over before it was requested again."""
     site = Site(2)
     launch = site.provider.launch
 

@@ -1,4 +1,4 @@
-"""What no code expects ends no process: one answer of Slurm, one step, one look at the provider, one task of the agent."""
+"""Unexpected input ends no process: one answer of Slurm, one step, one poll of the provider, one task of the agent."""
 
 from __future__ import annotations
 

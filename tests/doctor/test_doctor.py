@@ -1,4 +1,4 @@
-"""Each rule of the doctor: what makes it speak, and that a good site hears nothing."""
+"""Each rule of the doctor: what triggers it, and that a good site gets no findings."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ GLUE = f'local here, holdfast = pcall(dofile, "{LUA}")'
 
 
 def plugins(version: str = "24.11", **changes: object) -> PluginFacts:
-    """A plug-in that is there and fits, and nothing else."""
+    """Only a plug-in that exists and fits."""
     release = tuple(int(part) for part in version.split("."))
     line = SpankLine("optional", SO, there=True, readable=True, release=(release[0], release[1]))
     return replace(PluginFacts(seen=True, folder="/etc/slurm", spank=(line,)), **changes)  # type: ignore[arg-type]
@@ -428,7 +428,7 @@ def test_no_false_alarm(change: Change) -> None:
 
 
 def test_silent_slurm_is_the_only_slurm_advice() -> None:
-    """What could not be read is no bad news about anything else."""
+    """What could not be read is no finding about anything else."""
     found = diagnose(replace(good(), slurm=None, slurm_problem="slurmctld is away", agents=None))
     assert [one.id for one in found] == ["slurm.unreachable"]
 

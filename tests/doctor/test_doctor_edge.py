@@ -1,4 +1,4 @@
-"""The doctor's edge: an outside that fails is a fact, and rights are found by a trial that changes nothing."""
+"""The doctor's edge: a failure outside is a fact, and rights are tested by an attempt that changes nothing."""
 
 from __future__ import annotations
 

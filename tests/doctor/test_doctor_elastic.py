@@ -1,4 +1,4 @@
-"""What the doctor says of Slurm's settings that elastic jobs live by."""
+"""The doctor's findings on Slurm's settings that elastic jobs depend on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GOOD = {"RequeueExit": "85", "PreemptType": "preempt/partition_prio", "PreemptMo
 
 
 def told(config: dict[str, str] | None = None, **changes: Any) -> dict[str, tuple[Level, str]]:
-    """What the rules say of a site that is good but for these changes."""
+    """The findings for a site that is good except for these changes."""
     slurm = SlurmFacts("22.05.8", GOOD | (config or {}), {}, **{"partitions": (TRAIN, FLEX), **changes})
     facts = DoctorFacts(datetime(2026, 3, 1, tzinfo=UTC), Policy(), "root", slurm)
     return {one.id: (one.level, one.what) for rule in RULES for one in rule(slurm, facts)}

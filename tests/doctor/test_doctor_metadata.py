@@ -1,4 +1,4 @@
-"""Whether users of the head node reach its role: by the firmware's word, tried as a user without rights."""
+"""Whether users of the head node reach its role: as the firmware reports, tried as a user without rights."""
 
 from __future__ import annotations
 

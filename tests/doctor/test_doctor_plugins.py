@@ -1,4 +1,4 @@
-"""What the doctor sees of Holdfast's plug-ins: files are read, nothing is loaded."""
+"""The doctor on Holdfast's plug-ins: files are read, nothing is loaded."""
 
 from __future__ import annotations
 

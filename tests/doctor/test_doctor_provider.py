@@ -1,4 +1,4 @@
-"""How the doctor asks a provider: by reading, and by dry runs where it knows how; nothing that it meets is raised."""
+"""How the doctor asks a provider: by reading, and by dry runs where it can; no error that it meets is raised."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Reading:
 
 
 class Dry(Reading):
-    """One that asks for its rights, too."""
+    """A provider that checks its rights, too."""
 
     errors: Mapping[str, OutsideError | None]
 
@@ -104,7 +104,7 @@ def test_without_a_machine_nothing_is_tried() -> None:
 
 
 class Showing(Reading):
-    """One that says how it serves instance metadata."""
+    """A provider that reports how it serves instance metadata."""
 
     def metadata_options(self, instance_id: str) -> MetadataOptions | None:
         self.asked.append(instance_id)

@@ -1,4 +1,4 @@
-"""What the doctor says of the quorum service."""
+"""The doctor's findings on the quorum service."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_nodes_that_are_the_head_node_reach_loopback() -> None:
 
 
 class Refusing(MemoryRooms):
-    """Rooms that give one answer."""
+    """Stub that gives one answer."""
 
     def __init__(self, answer: OutsideError | tuple[RoomView, ...]) -> None:
         super().__init__()

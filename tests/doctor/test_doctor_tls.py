@@ -1,4 +1,4 @@
-"""What the doctor says of certificates, from the files of real ones and from a server that serves one."""
+"""The doctor's findings on certificates, from the files of real ones and from a server that serves one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the doctor says of the API's tokens."""
+"""The doctor's findings on the API's tokens."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_what_is_said(token: TokenRow, said: list[tuple[str, Level]]) -> None:
         (1, 2, True),
         (9, 5, True),
         (7, 1, False),  # the node has changed to the newer one
-        (1, 8, False),  # somebody has tried the newer one
+        (1, 8, False),  # the newer one was tried
         (40, 40, False),
         (None, 1, False),
         (1, None, False),

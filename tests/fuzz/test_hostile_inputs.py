@@ -1,4 +1,4 @@
-"""What users, nodes and disks hand in, mutated: a result or the one error that the reader promises, never another exception.
+"""Input from users, nodes and disks, mutated: a result or the one error that the reader promises, never another exception.
 
 Some thousand inputs of each kind in the usual run, a million of each in ``./dev soak``."""
 
@@ -75,7 +75,7 @@ FILES = {"rank-00000/model.pt": FileEntry(10, "a" * 64), "meta.json": FileEntry(
 
 
 def refused(error: Exception, *, clear: bool = True) -> bool:
-    """The reader said no, in words that can be shown; never that the input was taken."""
+    """Checks that the reader refused with a printable message, and never accepted the input."""
     assert clear, repr(error)
     assert str(error).isprintable(), repr(error)
     return False
@@ -129,7 +129,7 @@ def socket(data: bytes) -> bool:
 
 
 def manifest(data: bytes) -> bool:
-    """A manifest, a receipt, the name of a folder, and what a child says that judged as the user."""
+    """A manifest, a receipt, the name of a folder, and the output of a child that checked as the user."""
     name = data[:200].decode("utf-8", "replace")
     known = parse_folder_name(name)
     assert known is None or parse_folder_name(folder_name(*known)) == known
@@ -150,7 +150,7 @@ def manifest(data: bytes) -> bool:
 
 
 def orders(data: bytes) -> bool:
-    """An answer to an agent that asks for orders, of a controller that was taken over."""
+    """An answer to an agent that asks for orders, from a controller that was taken over."""
     found = parsed(data).get("orders")
     taken = False
     for raw in found if isinstance(found, list) else ():
@@ -201,7 +201,7 @@ def heartbeat_answers(data: bytes) -> bool:
 
 @dataclass(frozen=True)
 class Kind:
-    """A way in. ``read``: whether the input was taken."""
+    """A reader of outside input. ``read``: whether the input was accepted."""
 
     read: Callable[[bytes], bool]
     corpus: tuple[bytes, ...]

@@ -1,4 +1,4 @@
-"""A daemon that cannot start: only a wrong configuration keeps its unit from starting it again (RestartPreventExitStatus=2)."""
+"""A daemon that cannot start: only a wrong configuration keeps its unit from restarting it (RestartPreventExitStatus=2)."""
 
 from __future__ import annotations
 

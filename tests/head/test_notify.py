@@ -1,4 +1,4 @@
-"""Messages to people: each address on its own, by real HTTP through Apprise; nothing about an address ends a process."""
+"""Notifications: each address separately, by real HTTP through Apprise; no error of an address ends a process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # apprise
 
 
 class Place:
-    """An address that takes messages, or answers 500."""
+    """An address that accepts messages, or answers 500."""
 
     def __init__(self) -> None:
         self.status, self.asked, self.got = 200, 0, list[str]()

@@ -1,4 +1,4 @@
-"""Every block of docs/how-to-elastic-sbatch.md, on a real Slurm. The training only shows what it was told."""
+"""Every block of docs/how-to-elastic-sbatch.md, on a real Slurm. The training only prints its environment."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def folder(elastic_cluster: Practice, tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def typed(cluster: Practice, folder: Path, block: str) -> list[int]:
-    """Runs a block in the user's folder; every job id that it prints."""
+    """Runs a block in the user's folder; returns every job id that it prints."""
     out = cluster.command("sh", "-euc", f"cd {folder}\n{block}")
     return [int(number) for number in re.findall(r"(?:job |array |^|\s)(\d+)\b(?!-)", out)]
 
 
 def told(cluster: Practice, folder: Path, count: int) -> list[dict[str, str]]:
-    """What the ranks have shown, when so many have."""
+    """Environments that the ranks have printed, once there are this many."""
 
     def why() -> str:
         return "\n".join([said(cluster), *(file.read_text(errors="replace") for file in folder.glob("train-*.out"))])

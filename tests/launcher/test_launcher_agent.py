@@ -57,7 +57,7 @@ def test_a_group_is_given_its_room(tmp_path: Path) -> None:
     ],
 )
 def test_without_a_room(tmp_path: Path, answer: dict[str, Any] | None, comment: str, status: int, said: str) -> None:
-    """An elastic group never trains by itself; what is no elastic job is simply run. Slurm's word comes from a script."""
+    """An elastic group never trains alone; a job that is not elastic is simply run. A script gives Slurm's answer."""
     with ExitStack() as stack:
         if answer is not None:
             stack.enter_context(room_agent(tmp_path, answer))
@@ -112,7 +112,7 @@ def test_an_agent_that_is_restarted_disturbs_nobody_and_is_heard_again(tmp_path:
             launch.until_said("step")
         time.sleep(0.3)
         assert launch.process.poll() is None
-        with room_agent(tmp_path, WAITS, ROOM) as agent:  # it does not know yet whose launcher this is
+        with room_agent(tmp_path, WAITS, ROOM) as agent:  # it does not know yet to which job this launcher belongs
             launch.until(lambda: len(agent.asked) == 1)
             agent.push(reason="scale", deadline=None, target=2)
             assert launch.end() == 85
@@ -123,7 +123,7 @@ def test_an_agent_that_is_restarted_disturbs_nobody_and_is_heard_again(tmp_path:
 def test_the_real_agent_gives_the_room_and_the_order_to_leave(
     folder: Folder, controller: FakeController, tmp_path: Path
 ) -> None:
-    """The controller is a few lines over HTTP, scontrol a script that knows the launcher's process."""
+    """The controller is a stub over HTTP, scontrol a script that knows the launcher's process."""
     room = {name: value for name, value in ROOM.items() if name not in ("v", "kind")}
     controller.room = lambda _question: (200, room)
     scontrol = folder.path / "scontrol"

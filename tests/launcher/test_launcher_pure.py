@@ -1,4 +1,4 @@
-"""The launcher's decisions, as tables: where it stands, which room, what ranks are told, what their ends mean."""
+"""The launcher's decisions, as tables: its place, its rendezvous, the environment of ranks, what their ends mean."""
 
 from __future__ import annotations
 
@@ -234,7 +234,7 @@ def test_wrong_use_is_one_line(
 
 @dataclass
 class Scripted:
-    """A link and an inbox in one: what is said at each second, and the clock that they share."""
+    """A link and an inbox in one: the messages of each second, and the clock that they share."""
 
     said: dict[int, dict[str, Any]] = field(default_factory=dict)
     signals_at: dict[int, signal.Signals] = field(default_factory=dict)
@@ -292,7 +292,7 @@ FOUND = room_from_answer(ROOM)
         ({0: NO}, True, None, None, Refused, 0),
         ({0: NO}, True, False, None, None, 0),
         ({0: NO}, True, True, ENV_ROOM, ENV_ROOM, 0),
-        ({}, True, False, None, TooLong, 0),  # an agent that says nothing may yet have a room
+        ({}, True, False, None, TooLong, 0),  # a silent agent may still have a rendezvous
         ({}, False, True, None, TooLong, 1),
         ({}, False, False, None, None, 0),
         ({}, False, None, None, None, 1),
@@ -308,7 +308,7 @@ def test_which_room(
     found: Any,
     lines: int,
 ) -> None:
-    """``declared``: Slurm's word on whether the job is elastic. An elastic group never goes on without a room."""
+    """``declared``: whether Slurm shows the job as elastic. An elastic group never continues without a rendezvous."""
     got, spoken = search(Scripted(dict(said), connected=connected), declared, from_env)
     assert (got, len(spoken)) == (found, lines)
 

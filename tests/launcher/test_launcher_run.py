@@ -18,7 +18,7 @@ from support.launching import AWARE, SHOW, Launch, alive, launched, python
 pytestmark = pytest.mark.slow
 
 SLEEPER = "import subprocess; p = subprocess.Popen(['sleep', '300'], start_new_session=True); print('sleeper', p.pid, flush=True);"
-"""Leaves a process in a session of its own, as torchrun does with its workers."""
+"""Leaves a process in a separate session, as torchrun does with its workers."""
 
 
 def sleepers(launch: Launch) -> list[int]:

@@ -40,7 +40,7 @@ def script(slurm: Practice, body: str, name: str = "job.sbatch") -> Path:
 
 
 def elements(slurm: Practice, *arrays: int | str) -> dict[int, dict[str, str]]:
-    """Index → what Slurm shows of the element of these arrays; waiting ones apart, too."""
+    """Index → what Slurm shows of the element of these arrays; waiting ones separately, too."""
     jobs = ("-j", ",".join(map(str, arrays)))
     lines = slurm.command("squeue", "-h", "-a", "-r", *jobs, "-t", "all", "-o", "%K|%A|%F|%T|%P|%k|%r").splitlines()
     names = ("job", "array", "state", "partition", "comment", "reason")

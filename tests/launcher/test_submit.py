@@ -1,4 +1,4 @@
-"""What ``holdfast submit`` asks sbatch for, and what it refuses before anything is queued."""
+"""What ``holdfast submit`` passes to sbatch, and what it refuses before anything is queued."""
 
 from __future__ import annotations
 

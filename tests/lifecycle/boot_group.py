@@ -1,4 +1,4 @@
-"""A group of an elastic job, run in the booted machine below ``holdfast run``: it meets the others in its room, step by step.
+"""A group of an elastic job, run in the booted machine below ``holdfast run``: it meets the others in its rendezvous, step by step.
 
 ``boot_group.py FOLDER``: one JSON line per step in ``FOLDER/GROUP.jsonl``. It does on the wire what torchft's Manager does."""
 

@@ -1,4 +1,4 @@
-"""A rank that tells of some steps and then hangs, run in the booted machine by its own Python: standard library only."""
+"""A rank that reports some steps and then hangs, run in the booted machine by its own Python: standard library only."""
 
 from __future__ import annotations
 

@@ -55,19 +55,19 @@ act_on = ["kernel.machine_check"]
 heartbeat_s = 2
 not_reporting_after_s = 5
 """
-"""What agent.toml has besides the page's own lines."""
+"""What agent.toml has in addition to the page's own lines."""
 HANGS_ARE_TOLD = """
 [hangs]
 act = "tell"
 floor_s = 5
 """
-"""What controller.toml has besides the page's own lines."""
+"""What controller.toml has in addition to the page's own lines."""
 JOBS = "/usr/local/lib/jobs"
 RANKS = f"""[ "$SLURM_PROCID" = 0 ] && exec /usr/bin/python3 {JOBS}/boot_hang.py
 exec unshare --user --map-root-user --mount \\
   sh -c "mount -t tmpfs none /mnt && cp /usr/bin/python3 /mnt && exec /mnt/python3 {JOBS}/boot_hang.py"
 """
-"""Rank 0 as it is; any other in a container with an interpreter that nobody outside can see, as rootless containers have it."""
+"""Rank 0 as it is; any other in a container with an interpreter that is invisible from outside, as rootless containers have it."""
 STUCK = """import signal, sys, time
 PLACES = (
     ("holdfast.controller.observe", "Observer", "world"),
@@ -141,7 +141,7 @@ show "$2" /src
 show "$3" /out
 exec chroot "$tree" sh /src/lifecycle-scripts/build_deb.sh --out /out
 """
-"""As a site builds them on a machine of that release, with this machine's network and where its pip was told to look."""
+"""As a site builds them on a machine of that release, with this machine's network and pip configuration."""
 
 
 def page_blocks(page: str, language: str, *sections: str) -> list[str]:
@@ -181,7 +181,7 @@ _KEY_USAGE = " -addext keyUsage=critical,keyCertSign,cRLSign"
 
 
 def follow_the_page(machine: Booted, agent_more: str = FOR_THE_TEST) -> None:
-    """docs/how-to-on-premises.md, its commands as they stand, on one machine that is head node and node: here n1 is called head."""
+    """docs/how-to-on-premises.md, its commands verbatim, on one machine that is head node and node: here n1 is called head."""
     page = "how-to-on-premises.md"
     controller, agent = page_blocks(page, "toml", "2.", "3.")
     write(machine.root / "etc/holdfast/controller.toml", controller + HANGS_ARE_TOLD)

@@ -1,4 +1,4 @@
-"""Debian 13 with its own Slurm 24.11, booted: its units as they come, emulated GPUs, Holdfast in ``act`` by the how-to page."""
+"""Debian 13 with its own Slurm 24.11, booted: its units as shipped, emulated GPUs, Holdfast in ``act`` by the how-to page."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ disabled_checks = ["host.load"]
 "host.munge" = 2
 [nvml_env]
 """
-"""What agent.toml has besides the page's own lines. Everything else is as shipped; ``host.slurmd`` acts by itself.
+"""What agent.toml has in addition to the page's own lines. Everything else is as shipped; ``host.slurmd`` acts without a setting.
 ``host.load`` would see the load of the machine around it."""
 _API = """
 import json, ssl, sys, urllib.request
@@ -72,7 +72,7 @@ def _all_in_v2() -> bool:
 
 
 def agent_more() -> str:
-    """For ``agent.toml``."""
+    """The site's lines for ``agent.toml``."""
     env = environment(Path(f"/{LIBRARY}"), Path(f"/{HARDWARE}/nvml.ini"))
     return AGENT_MORE + "".join(f'{name} = "{value}"\n' for name, value in env.items())
 
@@ -112,7 +112,7 @@ class Site:
             after_id = page[-1]["id"]
 
     def actions(self, after_id: int = 0) -> list[str]:
-        """Steps outside that were begun or are about to be; telling a human is none."""
+        """Steps outside Holdfast that were started or are about to be; a notification is none."""
         steps = [event for event in self.events(after_id) if event["kind"] in _DID]
         return [json.dumps(event) for event in steps if '"Notify"' not in json.dumps(event)]
 
@@ -153,7 +153,7 @@ class Site:
         self.hardware.log_kernel(2, MACHINE_CHECK)
 
     def until(self, done: Callable[[], object], within_s: float, what: str) -> None:
-        """Wait; when it does not come, agent, controller and slurmd say why."""
+        """Wait; on a time-out, the logs of agent, controller and slurmd are shown."""
 
         def why() -> str:
             units = ("holdfast-agent", "holdfast-controller", "holdfast-actor", "slurmd")
@@ -162,7 +162,7 @@ class Site:
         wait_for(done, within_s, why)
 
     def heal(self) -> None:
-        """Everything as new, by an operator's hands: jobs ended, parts exchanged, incidents closed, the node resumed."""
+        """Restore the site as an operator would: jobs ended, parts replaced, incidents closed, the node resumed."""
         self.machine.run("pkill -CONT -x sleep; pkill -CONT -f '^slurmstepd: .[0-9]'")
         self.machine.call("scancel --user=alice; systemctl start slurmd", 120.0)
         nvml.write(self.hardware.nvml_state, nvml.default_state("head", GPUS, 1))

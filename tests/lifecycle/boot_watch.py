@@ -1,4 +1,4 @@
-"""The record of a quiet time: the node's state, open incidents and everything that Holdfast records, every ten seconds, as a file."""
+"""The record of a quiet period: the node's state, open incidents and everything that Holdfast records, every ten seconds, as a file."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class QuietWatch:
 
 
 def _of_the_pool(event: dict[str, Any]) -> bool:
-    """After half an hour an operator is told that the pool has no spare: the page asks for one, and here the node is the whole cluster."""
+    """After half an hour an operator is notified that the pool lacks a spare: the page requests one, and here the node is the whole cluster."""
     return str(event["detail"].get("key", "")).startswith("upkeep/Notify/spares.")
 
 

@@ -1,4 +1,4 @@
-"""A machine that systemd has really booted: a folder with a system in it, run by systemd-nspawn, with nothing but a loopback."""
+"""A machine that systemd has really booted: a folder with a system in it, run by systemd-nspawn, with only a loopback."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHOW_CGROUPS_V2 = """
 }
 cd /sys/fs/cgroup
 """
-"""In a mount namespace of its own, which ends with the machine."""
+"""In a separate mount namespace, which ends with the machine."""
 _BOOT_IN_CGROUP = """
 mkdir "$1"
 echo $$ >"$1/cgroup.procs"
@@ -34,7 +34,7 @@ find "$1" -depth -type d -exec rmdir {} +
 
 
 def can_boot() -> bool:
-    """Root, and systemd-nspawn (Debian, Ubuntu: package systemd-container) that is let run here."""
+    """Root, and systemd-nspawn (Debian, Ubuntu: package systemd-container) that is allowed to run here."""
     if os.geteuid() != 0 or shutil.which("systemd-nspawn") is None:
         return False
     return subprocess.run(["unshare", "-nmpiu", "true"], capture_output=True, check=False).returncode == 0
@@ -68,7 +68,7 @@ class Booted:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Power loss: process 1 is killed, and with it all that it has started. Orderly ends are the tests' own."""
+        """Power loss: process 1 is killed, and with it everything that it has started. Orderly ends are up to the tests."""
         os.kill(self._init, signal.SIGKILL)
         self._nspawn.wait(30)
         if self._cgroups_v2:
@@ -78,11 +78,11 @@ class Booted:
         return ["unshare", "--mount", "sh", "-ec", f"{_SHOW_CGROUPS_V2}{script}", "sh", self._cgroup]
 
     def console(self) -> str:
-        """What the boot has printed."""
+        """The console output of the boot."""
         return self._console.read_text(errors="replace")[-3000:]
 
     def _child(self) -> str:
-        """nspawn's child, once it is the machine's process 1 in namespaces of its own."""
+        """nspawn's child, once it is the machine's process 1 in separate namespaces."""
         of = self._nspawn.pid
         children = Path(f"/proc/{of}/task/{of}/children").read_text().split()
         if not children or os.readlink(f"/proc/{children[0]}/ns/pid") == os.readlink("/proc/self/ns/pid"):
@@ -124,7 +124,7 @@ class Booted:
         return self.call(f"journalctl --no-pager --output=cat --unit={unit}")
 
     def until(self, done: Callable[[], object], within_s: float, unit: str) -> None:
-        """Wait for something; when it does not come, the unit's journal says why."""
+        """Wait for something; on a time-out, the unit's journal is shown."""
         wait_for(done, within_s, lambda: self.journal(unit)[-3000:])
 
 

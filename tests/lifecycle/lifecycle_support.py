@@ -83,7 +83,7 @@ def run_script(
     prefix: tuple[str, ...] = (),
     settings: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """A script by ``sh`` with a root of its own and, unless named, no metadata service; ``path`` goes before PATH."""
+    """Run a script by ``sh`` with a separate root and, unless named, no metadata service; ``path`` goes before PATH."""
     environ = {k: v for k, v in os.environ.items() if not k.startswith("HOLDFAST_")}
     environ |= {"HOLDFAST_ROOT": str(root), "HOLDFAST_IMDS_URL": ""} | dict(settings or {})
     if path is not None:
@@ -100,7 +100,7 @@ def fake_command(folder: Path, name: str, script: str) -> Path:
 
 
 def state(root: Path) -> dict[str, tuple[int, bytes]]:
-    """Path → mode and content of all that an installation leaves, but for the log and Python's compiled files."""
+    """Path → mode and content of everything that an installation leaves, but for the log and Python's compiled files."""
     found: dict[str, tuple[int, bytes]] = {}
     for path in sorted(root.rglob("*")):
         name = str(path.relative_to(root))

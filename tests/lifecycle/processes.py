@@ -1,4 +1,4 @@
-"""Real processes of Holdfast in a folder: a controller, agents, and how one asks the controller."""
+"""Real processes of Holdfast in a folder: a controller, agents, and a client of the controller."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def eventually(done: Callable[[], bool], log: Path) -> None:
 
 
 class Head:
-    """A controller, and how one calls it. With a folder of certificates it speaks TLS."""
+    """A controller, and a client for it. With a folder of certificates it speaks TLS."""
 
     def __init__(self, folder: Path, etc: Path | None = None) -> None:
         self.folder, self.etc, self.port = folder, etc, free_port()
@@ -70,7 +70,7 @@ class Head:
         return made.stdout.split()[-1]
 
     def hears(self, token: str) -> set[str] | None:
-        """The nodes whose agents it hears, asked by the command line's own client; None: it does not answer yet."""
+        """The nodes whose agents report to it, asked by the command line's own client; None: it does not answer yet."""
         environ = {"HOLDFAST_URL": self.url, "HOLDFAST_TOKEN": token}
         if self.etc is not None:
             environ["HOLDFAST_CA_FILE"] = f"{self.etc}/ca.pem"

@@ -13,7 +13,7 @@ SHARE = "/opt/share"
 
 
 def bundle(tmp_path: Path, conf: str = "", *, controller: bool = True) -> Path:
-    """A bundle whose programs need no unpacking: what is looked at is what becomes of the settings."""
+    """A bundle whose programs need no unpacking: the tests check what the settings become."""
     made = shutil.copytree(SCRIPTS / "lib", tmp_path / "bundle/lib").parent
     write(made / "lib/release.sh", 'install_release() { mkdir -p "$R/etc/holdfast"; return 1; }\n')
     share = f"SHARE={SHARE}\n"

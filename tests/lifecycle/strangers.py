@@ -18,7 +18,7 @@ _VERSION = "99.0"
 
 
 def strangers_wheel(name: str) -> tuple[str, bytes]:
-    """A stranger's wheel: file name and content. It brings a module ``holdfast`` of its own."""
+    """A stranger's wheel: file name and content. It contains another module ``holdfast``."""
     stem = name.replace("-", "_")
     info, made = f"{stem}-{_VERSION}.dist-info", BytesIO()
     with zipfile.ZipFile(made, "w") as opened:
@@ -38,7 +38,7 @@ class Strangers:
 
     @property
     def environ(self) -> dict[str, str]:
-        """For pip: this index beside those of the machine. To pip all of them are equal, and the highest version wins."""
+        """For pip: this index in addition to those of the machine. To pip all of them are equal, and the highest version wins."""
         command = [sys.executable, "-m", "pip", "config", "get", "global.extra-index-url"]
         others = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
         others = os.environ.get("PIP_EXTRA_INDEX_URL", others)

@@ -1,5 +1,5 @@
 """The units out of the Debian packages on a machine that systemd has booted, with a real Slurm: they get ready, they can do their work
-inside their confinement, and what is stuck or dead comes back. Root and systemd-nspawn; the root is made once, by debootstrap."""
+inside their confinement, and what is stuck or dead is restarted. Root and systemd-nspawn; the root is made once, by debootstrap."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def holdfast(machine: Booted, verb: str) -> str:
 
 
 def test_they_are_ready_once_they_work(machine: Booted) -> None:
-    """The page's ``systemctl enable --now`` has returned, so each has said READY=1; and the agent is heard over TLS."""
+    """The page's ``systemctl enable --now`` has returned, so each has sent READY=1; and the agent reports over TLS."""
     for service in SERVICES:
         assert (machine.show(service, "ActiveState"), machine.show(service, "NRestarts")) == ("active", "0")
     machine.until(lambda: "head" in holdfast(machine, "nodes --json"), 10, "holdfast-agent")
@@ -130,7 +130,7 @@ def test_the_quorum_service_reaches_neither_the_store_nor_the_settings(machine: 
 
 
 def test_a_job_finds_its_checkpoint_with_its_own_rights(machine: Booted) -> None:
-    """The agent is root without the right to be everybody: it becomes the asking user."""
+    """The agent is root without the right to become any user: it becomes the asking user."""
     machine.call("mkdir -m 0700 /home/alice/ckpt && chown alice /home/alice/ckpt")
     machine.call(
         f"HOLDFAST_AGENT_SOCKET=/nowhere runuser -u alice -- /opt/holdfast/bin/python -c '{SAVE}' /home/alice/ckpt"
@@ -199,7 +199,7 @@ def test_the_stacks_of_a_job_that_hangs_are_read_also_in_a_container(machine: Bo
 
 
 def test_no_short_lived_process_takes_the_record_from_the_daemons(machine: Booted) -> None:
-    """Who closes SQLite's files last removes the log with all that is not in the database yet: it must know of the daemons."""
+    """The last process to close SQLite's files removes the log with everything not yet in the database: it must know of the daemons."""
     machine.call("runuser -u holdfast-controller -- holdfast token create agent n9")
     for service in ("holdfast-controller", "holdfast-actor"):
         held = machine.call(f"ls -l /proc/{machine.show(service, 'MainPID')}/fd")
@@ -208,7 +208,7 @@ def test_no_short_lived_process_takes_the_record_from_the_daemons(machine: Boote
 
 
 def test_an_agent_that_no_controller_hears_is_a_failed_unit_and_works_on(machine: Booted) -> None:
-    """What `systemctl --failed` and monitoring see; the agent's own unit is not touched."""
+    """What `systemctl --failed` and monitoring see; the agent's own unit is not affected."""
     before = machine.show("holdfast-agent", "MainPID")
     machine.call("systemctl stop holdfast-controller")
     machine.until(lambda: machine.show(REPORTING, "ActiveState") == "failed", 60, "holdfast-agent")
@@ -231,7 +231,7 @@ def test_a_renewed_certificate_is_served_after_a_reload(machine: Booted) -> None
 
 
 def test_a_node_that_is_no_head_node_lets_jobs_speak(machine: Booted) -> None:
-    """Nothing but the agent makes the folder of its socket there."""
+    """Only the agent makes the folder of its socket there."""
     machine.call(f"systemctl stop {' '.join(SERVICES)} && rm -r /run/holdfast && systemctl start holdfast-agent")
     asked = machine.run(f"runuser -u alice -- /opt/holdfast/bin/python -c '{LATEST}' /home/alice")
     machine.call(f"systemd-tmpfiles --create holdfast.conf && systemctl start {' '.join(SERVICES)}")

@@ -32,7 +32,7 @@ def call(*command: str | Path, **environ: str) -> str:
 
 @pytest.fixture(scope="module")
 def debian(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A root of its own with both packages' files in /root."""
+    """A separate root with both packages' files in /root."""
     if not (CACHE / "complete").exists():
         shutil.rmtree(CACHE, ignore_errors=True)
         mirror = "http://deb.debian.org/debian"
@@ -80,7 +80,7 @@ def test_install_use_repeat_and_remove(debian: Path) -> None:
 
 
 def test_it_holds_ours_alone(debian: Path) -> None:
-    """Neither what strangers offer under our names nor a second copy; and each package says what is in it."""
+    """No package of a stranger under our names and no second copy; and each package lists its content."""
     (agent,) = debian.glob("root/holdfast-agent_*.deb")
     (controller,) = debian.glob("root/holdfast-controller_*.deb")
     listed = call("dpkg-deb", "-c", agent) + call("dpkg-deb", "-c", controller)

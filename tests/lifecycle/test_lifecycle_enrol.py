@@ -1,4 +1,4 @@
-"""enrol.sh: agent.toml and the token, again and again, from nothing."""
+"""enrol.sh: agent.toml and the token, repeatedly, from nothing."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_a_token_put_there_by_hand_stays(tmp_path: Path) -> None:
 
 
 class Head:
-    """A controller that takes some tokens, and what it was asked with."""
+    """A controller that accepts some tokens, and the requests that it got."""
 
     def __init__(self, takes: dict[str, str]) -> None:
         head, self.asked, self.takes = self, list[str](), takes
@@ -199,7 +199,7 @@ def test_another_nodes_token_is_not_kept(tmp_path: Path, head: Head) -> None:
 
 
 def test_somebodys_own_configuration_says_which_controller_is_asked(tmp_path: Path, head: Head) -> None:
-    """Not what the machine tells: the agent does not ask those."""
+    """Not the addresses that the machine reports: the agent does not ask those."""
     root = two_places(tmp_path, "http://127.0.0.1:1", a="good", here="old")
     write(root / "etc/holdfast/agent.toml", f'node = "ip-127-0-77-2"\ncontrollers = ["{head.url}"]\n')
     assert enrol(root).returncode == 0

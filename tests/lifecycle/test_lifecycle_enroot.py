@@ -1,4 +1,4 @@
-"""The hook that every enroot container starts with: it may add, and must never fail."""
+"""The hook with which every enroot container starts: it may add, and must never fail."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOUNT = "{0} {0} none x-create=dir,bind,ro,nosuid,nodev,private,nofail,silent\n"
 
 
 def run(tmp_path: Path, said: str = "", **environment: str) -> tuple[str, str]:
-    """What enroot is told to mount and to set; ``said``: the image's environment."""
+    """The mounts and variables that enroot is given; ``said``: the image's environment."""
     agent = tmp_path / "agent"
     hook = tmp_path / "hook.sh"
     hook.write_text(HOOK.read_text().replace("folder=/run/holdfast", f"folder={agent}"))

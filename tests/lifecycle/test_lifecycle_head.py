@@ -1,4 +1,4 @@
-"""The head node's settings hold the database's password: they reach the head alone, by no bundle."""
+"""The head node's settings hold the database's password: they reach only the head, by no bundle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The locks that bundles, packages and install.sh install from: whole, within the ranges of pyproject.toml, by hash, and without us."""
+"""The locks that bundles, packages and install.sh install from: complete, within the ranges of pyproject.toml, by hash, and without us."""
 
 from __future__ import annotations
 

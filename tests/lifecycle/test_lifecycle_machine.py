@@ -1,4 +1,4 @@
-"""Which node is this? Role, name and machine id out of the files and services that each kind of cluster has."""
+"""Identification of the node: role, name and machine id from the files and services that each kind of cluster has."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ class Metadata(BaseHTTPRequestHandler):
         self.wfile.write(text.encode())
 
     def log_message(self, *_: object) -> None:
-        """Quiet."""
+        """Print nothing."""
 
 
 @pytest.fixture

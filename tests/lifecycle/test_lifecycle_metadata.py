@@ -41,7 +41,7 @@ kill "$server"
 
 
 def close(root: Path, *arguments: str) -> str:
-    """metadata.sh in a root of its own, where these two users are: ``daemon`` and CloudWatch's agent."""
+    """metadata.sh in a separate root with these two users: ``daemon`` and CloudWatch's agent."""
     ids = 'case "$2" in daemon) echo 1 ;; cwagent) echo 990 ;; *) exit 1 ;; esac'
     path = fake_command(root / "bin", "id", ids)
     fake_command(path, "nft", "exit 0")
@@ -203,7 +203,7 @@ def test_a_head_node_away_from_ec2_is_left_as_it_is(tmp_path: Path) -> None:
 
 
 def test_each_way_of_installing_a_controller_closes_the_head(tmp_path: Path) -> None:
-    """The bundle's is tried above. Each goes on where it cannot be closed."""
+    """The bundle's is tried above. Each continues where the metadata cannot be closed."""
     for name in ("install.sh", "build_deb.sh"):
         (line,) = [
             each for each in (SCRIPTS / name).read_text().splitlines() if "metadata.sh" in each and "head" in each

@@ -48,7 +48,7 @@ def index() -> Iterator[Strangers]:
 
 @pytest.fixture(scope="session")
 def bundle(tmp_path_factory: pytest.TempPathFactory, index: Strangers) -> Path:
-    """As build_bundle.sh makes it, without an interpreter of its own: that is the one of the tests. Strangers offer packages of our
+    """As build_bundle.sh makes it, but without an interpreter: the tests' own is used. Strangers offer packages of our
     names meanwhile."""
     out = tmp_path_factory.mktemp("bundle")
     pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", str(out / "probe"), "urllib3"]
@@ -124,7 +124,7 @@ class Controller(BaseHTTPRequestHandler):
         self.send_error(503)
 
     def log_message(self, *_: object) -> None:
-        """Quiet."""
+        """Print nothing."""
 
 
 def test_what_was_installed_reports_as_this_node_with_its_token(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -302,7 +302,7 @@ def test_a_package_of_a_strangers_is_neither_used_nor_replaced(bundle: Path, tmp
 
 
 def test_a_strangers_wheel_in_a_bundle_is_refused(bundle: Path, tmp_path: Path) -> None:
-    """Also where whoever put it there has made the list of digests anew."""
+    """Also where the same attacker has regenerated the list of digests."""
     own = shutil.copytree(bundle, tmp_path / "bundle")
     name, content = strangers_wheel("holdfast-slurm")
     (own / "wheels" / name).write_bytes(content)

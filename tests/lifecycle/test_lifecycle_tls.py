@@ -1,5 +1,5 @@
 """TLS as docs/install.md and docs/how-to-tls.md set it up: their commands, a real controller under uvicorn, real agents that verify
-strictly (VERIFY_X509_STRICT, Python 3.13's default). Who is not trusted hears nothing, and nothing is lost when certificates change."""
+strictly (VERIFY_X509_STRICT, Python 3.13's default). An untrusted client receives nothing, and nothing is lost when certificates change."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STRICTLY = (
     "import ssl; made = ssl.create_default_context; ssl.create_default_context = lambda *a, **k: "
     "(c := made(*a, **k), setattr(c, 'verify_flags', c.verify_flags | ssl.VERIFY_X509_STRICT))[0]"
 )
-"""Run in the agent's process first: what Python 3.13 does by itself."""
+"""Run in the agent's process first: what Python 3.13 does by default."""
 BROKEN = "mce: [Hardware Error]: CPU {cpu}: Machine Check Exception: 5 Bank 7: be00000000800400"
 
 
@@ -93,7 +93,7 @@ def reported(head: Head, text: str) -> set[str]:
 
 @pytest.fixture
 def place(short_folder: Path) -> Path:
-    """A folder of one test's own with a short path: sockets lie in it."""
+    """A folder for one test with a short path: sockets lie in it."""
     return Path(tempfile.mkdtemp(dir=short_folder))
 
 

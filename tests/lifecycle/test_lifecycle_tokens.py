@@ -1,4 +1,4 @@
-"""tokens.sh: one token per node, kept where the node looks, made once."""
+"""tokens.sh: one token per node, kept where the node reads it, made once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A booted Debian 13 in ``act``, with the distribution's own units and Slurm 24.11: while nothing is wrong nothing is done, and then each
+"""A booted Debian 13 in ``act``, with the distribution's own units and Slurm 24.11: no action while nothing is wrong, and then each
 fault of the demo is found. ``HOLDFAST_SOAK_QUIET_S`` says how long the quiet time is (an hour unless set),
 ``HOLDFAST_SOAK_LOG`` where its samples are kept."""
 
@@ -31,7 +31,7 @@ EVERY_JOB_S = 20.0
 SAMPLES_S = 150.0
 """``host.slurmd`` counts after two samples, 30 s apart; 60 s where the machine is short of CPU."""
 ORDINARY = ("systemctl restart slurmd", "scontrol reconfigure", "systemctl restart slurmctld")
-"""What administrators do on any day. From 23.11 on a slurmd that is configured again replaces itself by another process."""
+"""Routine actions of administrators. From 23.11 on a slurmd that is reconfigured replaces itself by another process."""
 SPEAKS = """
 import json, os, socket
 with socket.socket(socket.AF_UNIX) as s:
@@ -72,7 +72,7 @@ def test_it_is_what_the_distribution_starts(site: Site) -> None:
 
 
 def proofs(site: Site) -> str:
-    """What the agent remembers to have seen in its place."""
+    """What the agent has recorded as seen in place."""
     read = "import sqlite3; d = sqlite3.connect('file:/var/lib/holdfast-agent/agent.db?mode=ro', uri=True)"
     shown = "print(d.execute('SELECT value FROM meta WHERE key = ?', ('seen_right',)).fetchall())"
     return site.machine.call(f'/opt/holdfast/bin/python -c "{read}; {shown}"')
@@ -104,7 +104,7 @@ def test_while_nothing_is_wrong_nothing_is_done(site: Site, capsys: pytest.Captu
 
 
 def test_a_job_is_heard(site: Site) -> None:
-    """slurmd's word on which process belongs to which job."""
+    """slurmd's answer on which process belongs to which job."""
     job = site.submit("exec srun /opt/holdfast/bin/python /usr/local/lib/speaks.py")
     heard = f"kind=checkpoint.register job={job}"
     site.until(lambda: heard in site.machine.journal("holdfast-agent"), 60, "the job was not heard")
@@ -174,7 +174,7 @@ def unharmed(site: Site, after_id: int, job: int) -> None:
 
 @pytest.mark.parametrize("unit", ["slurmctld", "holdfast-controller", "holdfast-actor"])
 def test_a_head_service_is_away(healed: Site, unit: str) -> None:
-    """Half a minute; from a minute on an operator is told."""
+    """Half a minute; from a minute on an operator is notified."""
     last, job = last_event(healed), healed.running()
     time.sleep(10)  # slurmctld forgets what it has not saved, which it does every 5 s
     healed.machine.call(f"systemctl kill --signal=KILL {unit}; systemctl stop {unit}")
@@ -213,7 +213,7 @@ def test_a_user_writes_an_xid_to_the_kernel_log(healed: Site) -> None:
 
 
 def test_slurmd_answers_no_one_for_a_while(healed: Site) -> None:
-    """As behind a dead management network: the job trains on, and within SlurmdTimeout (300 s) Slurm thinks nothing of it."""
+    """As behind a failed management network: the job trains on, and within SlurmdTimeout (300 s) Slurm takes no action."""
     last, job = last_event(healed), healed.running()
     healed.machine.call(f"kill -STOP {healed.slurmd()}")
     time.sleep(60)

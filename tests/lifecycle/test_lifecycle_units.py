@@ -1,4 +1,4 @@
-"""What systemd itself says of the units: every line understood, and how exposed each service is."""
+"""systemd's own verification of the units: every line understood, and how exposed each service is."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MOST = {
     "holdfast-agent": 5.5,
 }
 """Exposure by ``systemd-analyze security`` (0 best, 10 worst) of systemd 252. The agent must see the node as jobs see it, and become a
-job's user to look at what is that user's."""
+job's user to read that user's processes."""
 
 
 @pytest.mark.parametrize("name", sorted(MOST))

@@ -1,4 +1,4 @@
-"""An agent that speaks a wire of tomorrow beside a controller of today, as real processes: refused in words, and nothing is lost."""
+"""An agent with a future wire version and a controller of today, as real processes: refused with a clear error, and nothing is lost."""
 
 from __future__ import annotations
 

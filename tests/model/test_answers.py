@@ -1,4 +1,4 @@
-"""What an order's outcome says is in its detail; of releases before, in its summary."""
+"""An order's outcome is in its detail; for earlier releases, in its summary."""
 
 from __future__ import annotations
 

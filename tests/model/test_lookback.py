@@ -1,4 +1,4 @@
-"""Every window that a decision looks back on is declared, loaded and kept."""
+"""Every window that a decision reads back on is declared, loaded and kept."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ YEAR = timedelta(days=400)
 DAY_S = 86_400
 DECLARED = {window.name: window for window in WINDOWS}
 BACKWARDS = re.compile(r"_s$|_window|_per_hour|_per_day|_(10|60)min|restarts_without_progress")
-"""Names of settings that may mean a look back: every duration, and every number of things within a time."""
+"""Names of settings that may mean a lookback: every duration, and every number of things within a time."""
 NOTHING_PAST = frozenset(
     {
         # deadlines and pauses of what is open, unsettled or not final
@@ -35,7 +35,7 @@ NOTHING_PAST = frozenset(
         *("repair.evidence_s", "repair.launch_timeout_s", "repair.validate_timeout_s", "repair.reset_timeout_s"),
         *("repair.reboot_timeout_s", "repair.stop_start_timeout_s", "repair.watch_timeout_s", "repair.quiet_s"),
         *("repair.backoff_s", "repair.backoff_max_s", "hangs.stacks_s", "hangs.probe_s"),
-        # how old what another one shows now may be: Slurm's view, its jobs, a node's own record, the provider's notice
+        # how old the data of another program may be: Slurm's view, its jobs, a node's own record, the provider's notice
         *("control.view_max_age_s", "jobs.attribution_after_s", "suspects.wait_s", "spares.check_every_s"),
         *("planned.impaired_s", "elastic.grow_after_idle_s", "elastic.shrink_useless_after_s"),
         *("elastic.priority_wait_s", "maintenance.grace_s"),
@@ -50,7 +50,7 @@ NOTHING_PAST = frozenset(
 
 
 def settings() -> dict[str, Any]:
-    """The policy's settings that may mean a look back, as ``controller.toml`` names them, with what is shipped."""
+    """The policy's settings that may mean a lookback, as ``controller.toml`` names them, with their defaults."""
     policy = [(name, kind, elsewhere) for name, (kind, elsewhere) in SECTIONS.items() if ".model." in kind.__module__]
     return {
         f"{name}.{field.name}": field.default

@@ -1,4 +1,4 @@
-"""What a job's comment says of Holdfast."""
+"""What a job's comment declares to Holdfast."""
 
 from __future__ import annotations
 

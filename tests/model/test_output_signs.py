@@ -1,4 +1,4 @@
-"""What a line of a job's output says of its end. Lines as srun 22.05 to 25.05, torch 2.x, NCCL and Python write them."""
+"""What a line of a job's output shows about its end. Lines as srun 22.05 to 25.05, torch 2.x, NCCL and Python write them."""
 
 from __future__ import annotations
 

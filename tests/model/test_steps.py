@@ -1,4 +1,4 @@
-"""The texts of steps and keys are stored for as long as a store lives: each is as it was at the release before (commit 7b55535)."""
+"""The texts of steps and keys are stored for as long as a store lives: each is as it was in the previous release (commit 7b55535)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The emulated NVML through the unmodified binding, each in a process of its own as on a node."""
+"""The emulated NVML through the unmodified binding, each in a separate process as on a node."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def state_path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def ask(library: Path, state_path: Path) -> Ask:
-    """Runs lines of Python that use ``pynvml`` (as ``n``) and set ``answer``; gives the answer back."""
+    """Runs lines of Python that use ``pynvml`` (as ``n``) and set ``answer``; returns the answer."""
 
     def run(lines: str) -> Any:
         program = "import json, pynvml as n\nn.nvmlInit()\n" + textwrap.dedent(lines) + "\nprint(json.dumps(answer))"

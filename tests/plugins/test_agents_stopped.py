@@ -1,4 +1,4 @@
-"""With every agent stopped, jobs start and end as on a cluster that has never heard of Holdfast: measured beside one, in turns."""
+"""With every agent stopped, jobs start and end as on a cluster without Holdfast: measured in turns on one of each."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _script(folder: Path, name: str, helper: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def clusters(short_folder: Path, plugin: Path, helper: Path) -> Iterator[tuple[Practice, Practice]]:
-    """With all of the plug-ins and no agent; without anything of Holdfast's."""
+    """With all of the plug-ins and no agent; with nothing of Holdfast's."""
     folder = Path(tempfile.mkdtemp(prefix="s", dir=short_folder))
     folder.chmod(0o755)
     prolog, epilog = (_script(folder, name, helper) for name in ("prolog", "epilog"))

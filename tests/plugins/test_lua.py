@@ -63,7 +63,7 @@ def submit(lua: ctypes.CDLL, job: str, options: str = '{partitions = {"train"}}'
 @pytest.mark.parametrize(
     ("job", "parts", "becomes"),
     [
-        # who is not opted in is left alone
+        # a job that did not opt in is left alone
         ("{script = 's', requeue = 65534}", "{}", "true nil 65534 0"),
         ("{script = 's', requeue = 65534, partition = 'cpu'}", "{}", "true nil 65534 0"),
         ("{script = 's', requeue = 65534, comment = 'not-holdfast'}", "{}", "true not-holdfast 65534 0"),
@@ -100,7 +100,7 @@ def submit(lua: ctypes.CDLL, job: str, options: str = '{partitions = {"train"}}'
             "{}",
             "true nil 65534 0",
         ),
-        # the user's own word stays
+        # the user's own setting is kept
         ("{script = 's', requeue = 0, partition = 'train'}", "{}", "true nil 0 0"),
         # salloc and srun cannot be requeued
         ("{requeue = 65534, partition = 'train'}", "{}", "true nil 65534 0"),
@@ -170,7 +170,7 @@ def test_a_list_that_nobody_keeps_says_nothing(lua: ctypes.CDLL, tmp_path: Path)
 
 @pytest.mark.parametrize("kind", ["fifo", "zero", "folder", "large", "socket", "link"])
 def test_what_is_no_plain_file_holds_slurmctld_up_for_no_moment(lua: ctypes.CDLL, tmp_path: Path, kind: str) -> None:
-    """Those who write the folder can put anything there, and slurmctld answers no one while it waits."""
+    """A user who can write the folder can put anything there, and slurmctld answers no one while it waits."""
     path = tmp_path / "lemons"
     if kind in ("fifo", "link"):
         os.mkfifo(tmp_path / "fifo")

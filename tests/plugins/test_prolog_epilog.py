@@ -1,4 +1,4 @@
-"""A job is kept off a node only on the agent's own word, and never has to wait for it."""
+"""A job is kept off a node only on the agent's own answer, and never has to wait for it."""
 
 from __future__ import annotations
 

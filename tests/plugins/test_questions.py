@@ -1,4 +1,4 @@
-"""What may be asked of an agent: answered with the asker's rights and in time, and never mixed up with what jobs state."""
+"""Questions to an agent: answered with the asker's rights and in time, and never mixed up with what jobs state."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The SPANK plug-in and ``holdfast-ask`` under AddressSanitizer and UndefinedBehaviorSanitizer, with random and hostile inputs.
 
-It runs in each job's process on its way to a node, before the job's own code. A seed says what is tried: ``HOLDFAST_SPANK_SEED=N``."""
+It runs in each job's process on the node, before the job's own code. A seed selects the inputs: ``HOLDFAST_SPANK_SEED=N``."""
 
 from __future__ import annotations
 

@@ -238,12 +238,12 @@ def test_a_requeued_job_asks_again_and_its_output_is_appended(bench: Bench) -> N
         bench.practice.command("scontrol", "requeue", str(job))
         time.sleep(
             2.0
-        )  # Slurm tells runs apart by whole seconds: docs/decisions/0002-release-waits-for-the-next-second.md
+        )  # Slurm distinguishes runs by whole seconds: docs/decisions/0002-release-waits-for-the-next-second.md
 
         def begins() -> bool:
             with suppress(
                 Rejected
-            ):  # still COMPLETING; and what is said too early is overwritten by the requeue's two minutes
+            ):  # still COMPLETING; and an update too early is overwritten by the requeue's two minutes
                 bench.practice.command("scontrol", "update", f"JobId={job}", "StartTime=now")
             return "run 1" in (bench.practice.folder / "jobs" / f"{job}.out").read_text()
 
@@ -284,7 +284,7 @@ def test_an_option_that_an_earlier_plug_in_has_stays_its_own(bench: Bench, short
 
 
 def test_with_the_shipped_defaults_a_fatal_finding_drains_no_node_and_requeues_no_job(bench: Bench) -> None:
-    """The real agent's socket, a fatal finding that stands, and no word of a controller to drain the node."""
+    """The real agent's socket, a fatal finding that persists, and no verdict of a controller to drain the node."""
     slurm = SlurmNode("n1", bench.practice.folder / "run" / "slurmd.n1.pid", "scontrol", bench.practice.slurm_conf)
     desk = JobSocket(bench.prolog_socket.parent / "desk", slurm, lambda _item: None)
     desk.answers.fatal = ("gpu.count GPU-1",)

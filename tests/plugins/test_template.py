@@ -1,4 +1,4 @@
-"""The sbatch template: it resumes where it can, and never starts afresh because something could not be asked."""
+"""The sbatch template: it resumes where it can, and never starts from scratch because a query failed."""
 
 from __future__ import annotations
 

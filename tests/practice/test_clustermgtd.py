@@ -71,7 +71,7 @@ def site(old: bool) -> ClusterSite:
 
 @pytest.mark.parametrize(("old", "ended"), [(False, 1), (True, 10)])
 def test_a_maintenance_reservation_did_not_go_well_with_a_replacement_before_3_16(old: bool, ended: int) -> None:
-    """aws-parallelcluster#7470: without its time the new machine, which boots for minutes, is exchanged at each turn. Holdfast's
+    """aws-parallelcluster#7470: without its time the new machine, which boots for minutes, is replaced at each turn. Holdfast's
     holds have no MAINT flag."""
     here = site(old)
     here.provider.boot_s = 3600.0

@@ -1,4 +1,4 @@
-"""What the groups of an elastic job wrote down is right, or it is said what is wrong."""
+"""The groups' records of an elastic job are right, or the error is named."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def test_down_after_a_crash_of_whoever_started_it(make_practice: MakePractice) -
 def test_a_recorded_pid_of_another_process_is_left_alone(make_practice: MakePractice) -> None:
     practice = make_practice(nodes=1)
     record = practice.processes.start("extra", ["sleep", "600"])
-    time.sleep(0.05)  # start times are told in clock ticks
+    time.sleep(0.05)  # start times are given in clock ticks
     stranger = practice.processes.start("stranger", ["sleep", "600"])
     (practice.folder / "run" / "stranger.json").unlink()
     try:

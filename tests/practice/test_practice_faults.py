@@ -1,4 +1,4 @@
-"""Each fault does what it says."""
+"""Each fault has the documented effect."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_power_loss_is_silent_and_heals_with_a_boot(practice: Practice, inject: 
     assert [pid for pid in tree if start_ticks(pid) is not None] == []
     assert answers(machine.address, machine.port) == "silence"
     time.sleep(1)
-    # Nobody was told anything: the survivors' job waits, as with a real power loss.
+    # No process was notified: the survivors' job waits, as with a real power loss.
     assert job_state(practice, job_id) == "RUNNING"
     inject.heal("n2")
     assert machine.host.boot_id != boot_id

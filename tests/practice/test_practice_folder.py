@@ -1,4 +1,4 @@
-"""A practice cluster lives in a folder of ours alone: what is in it says which programs run and which processes are ended."""
+"""A practice cluster's folder is ours alone: its content decides which programs run and which processes are ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A network that is broken under load, as the pair probe of the practice's nodes meets it."""
+"""A network that fails under load, as the pair probe of the practice's nodes meets it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One emulator process for all tests of this folder; every test has a cluster name of its own in it."""
+"""One emulator process for all tests of this folder; every test has a separate cluster name in it."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def open_asg_provider(aws: EmulatorControl, cluster: str) -> Callable[..., AsgPr
 
 @pytest.fixture(scope="session")
 def site_module() -> ModuleType:
-    """``site_script.py`` as a module: the site behind it can be made and looked at."""
+    """``site_script.py`` as a module, so that tests can make and inspect the site behind it."""
     spec = importlib.util.spec_from_file_location("holdfast_site_script", HERE / "site_script.py")
     assert spec is not None
     assert spec.loader is not None

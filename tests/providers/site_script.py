@@ -24,7 +24,7 @@ def new_site(file: Path, nodes: dict[str, str]) -> None:
 
 
 def effects(file: Path, verb: str) -> list[dict[str, str]]:
-    """What was really done."""
+    """What was actually done."""
     return [done for done in json.loads(file.read_text(encoding="utf-8"))["effects"] if done["verb"] == verb]
 
 
@@ -59,7 +59,7 @@ class Site:
     def status(self) -> dict[str, Any]:
         found = self.find()
         shown = answer(found)
-        if found and found["state"] == "pending":  # the next look finds it ready
+        if found and found["state"] == "pending":  # the next poll finds it ready
             found.update(state="running", healthy=True)
         return shown
 

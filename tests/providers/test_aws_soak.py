@@ -1,4 +1,4 @@
-"""Random recoveries on an AWS that throttles, fails, loses answers, lacks capacity and shows the past."""
+"""Random recoveries on an AWS that throttles, fails, loses answers, lacks capacity and shows old data."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ FAULTS: tuple[dict[str, Any], ...] = (
 )
 OFFERS = (Offer(), Offer(instance_type="p5e.48xlarge"), Offer(instance_type="p5en.48xlarge"))
 LATE_S = 4.0
-"""Less than what the provider waits for EC2 to show a launch: with several offers nothing else makes it one machine."""
+"""Less than what the provider waits for EC2 to show a launch: with several offers only that wait makes it one machine."""
 STEPS = ("Launch", "Terminate", "Assign", "Replace", "Reboot", "StopStart", "Drain", "Undrain", "SetDown", "AdoptSpare")
 TIMED_OUT = (
     "RunInstances", "TerminateInstances", "DescribeInstances", "StopInstances", "StartInstances",
@@ -93,7 +93,7 @@ class Life:
         return replace(POLICY, brake=wide, repair=repair)
 
     def live(self, recoveries: int) -> int:
-        """So many incidents and what comes of them; how many there were."""
+        """This many incidents and their outcomes; returns how many there were."""
         for _ in range(recoveries):
             self._weather()
             self._people()
@@ -184,7 +184,7 @@ class Life:
         self.site.run(seconds - early, step_s=10)
 
     def _mend(self) -> None:
-        """Fair weather, whole machines, and hours for what waits for a cap."""
+        """No faults, healthy machines, and hours for what waits for a cap."""
         site = self.site
         self.control.clear()
         self.kind.mend()
@@ -204,7 +204,7 @@ class Life:
                 break
 
     def _at_work(self) -> list[str]:
-        """Incidents that are neither over nor a human's."""
+        """Incidents that are neither over nor waiting for an operator."""
         settled = (IncidentState.CLOSED, IncidentState.AWAITING_HUMAN, IncidentState.WATCHING)
         return [
             f"{i.id} {i.node} {i.state.value} {i.note}" for i in self.site.store.incidents() if i.state not in settled
@@ -241,7 +241,7 @@ class Life:
 
 @pytest.fixture(scope="module")
 def weathered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmulatorControl]:
-    """An emulator of its own: its clock stands still between calls."""
+    """A separate emulator: its clock stops between calls."""
     folder: Path = tmp_path_factory.mktemp("soak")
     with pytest.MonkeyPatch.context() as patch, running_emulator(folder) as control:
         for name, value in practice_env(control.endpoint).items():
@@ -264,7 +264,7 @@ def test_some_random_recoveries(weathered: EmulatorControl, provider: str, tmp_p
 @pytest.mark.aws
 @pytest.mark.slow
 def test_a_broken_promise_is_seen(weathered: EmulatorControl, tmp_path: Path) -> None:
-    """What the soak looks for, done by somebody else: a machine taken from under a job, and two machines of one token."""
+    """What the soak must detect, done from outside: a machine taken from under a job, and two machines of one token."""
     life = Life(weathered, "ec2", 2, tmp_path)
     ec2, site = open_ec2(weathered.endpoint), life.site
     job = site.slurm.submit(1, exclusive=True)

@@ -1,4 +1,4 @@
-"""What a site's script is asked and how its answer is read, as tables; and that the documentation says the same."""
+"""The arguments that a site's script gets and how its answer is read, as tables; and that the documentation says the same."""
 
 from __future__ import annotations
 

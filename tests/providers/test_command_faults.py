@@ -1,4 +1,4 @@
-"""Scripts that fail, hang, babble or lie: each ends in one clear line, and nothing of them is left running."""
+"""Scripts that fail, hang, babble or lie: each ends in one clear line, and no process of them is left running."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def test_a_launch_that_works_in_place_is_refused(script: Write, tmp_path: Path) 
 
 
 def test_a_machine_that_carries_the_token_is_not_replaced_again(script: Write, tmp_path: Path) -> None:
-    """Also by a script that does not look itself: a lost answer costs nothing."""
+    """Also by a script that does not check: a lost answer costs nothing."""
     answer = """{"machine": {"instance_id": "asset-1", "node": "n1", "state": "pending", "token": "%s", "incident": "inc"}}"""
     body = f"""case $1 in
         replace) echo $4 >>replaced; exit 1 ;;

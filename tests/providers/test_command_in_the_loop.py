@@ -1,4 +1,4 @@
-"""The real control loop repairs a simulated node by a site's script: each call a process that speaks the contract."""
+"""The real control loop repairs a simulated node with a site's script: each call is a process that speaks the contract."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Script:
 
 
 class ByScript(CommandProvider):
-    """The provider ``command``, with what a simulated site asks its own provider besides."""
+    """The provider ``command``, with the other methods that a simulated site calls on its own provider."""
 
     def __init__(self, settings: CommandSettings, sim: SimProvider) -> None:
         super().__init__(settings)
@@ -107,7 +107,7 @@ def bridged() -> Iterator[Bridged]:
 
 @contextmanager
 def _answering(path: Path, answer: Callable[[Mapping[str, str]], object]) -> Iterator[Path]:
-    """One question a connection, until it is closed."""
+    """One question per connection, until it is closed."""
 
     def serve() -> None:
         asked = b"first"
@@ -132,7 +132,7 @@ def _answering(path: Path, answer: Callable[[Mapping[str, str]], object]) -> Ite
 
 
 def repair(site: Site, seconds: float = 300) -> str:
-    """A fault of n1 and what comes of it; the incident's id."""
+    """Raise a fault of n1 and run until it is repaired; returns the incident's id."""
     site.slurm.submit(1, comment="holdfast", exclusive=True)
     site.run(2)
     site.fault("n1")

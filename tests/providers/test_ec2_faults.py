@@ -257,7 +257,7 @@ def test_assign_cut_in_the_middle_is_finished_by_the_next(
     aws.inject(Fault("CreateTags", "InternalError", status=500, where={"ResourceId.1": made}))
     with pytest.raises(Unavailable):
         provider.assign(made, "n1")
-    assert provider.instance_of("n1") is None  # nobody, never two
+    assert provider.instance_of("n1") is None  # none, never two
     provider.assign(made, "n1")
     serving = provider.instance_of("n1")
     assert serving is not None

@@ -1,4 +1,4 @@
-"""What EC2 says by itself of machines: tables for the reading, HTTP for the asking."""
+"""EC2's own notices about machines: tables for the reading, HTTP for the requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""EC2: stop and start gives a machine another host, once a token, wherever it is cut off."""
+"""EC2: stop and start gives a machine another host, once per token, wherever it is cut off."""
 
 from __future__ import annotations
 

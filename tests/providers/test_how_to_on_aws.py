@@ -1,4 +1,4 @@
-"""The how-to pages of AWS against the emulator: their tags and settings are what the provider and the doctor find machines by."""
+"""The how-to pages of AWS against the emulator: provider and doctor find machines by the pages' tags and settings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def page(name: str) -> str:
 
 
 def settings(name: str, number: int, change: Callable[[str], str], folder: Path) -> Settings:
-    """A block of settings of the page, with what the emulator is called by."""
+    """A block of settings of the page, with the emulator's address."""
     for file in ("tls.pem", "tls.key"):
         (folder / file).touch()
     text = re.findall(r"^```toml\n(.*?)^```", page(name), re.MULTILINE | re.DOTALL)[number]

@@ -320,7 +320,7 @@ def test_what_hyperpod_cannot_is_rejected(pod: Pod) -> None:
 
 @pytest.mark.parametrize("mode", [OBSERVE, LEAD])
 def test_a_failure_is_what_hyperpod_says_by_itself(make: Callable[..., Pod], mode: str) -> None:
-    """Told in both modes, once it is over no more; nothing is said of a machine that is being worked on."""
+    """Reported in both modes, and no more once it is over; nothing is reported of a machine that is being worked on."""
     pod = make(continuous=mode == LEAD)
     provider = pod.open(mode=mode)
     other = list(pod.ids.values())[2]

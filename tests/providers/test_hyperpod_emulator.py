@@ -1,4 +1,4 @@
-"""The emulator's HyperPod itself: what it takes, refuses, remembers. Raw botocore, no provider."""
+"""The emulator's HyperPod itself: what it accepts, refuses, remembers. Raw botocore, no provider."""
 
 from __future__ import annotations
 

@@ -38,11 +38,11 @@ def disturb(pod: HyperpodControl, chance: random.Random, instance_id: str) -> No
     if chance.random() < 0.3:
         pod.refuse(instance_id, chance.choice(CODES), chance.randint(1, 2))
     if chance.random() < 0.1:
-        pod.repair(instance_id, "replace")  # somebody else was faster
+        pod.repair(instance_id, "replace")  # another client was faster
 
 
 def recover(settings: HyperpodSettings, node: str, old: str) -> str:
-    """A controller that forgets everything after each question; the new machine's id."""
+    """A controller that forgets everything after each question; returns the new machine's id."""
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         provider = HyperpodProvider(settings, session=SESSION)
@@ -73,7 +73,7 @@ def test_each_bad_machine_goes_once_and_no_other(aws: EmulatorControl, cluster: 
         pod.clear()
     pod.phases(list_lag_s=0.0)
     effects = pod.effects(REPLACE, since)
-    foreign = len(asked) - len(effects)  # replaced by somebody else before our call
+    foreign = len(asked) - len(effects)  # replaced by another client before our call
     assert len(effects) == len(set(effects))
     assert set(effects) <= set(asked)
     assert 0 <= foreign < len(asked) // 2

@@ -32,13 +32,13 @@ WITHOUT_RESOURCES = {
     ),
     *("autoscaling:DescribeAutoScalingGroups", "autoscaling:DescribeScalingActivities"),
 }
-"""Actions that IAM knows for no resource in particular (service authorization reference)."""
+"""Actions that IAM grants for no particular resource (service authorization reference)."""
 CHANGES_MACHINES = {
     *("ec2:RebootInstances", "ec2:StopInstances", "ec2:StartInstances", "ec2:TerminateInstances", "ec2:CreateTags"),
 }
 OPERATORS = {"Bool", "StringEquals", "StringEqualsIfExists", "ArnLike", "ForAllValues:StringEquals"}
 FOLDERS = ("ec2", "asg", "hyperpod", "parallelcluster")
-"""Providers with a policy: what their own folder calls. What they borrow from another one's is in the table of actions."""
+"""Providers with a policy: what their own folder calls. Calls that they share with another provider are in the table of actions."""
 
 
 def statements(name: str) -> list[dict[str, Any]]:
@@ -192,7 +192,7 @@ LAUNCH_PARAMETERS = {
 }
 """What an offer puts in place of the template's value, and the resources that IAM asks for with it."""
 TAKEN_FROM_THE_TEMPLATE = {"image", "key-pair", "security-group", "snapshot"}
-"""With another of these whoever has the actor's rights would run a program of their own with the nodes' role, or reach the machine."""
+"""With another of these an attacker with the actor's rights could run a program with the nodes' role, or reach the machine."""
 
 
 def kinds(statement: dict[str, Any]) -> set[str]:

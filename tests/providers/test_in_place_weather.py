@@ -1,4 +1,4 @@
-"""Replacements in place and through groups, several nodes at once, in bad weather and with restarts: one machine a node, always."""
+"""Replacements in place and through groups, several nodes at once, under random faults and with restarts: always one machine per node."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def live(aws: EmulatorControl, cluster: str) -> dict[str, list[str]]:
 
 
 class Worker:
-    """Replaces one node's machine again and again; now and then its process is another one."""
+    """Replaces one node's machine repeatedly; from time to time its process is another one."""
 
     def __init__(self, node: str, old: str, make: Callable[[], Provider], number: int) -> None:
         self.node, self.old, self.make = node, old, make

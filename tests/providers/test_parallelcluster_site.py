@@ -1,4 +1,4 @@
-"""Beside clustermgtd and with SuspendTime on: what Holdfast keeps is not given away, and what it asks for is."""
+"""Next to clustermgtd and with SuspendTime on: what Holdfast keeps is not replaced, and what it requests is."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_dead_node_is_exchanged_by_clustermgtd_and_proved_by_holdfast() -> Non
 
 
 def test_drains_are_not_respected_which_is_why_nodes_are_held_otherwise() -> None:
-    """The look-alike is no straw man: kept by a drain, a node under validation is given away each minute that it waits."""
+    """The look-alike acts like the original: kept by a drain, a node under validation is replaced each minute that it waits."""
     naive = site(holding=False)
     naive.slurm.drain(BAD, "holdfast[0a1b2c3d4e5f]: being looked at")
     naive.run(3 * LOOP_S)

@@ -1,4 +1,4 @@
-"""Faults by chance in the emulator: repeatable from a seed, and a describe that is behind."""
+"""Random faults in the emulator: repeatable from a seed, and a describe with old data."""
 
 from __future__ import annotations
 

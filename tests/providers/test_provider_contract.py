@@ -1,4 +1,4 @@
-"""What every provider promises, run against each one for what it says it ``can``. EC2 over real HTTP, scripts as processes.
+"""What every provider promises, run against each one for its declared ``can``. EC2 over real HTTP, scripts as processes.
 
 A new provider is one line in ``support.provider_worlds.WORLDS``."""
 
@@ -114,7 +114,7 @@ def test_a_quiet_site_has_nothing_to_say_by_itself(world: World) -> None:
 
 
 def test_a_word_about_a_fault_changes_nothing(world: World) -> None:
-    """A courtesy, whoever takes it."""
+    """Best effort, whichever provider accepts it."""
     told = next(iter(world.serving.values()), UNKNOWN_ID)
     world.provider.report_fault(told, since=datetime.now(UTC), text="GPU 3 fell off the bus (Xid 79)")
     assert (world.launched(), world.terminated(), world.rebooted(), world.stopped()) == (0, 0, 0, 0)
@@ -251,7 +251,7 @@ def test_one_token_is_one_reboot(rebooting_once: World) -> None:
 
 
 def stop_start(provider: Provider, instance_id: str, token: str) -> Instance:
-    """Asked until it is done, as the ladder does."""
+    """Called until it is done, as the ladder does."""
     deadline = time.monotonic() + 10
     while True:
         try:
@@ -276,7 +276,7 @@ def test_stop_and_start_keeps_the_machine_and_is_done_once_a_token(stopping: Wor
 
 
 def await_exchange(world: World, node: str) -> Instance:
-    """Until the node is served again after an order to exchange its machine."""
+    """Until the node is served again after an order to replace its machine."""
     deadline = time.monotonic() + 10
     while True:
         world.settle()

@@ -23,7 +23,7 @@ class Bmcs(Protocol):
 
 
 def effects(bmcs: Bmcs) -> list[str]:
-    """What was asked besides the state, with the BMC."""
+    """The commands sent apart from the state query, with the BMC."""
     words = [call.split() for call in bmcs.calls()]
     return [f"{w[w.index('-H') + 1]} {w[-1]}" for w in words if w[-1] != "status"]
 

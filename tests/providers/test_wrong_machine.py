@@ -1,4 +1,4 @@
-"""The proof in front of each step at a provider, on every provider: another node's machine is left alone, the node's own is not."""
+"""The proof before each step at a provider, on every provider: another node's machine is left alone, the node's own is not."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_a_provider_that_can_prove_nothing_does_nothing(request: pytest.FixtureR
 def test_a_script_is_asked_for_the_node_before_it_is_asked_to_act(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """Whoever calls the provider: a script that knows the machine under another name, or under none, is not asked to act."""
+    """Whatever calls the provider: a script that knows the machine under another name, or under none, is not asked to act."""
     world = WORLDS[name].open(request)
     other = world.serving["n10"]
     if "in place" in WORLDS[name].does:

@@ -1,4 +1,4 @@
-"""On an installed head node root tells the quorum service what concerns it: the service may not read the controller's configuration."""
+"""On an installed head node root passes settings to the quorum service: the service may not read the controller's configuration."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_it_is_told_what_concerns_it_and_no_password(config: Path, tmp_path: Pat
 def test_what_is_wrong_is_said_by_the_service_which_ends_with_2(
     config: Path, tmp_path: Path, text: str, said: str
 ) -> None:
-    """So that systemd tries it no more (RestartPreventExitStatus=)."""
+    """So that systemd does not restart it (RestartPreventExitStatus=)."""
     config.write_text(text)
     written(config, tmp_path / "run.arguments")
     argv = [sys.executable, "-m", "holdfast.quorum", f"@{tmp_path}/run.arguments"]

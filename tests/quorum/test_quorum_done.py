@@ -1,4 +1,4 @@
-"""The end of a training: said once by one who took part, it ends everybody who waits or comes later."""
+"""The end of a training: reported once by a member, it ends every group that waits or comes later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names that prove themselves."""
+"""Authenticated member names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one job may do to its own room, whatever it sends: names, starts, the record, and who is remembered as gone."""
+"""What one job may do to its own rendezvous, whatever it sends: names, starts, the record, and which members are remembered as gone."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def identity(name: str, uuid: str = "u") -> Identity:
 
 
 def met(*names: str, **rules: Any) -> Room:
-    """A room with a first quorum of these."""
+    """A rendezvous with a first quorum of these."""
     room = Room(Rules(**rules))
     for name in names:
         room.ask(member(identity(name)), 0.0)
@@ -105,7 +105,7 @@ def test_every_start_that_slurm_or_a_launcher_makes_comes_in(name: str) -> None:
 
 
 def test_who_is_in_stays_whatever_its_name_also_over_a_restart() -> None:
-    """A job of before an upgrade, under names of its own."""
+    """A job from before an upgrade, under the old form of names."""
     room = met("left", "right")
     room.rules = replace(room.rules, groups=2)
     for _ in range(2):
@@ -135,7 +135,7 @@ def test_the_service_keeps_a_group_that_is_known_and_says_why_another_is_refused
     with_site(tmp_path, scene)
 
 
-# Who is gone
+# Members that are gone
 
 
 @pytest.mark.slow
@@ -440,7 +440,7 @@ def test_the_service_ends_promptly_while_its_store_hangs(tmp_path: Path) -> None
 
 @pytest.mark.slow
 def test_a_room_that_is_flooded_holds_up_no_other_and_fills_no_store(tmp_path: Path) -> None:
-    """One job's owner sends ever new starts of his groups; another job's group is heard meanwhile, and SIGTERM is too."""
+    """One job's owner sends ever new starts of their groups; another job's heartbeats are received meanwhile, and so is SIGTERM."""
     rooms, stop, sent = Rooms(tmp_path), threading.Event(), [0] * 4
 
     def flood(opened: OpenRoom, group: int) -> None:

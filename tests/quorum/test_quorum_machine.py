@@ -1,4 +1,4 @@
-"""Random lives of a room: no split brain, no id twice, nobody back from the dead, and no job stuck that could go on."""
+"""Random lives of a rendezvous: no split brain, no id twice, no member back from the dead, and no job stuck that could continue."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Life(RuleBasedStateMachine):
         self.begin()
 
     def begin(self) -> None:
-        """A room is opened."""
+        """A rendezvous is opened."""
         self.limits = Rules(min_groups=1, max_groups=4, heartbeat_timeout_s=5, join_timeout_s=20)
         self.room = Room(self.limits)
         self.starts = dict.fromkeys(GROUPS, 0)
@@ -136,7 +136,7 @@ class Life(RuleBasedStateMachine):
 
     @rule(group=groups, back=st.integers(1, 3))
     def an_earlier_start_comes_back(self, group: str, back: int) -> None:
-        """A process that hung for long: whether or not anybody remembers that very start, its group has a later one."""
+        """A process that hung for long: whether or not that very start is remembered, its group has a later one."""
         start = self.met[group] - back
         if start < 0:
             return
@@ -197,7 +197,7 @@ class Life(RuleBasedStateMachine):
 
     @rule(group=groups)
     def onlooker(self, group: str) -> None:
-        """Sees nobody who is gone, and changes nothing."""
+        """It sees no member that is gone, and changes nothing."""
         before = (self.room.snapshot(), self.room.asking(), self.room.known(), len(self.room.events))
         assert (self.room.refusal(self.now(group)) is None) == (not self.done and self.now(group) not in self.dead)
         seen = {m.identity for m in self.room.observed().members}
@@ -207,7 +207,7 @@ class Life(RuleBasedStateMachine):
     @precondition(lambda self: not self.done)
     @rule(group=groups)
     def falls_silent(self, group: str) -> None:
-        """For longer than a heartbeat and the grace after a restart, while the others are heard: no onlooker counts on it."""
+        """For longer than a heartbeat and the grace after a restart, while the others report: no onlooker counts on it."""
         for _ in range(4):
             self.now_s += 4.0
             for other in sorted(set(GROUPS) - {group}):
@@ -218,8 +218,8 @@ class Life(RuleBasedStateMachine):
     @precondition(lambda self: self.looks > 15)
     @rule(who=st.integers(0, len(GROUPS) - 1), member=st.booleans())
     def says_that_it_is_done(self, who: int, member: bool) -> None:
-        """Counts from a member of the last quorum that is there or has left; one that has left may be shut out since. The
-        others are at the door of a next step."""
+        """Counts from a member of the last quorum that is there or has left; one that has left may be evicted since. The
+        others wait to be admitted to a next step."""
         speaker = self.last[who % len(self.last)] if member and self.last else self.now(GROUPS[who])
         for group in sorted({w.group for w in self.last} - {speaker.group}):
             self.ask(group)
@@ -252,7 +252,7 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def service_restarts(self) -> None:
-        """What was not written down was told to nobody; what was, comes back as it was."""
+        """What was not stored was sent to no one; what was, comes back as it was."""
         kept = decode("room", encode(Kept("room", 1, (), self.room.snapshot())))
         assert kept.snapshot == self.room.snapshot()
         self.now_s = float(hash(self.now_s) % 1000)  # another monotonic clock

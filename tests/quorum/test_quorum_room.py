@@ -1,4 +1,4 @@
-"""A room's rules, by scenes: who asks when, and which quorum comes of it."""
+"""A rendezvous's rules, by scenes: which members ask when, and which quorum results."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def kinds(r: Room) -> list[str]:
 
 
 def trained(*groups: str, **rules: float) -> Room:
-    """A room with a first quorum of these."""
+    """A rendezvous with a first quorum of these."""
     r = room(**rules)
     for name in groups:
         r.heartbeat(who(name), 0.0)
@@ -222,7 +222,7 @@ def test_a_restart_drops_nobody_and_never_gives_an_id_again() -> None:
     r.evict("2", "drain")
     assert names(gather(r, 1.0, "0a", "1a", step=4)) == ["0a", "1a"]
     back = Room.restored(r.snapshot(), 100.0, grace_s=10.0)
-    assert gather(back, 110.0, "0a", step=5) is None  # 1a may still be on its way
+    assert gather(back, 110.0, "0a", step=5) is None  # 1a may still come
     same = gather(back, 111.0, "1a", step=5)
     assert same is not None
     assert (same.id, names(same)) == (2, ["0a", "1a"])

@@ -1,4 +1,4 @@
-"""The service with real gRPC clients, in one process: authentication, long calls, the controller's door, a restart."""
+"""The service with real gRPC clients, in one process: authentication, long calls, the controller's port, a restart."""
 
 from __future__ import annotations
 
@@ -298,7 +298,7 @@ def test_a_second_service_with_the_same_key_does_not_start(tmp_path: Path, capfd
 
 
 def _raw(url: str, first: bytes = b"") -> socket.socket:
-    """A connection of anybody's, which says nothing or no more than that it speaks HTTP/2."""
+    """A connection of any client, which sends nothing or only the start of HTTP/2."""
     made = socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), 5)
     made.sendall(first)
     made.setblocking(False)
@@ -320,7 +320,7 @@ def _alive(made: socket.socket) -> bool:
 def test_connections_of_anybody_are_bounded_and_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: bytes
 ) -> None:
-    """A room's members, the other rooms and the controller go on meanwhile; who comes later comes in when they have ended."""
+    """A rendezvous's members, the other jobs and the controller continue meanwhile; later clients are admitted when these have ended."""
     monkeypatch.setattr(service, "_MOST_CONNECTIONS", 20)
     monkeypatch.setattr(service, "_FEWEST_CONNECTIONS", 20)
     brief = {"grpc.server_handshake_timeout_ms": 3000, "grpc.max_connection_idle_ms": 3000}

@@ -1,4 +1,4 @@
-"""Real groups in a real room under random faults, for minutes."""
+"""Real groups in a real rendezvous under random faults, for minutes."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ FAULTS = {
     "service": {85},
     "service and kill": {-signal.SIGKILL},
 }
-"""Each with the statuses that a start which it hits may end with. Who was asked to leave before it listens ends by the signal."""
+"""Each with the exit statuses of a start that it hits. A start that is ordered to leave before it listens ends by the signal."""
 
 
 @pytest.mark.timeout(7200)
@@ -122,4 +122,4 @@ def strike(rooms: Rooms, group: Group, fault: str, dice: random.Random) -> None:
         rooms.start()
     if fault.endswith("evict"):
         rooms.ask(do="evict", room="r", member=group.name, reason="drill")
-        group.send(signal.SIGCONT)  # a hang that ends: it must find the door closed
+        group.send(signal.SIGCONT)  # a hang that ends: it must be refused

@@ -1,4 +1,4 @@
-"""A room as it is written down, on both databases, beside the controller's own tables."""
+"""The stored form of a rendezvous, on both databases, next to the controller's own tables."""
 
 from __future__ import annotations
 

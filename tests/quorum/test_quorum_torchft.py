@@ -1,4 +1,4 @@
-"""Stock torchft Managers, unchanged, in a real room: a death with a verdict, a leave, a service that is killed, a forger."""
+"""Stock torchft Managers, unchanged, in a real rendezvous: a death with a verdict, a leave, a service that is killed, a forger."""
 
 from __future__ import annotations
 

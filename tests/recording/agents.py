@@ -56,7 +56,7 @@ DONE: Mapping[str, Done] = {
 
 @dataclass
 class Wire(Client):
-    """Stands where the connection to the controller does: keeps what is sent."""
+    """Stub of the connection to the controller: keeps what is sent."""
 
     answer: Answer = field(default_factory=lambda: Answer(200, {"accepted": True}))
     sent: list[tuple[str, dict[str, Any]]] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What the API of this release answers to its command line: every verb that shows something, of sites where something happened."""
+"""What the API of this release answers to its command line: every verb that shows something, of sites with incidents."""
 
 from __future__ import annotations
 

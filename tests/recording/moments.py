@@ -1,6 +1,6 @@
 """Moments of a simulated site that are worth keeping: the database as it was then, and the world around it.
 
-Every change is looked at, also in the middle of a step. Of all moments the fewest are kept that together hold every word seen: each
+Every change is checked, also in the middle of a step. Of all moments the fewest are kept that together hold every word seen: each
 kind of action in each state, each phase, each kind of incident in each state."""
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Camera:
     _seen: set[str] = field(default_factory=set)
 
     def watch(self, site: Site) -> None:
-        """Look at each boundary of a step, and after each second."""
+        """Check at each boundary of a step, and after each second."""
         site.at_boundary = lambda intent, moment: self._at_boundary(site, intent, moment)
         react = site.react
 

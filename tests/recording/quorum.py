@@ -1,4 +1,4 @@
-"""The quorum service of this release: its tables, and what its door answers to the controller."""
+"""The quorum service of this release: its tables, and its answers to the controller."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ROOM = "job-71-1772366400"
 
 
 def record(folder: Path) -> dict[str, Any]:
-    """Play a room's life with the real service; answers by what was asked. The database is ``holdfast.db`` in the folder."""
+    """Play a rendezvous's life with the real service; returns answers by question. The database is ``holdfast.db`` in the folder."""
     answers: dict[str, Any] = {}
 
     async def scene(site: Site) -> None:

@@ -1,4 +1,4 @@
-"""Jobs of the recorded scenes, and what they and the provider say."""
+"""Jobs of the recorded scenes, and the reports of them and of the provider."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def announced(site: Site, node: str, kind: NoticeKind, code: str, in_s: float | 
 
 
 def training(site: Site, job: SimJob | None = None) -> SimJob:
-    """A job of three nodes that tells of its steps."""
+    """A job of three nodes that reports its steps."""
     job = job or started(site, 3)
     _tells(site, job, 0, "init")
     site.run(5)
@@ -121,7 +121,7 @@ def with_bundles(site: Site) -> None:
 
 
 def drains_before_undrain(site: Site, looks: Callable[[Intent, str], None]) -> Callable[[Intent, str], None]:
-    """An operator drains n1 himself right before Holdfast would put it back."""
+    """An operator drains n1 by hand right before Holdfast would put it back."""
 
     def at(intent: Intent, moment: str) -> None:
         if (intent.kind, moment) == ("Undrain", "started"):

@@ -46,7 +46,7 @@ def replaced_beside(store: Store, watch: Watch) -> None:
 
 
 def in_place(store: Store, watch: Watch) -> None:
-    """Reset of a GPU, reboot, replacement in place; consent by partition; an operator puts a node back himself."""
+    """Reset of a GPU, reboot, replacement in place; consent by partition; an operator puts a node back by hand."""
     policy = replace(POLICY, job=replace(POLICY.job, consent_partitions=frozenset({"gpu"})))
     site = Site(6, store=store, policy=policy, can=replace(IN_PLACE, report_fault=True))
     watch(site)
@@ -93,7 +93,7 @@ def other_host(store: Store, watch: Watch) -> None:
 
 
 def dead(store: Store, watch: Watch) -> None:
-    """A node without power: two witnesses, the fence, DOWN, leftover steps on the survivor; another is heard again."""
+    """A node without power: two witnesses, the fence, DOWN, leftover steps on the survivor; another one reports again."""
     policy = replace(POLICY, death=replace(POLICY.death, end_leftover_steps=True))
     site = Site(6, spares=("n6",), store=store, policy=policy)
     watch(site)
@@ -106,7 +106,7 @@ def dead(store: Store, watch: Watch) -> None:
 
 
 def dead_unknown(store: Store, watch: Watch) -> None:
-    """A dead node, and a provider that cannot say whether its power is off: the job waits for a human, or for its own fence."""
+    """A dead node, and a provider that cannot report whether its power is off: the job waits for an operator, or for its own fence."""
     site = Site(4, store=store, can=replace(NOTHING, status=True))
     watch(site)
     plain = started(site, 1)
@@ -170,7 +170,7 @@ def observed(store: Store, watch: Watch) -> None:
 
 
 def braked(store: Store, watch: Watch) -> None:
-    """More nodes fall ill than the brakes allow; an operator releases them; a pause."""
+    """More nodes fail than the brakes allow; an operator releases them; a pause."""
     brake = replace(POLICY.brake, drains_10min=1, drains_60min=2, stopped_jobs_60min=1)
     site = Site(10, store=store, policy=replace(POLICY, brake=brake))
     watch(site)
@@ -215,7 +215,7 @@ def planned(store: Store, watch: Watch) -> None:
 
 
 def unexplained(store: Store, watch: Watch) -> None:
-    """A job fails and no finding says why: pair probes convict one node of it."""
+    """A job fails without a finding: pair probes convict one of its nodes."""
     site = Site(6, store=store)
     watch(site)
     job = started(site, 4)
@@ -225,7 +225,7 @@ def unexplained(store: Store, watch: Watch) -> None:
 
 
 def hung(store: Store, watch: Watch) -> None:
-    """A job tells of no step any more: its stacks are read, it starts again, the odd node is probed; in the end it is held."""
+    """A job stops reporting steps: its stacks are read, it is restarted, the outlier node is probed; in the end it is held."""
     site = Site(5, store=store)
     watch(site)
     job = training(site)
@@ -237,7 +237,7 @@ def hung(store: Store, watch: Watch) -> None:
 
 
 def let_go(store: Store, watch: Watch) -> None:
-    """A requeued job that its node lets go once the agent ends it; an operator drains the node himself before it returns."""
+    """A requeued job that its node releases once the agent ends it; an operator drains the node by hand before it returns."""
     site = Site(3, store=store)
     watch(site)
     started(site, 2)
@@ -249,7 +249,7 @@ def let_go(store: Store, watch: Watch) -> None:
 
 
 def stuck(store: Store, watch: Watch) -> None:
-    """A requeued job that its node does not let go: the agent ends it, then a DOWN; a node's exclusion is taken back."""
+    """A requeued job that its node does not release: the agent ends it, then a DOWN; a node's exclusion is withdrawn."""
     site = Site(4, store=store)
     watch(site)
     job = started(site, 2, excluded=("n4",))
@@ -263,7 +263,7 @@ def stuck(store: Store, watch: Watch) -> None:
 
 
 def spares(store: Store, watch: Watch) -> None:
-    """Spares are checked by the hour and by night, the pool is filled; a spare fails its check."""
+    """Spares are checked hourly and nightly, the pool is filled; a spare fails its check."""
     kept = replace(POLICY.spares, wanted=2)
     site = Site(5, spares=("n4",), store=store, policy=replace(POLICY, spares=kept))
     watch(site)
@@ -272,7 +272,7 @@ def spares(store: Store, watch: Watch) -> None:
 
 
 def store_lost(store: Store, watch: Watch) -> None:
-    """A store that was lost: drains of ours that it has never heard of are adopted."""
+    """A store that was lost: drains of ours that it has no record of are adopted."""
     site = Site(3, warm=False)
     site.run(31)
     started(site, 1)

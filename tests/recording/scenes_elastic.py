@@ -18,7 +18,7 @@ Watch = Callable[[Site], None]
 
 
 def slow(store: Store, watch: Watch) -> None:
-    """A group of an elastic job is slower than the others and is asked to leave."""
+    """A group of an elastic job is slower than the others and is ordered to leave."""
     policy = replace(POLICY, stragglers=replace(POLICY.stragglers, act="leave"))
     site = Site(6, store=store, policy=policy)
     site.agents.leave = lambda _machine, _job_id, _restarts: ""
@@ -27,7 +27,7 @@ def slow(store: Store, watch: Watch) -> None:
 
 
 def elastic(store: Store, watch: Watch) -> None:
-    """An elastic job is preempted, grows again, makes room, and loses a node."""
+    """An elastic job is preempted, grows again, yields nodes, and loses one."""
     site = ElasticSite(7, store=store, policy=POLICY)
     watch(site)
     site.slurm.submit_elastic("2:4:2", spares=1)
@@ -58,7 +58,7 @@ def sizes(store: Store, watch: Watch) -> None:
 
 
 def groups_recover(store: Store, watch: Watch) -> None:
-    """A group that did not opt in by a word of its own loses its node; the quorum service's record is read on."""
+    """A group without its own opt-in loses its node; the quorum service's record is read on."""
     site = ElasticSite(6, store=store, policy=POLICY)
     watch(site)
     base, flexible = site.slurm.submit_elastic("2:4", comment="elastic=2:4")

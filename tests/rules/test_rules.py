@@ -1,4 +1,4 @@
-"""The project's own lint rules refuse what they are for, and the tree keeps them."""
+"""The project's own lint rules refuse the patterns that they name, and the tree keeps them."""
 
 from __future__ import annotations
 

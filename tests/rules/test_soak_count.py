@@ -1,4 +1,4 @@
-"""The soak's count goes on where a run stopped, and a chunk that failed is run again."""
+"""The soak's count continues where a run stopped, and a chunk that failed is run again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every twin of the Scheduler port must do, tried against a real Slurm. A twin's test module subclasses it and
+"""What every twin of the Scheduler port must do, tested against a real Slurm. A twin's test module subclasses it and
 gives ``open``; ``test_commands_contract.py`` does so for the commands twin."""
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from support.practice import eventually
 OBEDIENT = "trap 'exit 0' TERM\nsrun sleep 300"
 STUBBORN = "trap '' TERM\nsleep 2 & wait\nsleep 2"
 OWNER_NAME = "bin"
-"""A user whom every system has. Not nobody: Slurm 26.05 makes no reservation for that one."""
+"""A user that exists on every system. Not ``nobody``: Slurm 26.05 makes no reservation for that one."""
 OWNER = pwd.getpwnam(OWNER_NAME).pw_uid
 DECISIVE = re.compile(
     r"\b(?:JobId|JobName|UserId|Account|QOS|Requeue|Restarts|BatchFlag|JobState|Reason|ExitCode|SubmitTime|EligibleTime|"
     r"StartTime|EndTime|Partition|NodeList|NumNodes|OverSubscribe|Exclusive|Nodes|CPU_IDs|Mem|GRES)=\S*"
 )
-"""All that a record is believed by, in less than the 1024 characters that Slurm gives a name."""
+"""Every field on which a record is trusted, in less than the 1024 characters that Slurm gives a name."""
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="needs root for jobs of other users")
 
 
@@ -202,7 +202,7 @@ class SchedulerContract:
         assert slurm.job(array).array_throttle is None
 
     def test_elements_of_an_array_are_delayed_and_released(self, slurm: Scheduler, practice: Practice) -> None:
-        """A requeued element is seen, and let start, by itself; so are all that have not started, by their one record."""
+        """A requeued element is shown, and released, separately; so are all that have not started, by their one record."""
         array = practice.sbatch(OBEDIENT, "--array=2-5%1", "-N1", "--exclusive")
         eventually(lambda: len(self.elements(slurm, array)) == 1)
         slurm.delay_start(array, 3600)

@@ -1,4 +1,4 @@
-"""What a pending job asks of its nodes: all of it is understood, or it is unknown. What a user writes never makes it less."""
+"""A pending job's requirements on its nodes: all are understood, or they are unknown. What a user writes never reduces them."""
 
 from __future__ import annotations
 

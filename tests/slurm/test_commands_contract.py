@@ -53,7 +53,7 @@ class TestCommands(SchedulerContract):
     def test_how_many_commands_a_step_costs(self, make_practice: Callable[..., Practice]) -> None:
         """The proof that a node is free took five commands, four of which printed the whole cluster; it takes two of one node.
 
-        On a cluster of its own: jobs of other tests with doubtful texts are read one by one."""
+        On a separate cluster: jobs of other tests with doubtful texts are read one by one."""
         practice = make_practice(nodes=4, gpus=1)
         practice.up()
         twin = SlurmCommands(env=practice.command_env())
@@ -138,7 +138,7 @@ def _count(twin: SlurmCommands) -> list[str]:
 
 
 def _outside(slurm: Scheduler, mark: NodeMark) -> Outside:
-    """The actor's hands, of which only Slurm is there, and the mark of a drain."""
+    """The actor's connections, of which only Slurm exists, and the mark of a drain."""
     nothing = cast(Any, None)
     return Outside(slurm, nothing, nothing, nothing, nothing, lambda: {mark.node: mark}, nothing, frozenset)
 
@@ -206,7 +206,7 @@ def test_26_05_says_the_same_of_an_unknown_node_and_of_one_that_saves_no_power(
 
 
 def test_a_login_shells_variables_change_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """squeue and scontrol take options from the environment, of whoever starts the controller by hand."""
+    """squeue and scontrol take options from the environment, also of an operator who starts the controller by hand."""
     monkeypatch.setenv("SQUEUE_FORMAT", "%i")
     monkeypatch.setenv("SQUEUE_STATES", "RUNNING")
     monkeypatch.setenv("SCONTROL_FUTURE", "1")

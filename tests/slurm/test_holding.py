@@ -1,4 +1,4 @@
-"""Nodes kept by a reservation instead of a drain: shown as drained, held against everybody's jobs, and nobody else's word undone."""
+"""Nodes kept by a reservation instead of a drain: shown as drained, closed to all other jobs, and no operator's setting undone."""
 
 from __future__ import annotations
 

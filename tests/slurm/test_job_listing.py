@@ -190,7 +190,7 @@ TEXTS = st.lists(
 def test_no_text_of_a_user_changes_what_is_read_of_any_job(
     release: str, name: str, account: str, comment: str, network: str, other: str
 ) -> None:
-    """Two jobs of a release, of which one's user writes whatever there is. The other's record is read alone at worst."""
+    """Two jobs of a release, of which one's user writes any text. The other's record is read alone at worst."""
     tail = RECORDS[release].partition(" JobName=")[2]
     tail = tail[re.search(r" (?:SLUID=\S+ )?UserId=[^=]*\(\d+\) GroupId=", tail).start() :]  # type: ignore[union-attr]
     uid = re.search(r"UserId=[^(]*\((\d+)\)", tail)[1]  # type: ignore[index]
@@ -247,7 +247,7 @@ class Jobs:
 
 
 class Reader:
-    """As :class:`SlurmCommands` reads; ``asked`` tells with what."""
+    """As :class:`SlurmCommands` reads; ``asked`` records the calls."""
 
     def __init__(self, slurm: Jobs) -> None:
         self.slurm = slurm

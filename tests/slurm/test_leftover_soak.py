@@ -1,4 +1,4 @@
-"""Ending leftover steps again and again on the same nodes: what ``death.end_leftover_steps`` stands on (``docs/verified.md``).
+"""Ending leftover steps repeatedly on the same nodes: the evidence for ``death.end_leftover_steps`` (``docs/verified.md``).
 
 One job, nine nodes, twenty rounds: the ninth loses its power and is set DOWN, the survivors end what is left of the job, the
 node comes back, and the job starts on the same nine again. After each round nothing may be left behind."""
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.slurm, pytest.mark.soak]
 
 ROUNDS = int(os.environ.get("HOLDFAST_LEFTOVER_ROUNDS", "20"))
 NODES = 9
-"""slurmstepd processes report through a tree of seven; with fewer nodes nobody waits for the dead one."""
+"""slurmstepd processes report through a tree of seven; with fewer nodes none waits for the dead one."""
 LEFT_ALONE_S = 90.0
 """Longer than Slurm's own wait of about a minute."""
 
@@ -109,7 +109,7 @@ class Trial:
         assert self.slurm.job(self.job_id).restarts == number
         Injector(self.practice).heal(self.dead)
         eventually(lambda: self.slurm.node(self.dead).responding, within_s=30)
-        time.sleep(2.0)  # the practice starts slurmd a second time after a boot: what is launched just then is lost
+        time.sleep(2.0)  # the practice starts slurmd a second time after a boot: a step launched at that moment is lost
         self.slurm.undrain(self.dead)
         eventually(lambda: not any(node.out_of_service for node in self.slurm.view().nodes.values()), within_s=30)
         self.slurm.release(self.job_id)

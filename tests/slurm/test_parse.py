@@ -152,7 +152,7 @@ OURS = "Reason=holdfast[1m863jfv]: gpu.xid 79: off the bus [root@1795501408]"
     ],
 )
 def test_no_comment_of_a_node_is_taken_for_its_reason(texts: str, reason: str, user: str) -> None:
-    """Slurm prints a node's comment behind its reason, and quotes neither. A comment with brackets made our own drain a stranger's."""
+    """Slurm prints a node's comment behind its reason, and quotes neither. With brackets in it our own drain was taken for a stranger's."""
     node = parse.node(STOPS.format(state="IDLE+DRAIN", texts=texts))
     assert (node.reason, node.reason_user) == (reason, user)
     assert (node.base_state, node.gpu_count, node.port) == ("IDLE", 8, parse.SLURMD_PORT)
@@ -273,7 +273,7 @@ def test_an_error_of_slurms_own_is_no_signal(printed: str, error: int | None) ->
 
 
 def test_a_time_after_the_last_one_that_there_is() -> None:
-    """A user may ask for any begin."""
+    """A user may ask for any start time."""
     last = parse.time_or_none("99999999999999")
     assert last is not None
     assert last.year == 9999
@@ -335,7 +335,7 @@ def test_a_group_of_this_machine_is_no_node(text: str) -> None:
 def test_what_is_no_name_of_one_node_is_in_no_list_of_ours(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """ClusterShell hands the name of a group to a shell: whoever plans a step would have one in the actor."""
+    """ClusterShell hands the name of a group to a shell: an attacker who plans a step would have one in the actor."""
     (tmp_path / "groups.conf").write_text(
         f"[Main]\ndefault: local\n[local]\nmap: touch {tmp_path}/asked; echo $GROUP\n"
     )

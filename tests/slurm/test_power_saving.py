@@ -1,4 +1,4 @@
-"""A real Slurm with power saving on: what it suspends, what it leaves, and a hold beside the look-alike of clustermgtd."""
+"""A real Slurm with power saving on: what it suspends, what it leaves, and a hold next to the look-alike of clustermgtd."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def saving(make_practice: Callable[..., Practice], short_folder: Path) -> Callab
 
 
 class Ground:
-    """clustermgtd's hands on a practice cluster. NodeAddr is kept here: no name resolves to a practice node's address."""
+    """clustermgtd's actions on a practice cluster. NodeAddr is kept here: no name resolves to a practice node's address."""
 
     def __init__(self, practice: Practice, slurm: SlurmCommands) -> None:
         self.practice, self.slurm = practice, slurm
@@ -91,7 +91,7 @@ class Ground:
         self.practice.machine(node).replace(self.machines[node])
         return True
 
-    # What the provider asks of EC2
+    # The provider's calls to EC2
 
     def at(self, address: str) -> Instance | None:
         found = self.backing().get(address)

@@ -1,4 +1,4 @@
-"""pyslurm's process: what the worker answers, and what becomes of one that hangs or dies. pyslurm itself is a fake."""
+"""pyslurm's process: what the worker answers, and what happens to one that hangs or dies. pyslurm itself is a fake."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a real Slurm shows of reboots: those that wait, those that it gives up, and those that no one told it of."""
+"""What a real Slurm shows of reboots: those that wait, those that it gives up, and those that it was not informed of."""
 
 from __future__ import annotations
 

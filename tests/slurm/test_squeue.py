@@ -1,4 +1,4 @@
-"""What is asked of squeue, and which answers count."""
+"""The arguments of squeue, and which answers count."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WAITING = {"state": "PENDING", "restarts": "0", "nodes": "", "array_id": "10"}
 
 
 class Fake:
-    """A squeue with an array 10 whose elements 12 (task 4) and 13 (task 5) were requeued, and somebody else's job 20. It knows the
+    """A squeue with an array 10 whose elements 12 (task 4) and 13 (task 5) were requeued, and another user's job 20. It knows the
     options of 22.05 to 26.05 alone, and merges waiting elements as they all do."""
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ def test_ids_fit_into_an_argument() -> None:
 
 
 def test_marks_are_in_no_argument() -> None:
-    """``/proc`` shows arguments to everybody."""
+    """``/proc`` shows arguments to every user."""
     run = Fake()
     squeue.rows(run)
     squeue.holders_of(run, "n1")

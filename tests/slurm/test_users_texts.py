@@ -1,4 +1,4 @@
-"""Every free text that a user can give a job, set to what reads like Slurm's own words, on a real Slurm: each reading sees exactly the jobs
+"""Every free text that a user can give a job, set to what reads like Slurm's own output, on a real Slurm: each reading sees just the jobs
 that there are, as they are, with a bounded number of commands."""
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from support.store_nouns import NOW, later, statement
 
 
 def told_to(kept: Kept | None, said: Statement, node: str = "") -> Kept | str:
-    """Received after all that was ever said."""
+    """Received after every statement."""
     return state(kept, said, max(said.at, later(3600)), node)
 
 

@@ -1,4 +1,4 @@
-"""The book, the change, the fence, the steps of an intent."""
+"""The state snapshot, the change, the fence, the steps of an intent."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_one_holder_at_a_time_and_a_growing_fence(store: SqlStore, store_url: st
     assert other.take_lease("b", later(15), 10) == Lease("b", 2, later(25))
     assert store.take_lease("a", later(16), 10) is None
     assert store.lease() == Lease("b", 2, later(25))
-    assert other.take_lease("b", later(99), 10) == Lease("b", 2, later(109))  # ran out, and nobody took it
+    assert other.take_lease("b", later(99), 10) == Lease("b", 2, later(109))  # ran out, and no one took it
     assert other.take_lease("b", later(99), 0) is not None
     assert store.take_lease("a", later(99), 10) == Lease("a", 3, later(109))
     other.close()

@@ -1,4 +1,4 @@
-"""A disk without a free byte, and a database that takes no write: the store says so, damages nothing, and goes on when it may."""
+"""A disk without a free byte, and a database that takes no write: the store reports it, damages nothing, and continues when it can."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_full_disk_refuses_writes_and_not_reads(disk: SmallDisk, small: SqlSto
 
 
 def turns(site: Site, number: int) -> None:
-    """What :meth:`ControlLoop.run` does in a cycle, so many times."""
+    """What :meth:`ControlLoop.run` does in a cycle, this many times."""
     for _ in range(number):
         site.clock.advance(1.0)
         try:

@@ -57,7 +57,7 @@ def test_several_processes_may_open_an_empty_database_at_once(empty_url: str) ->
 
 @pytest.mark.slow
 def test_a_process_that_comes_and_goes_takes_nothing_from_another(tmp_path: Path) -> None:
-    """Who closes an SQLite database last removes its log: it must know that others are there."""
+    """The last process to close an SQLite database removes its log: it must know that others are there."""
     url = f"sqlite:///{tmp_path}/holdfast.db"
     look = "import sys; from holdfast.store import open_store; s = open_store(sys.argv[1]); print(len(s.incidents())); s.close()"
     store = open_store(url)
@@ -165,7 +165,7 @@ def test_a_lock_held_too_long_is_unavailable_and_passes(
     with pytest.raises(Unavailable, match="locked"):
         store.accept(report())
     assert caplog.text.count("store_busy") == 2
-    assert store.load_book(NOW).incidents == {}  # readers go on beside it
+    assert store.load_book(NOW).incidents == {}  # readers continue meanwhile
     other.execute("ROLLBACK")
     other.close()
     assert not store.accept(report()).duplicate

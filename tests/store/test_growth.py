@@ -1,4 +1,4 @@
-"""The store does not grow for ever: what is old goes in small batches, reports sooner, and an SQLite file shrinks."""
+"""The store stays bounded: old rows are deleted in small batches, reports sooner, and an SQLite file shrinks."""
 
 from __future__ import annotations
 

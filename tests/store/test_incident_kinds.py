@@ -92,7 +92,7 @@ def test_it_is_treated_as_it_was(shape: str) -> None:
     "check", ["job.hung", "job.unexplained", "job.straggler", "probe.pair", "store.adopted", "node.dead", "node.silent"]
 )
 def test_the_name_of_a_check_alone_makes_no_kind(check: str) -> None:
-    """An agent may name a check of its own as it likes: its row is a fault of its node."""
+    """An agent may give its own check any name: its row is a fault of its node."""
     document = encode(incident(check=check, headline=f"{check}: x"))
     del document["kind"], document["pair_probed"]
     read = decode(Incident, document)

@@ -1,4 +1,4 @@
-"""The book reaches as far back as the policy's rules look, over what is over."""
+"""The state snapshot reaches as far back as the policy's rules read, over what is over."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_policy_that_remembers_little_loads_no_less_than_the_fixed_rules_need(
 
 
 def test_what_was_done_about_an_announcement_is_known_while_it_stands(store: SqlStore) -> None:
-    """An operator closed it 13 days ago; by now it is due, and another node's closed incidents are as forgotten as ever."""
+    """An operator closed it 13 days ago; by now it is due, and another node's closed incidents are as forgotten as before."""
     dealt = closed("dealt", later(-13 * DAY_S), node="n1", goes_at=later(600), operated=1)
     other = closed("other", later(-13 * DAY_S), node="n2")
     seen = incident("seen", node="n1", notice="reboot/x/i-1", goes_at=later(600))

@@ -1,4 +1,4 @@
-"""What an operator orders of an incident, on the real store: every such row of the table, and no other step."""
+"""An operator's order on an incident, on the real store: every such row of the table, and no other step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may read the database: not every user of the head node."""
+"""Access to the database: not for every user of the head node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What words of progress make of a job's record: how far, in which phase, how long a step takes at most."""
+"""How progress reports change a job's record: how far, in which phase, how long a step takes at most."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from support.store_nouns import later, statement
 
 
 def told_to(kept: Kept | None, said: Statement, node: str = "") -> Kept | str:
-    """Received as soon as it was said."""
+    """Received at the time of the statement."""
     return state(kept, said, said.at, node)
 
 

@@ -1,4 +1,4 @@
-"""Accepting reports: once, cheaply, and nobody settles another agent's order."""
+"""Accepting reports: once, cheaply, and no agent settles another's order."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_another_boot_machine_fault_or_judgement_is_a_finding_of_its_own(
 
 
 def test_a_node_has_no_more_open_findings_than_a_machine_could(store: SqlStore) -> None:
-    """One with a stolen token told of a new one each second, and each was read at every turn."""
+    """A stolen token reported a new one each second, and each was read at every turn."""
     many = tuple(finding(component=f"c{n}") for n in range(MOST_LIVE + 50))
     store.accept(report(1, findings=many[: MOST_LIVE - 10]))
     store.accept(report(2, findings=many))

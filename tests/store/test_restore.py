@@ -1,4 +1,4 @@
-"""`holdfast restore`: the backup takes the store's place whole, with the daemons proved stopped; else nothing is changed."""
+"""`holdfast restore`: the backup replaces the store completely, with the daemons proved stopped; else nothing is changed."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_the_backup_takes_its_place_and_the_former_store_is_kept_whole(site: Pat
 
 
 def test_what_the_log_of_a_killed_daemon_holds_is_kept_too(site: Path) -> None:
-    """As after kill -9: the log is beside the file."""
+    """As after kill -9: the log is next to the file."""
     live = sqlite3.connect(site / "holdfast.db")
     live.execute("INSERT INTO notes VALUES ('in', 'the log')")
     live.commit()
@@ -132,7 +132,7 @@ def test_what_is_no_backup_changes_nothing(site: Path, spoil: Callable[[Path], N
 
 
 def test_while_any_process_has_the_store_open_nothing_is_changed(site: Path) -> None:
-    """One that does nothing with it at the moment, as the quorum service."""
+    """A process that does nothing with it at the moment, as the quorum service."""
     store = open_store(f"sqlite:///{site}/holdfast.db")
     store.ping()
     with pytest.raises(Rejected, match="systemctl stop"):

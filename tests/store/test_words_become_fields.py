@@ -1,4 +1,4 @@
-"""Documents of releases in which a sentence carried the meaning: read with the field that carries it now."""
+"""Documents of releases in which a sentence carried the meaning: read into the field that carries it now."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ printf 'subjectAltName=DNS:localhost,IP:127.0.0.9\\nextendedKeyUsage=serverAuth\
 openssl x509 -req -in tls.csr -CA ca/ca.pem -CAkey ca/ca.key -CAcreateserial -days 825 -extfile tls.ext -out tls.pem
 cp ca/ca.pem .
 """
-"""What docs/install.md had its readers do until `holdfast tls` existed."""
+"""What docs/install.md instructed its readers to do until `holdfast tls` existed."""
 
 
 def former(folder: Path) -> Path:

@@ -167,7 +167,7 @@ def test_without_the_authoritys_key_nothing_is_renewed(etc: Path) -> None:
 
 
 def test_a_new_authority_is_trusted_by_who_knows_either(etc: Path, tmp_path: Path) -> None:
-    """An agent with the old file goes on during the whole overlap, whenever the new file reaches it."""
+    """An agent with the old file continues during the whole overlap, whenever the new file reaches it."""
     old = tmp_path / "old.pem"
     old.write_bytes((etc / "ca.pem").read_bytes())
     assert holdfast("renew", "--new-ca", folder=etc).exit_code == 0

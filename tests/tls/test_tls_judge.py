@@ -1,4 +1,4 @@
-"""What strict verification refuses: our rules say the same as OpenSSL's own verdict in a handshake."""
+"""What strict verification refuses: our rules agree with OpenSSL's own verdict in a handshake."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job of groups of several ranks around a real room, which ends with the test."""
+"""A job of groups of several ranks around a real rendezvous, which ends with the test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A group that falls silent in the middle of a step, as after a power loss: the others go on when the controller says so."""
+"""A group that falls silent in the middle of a step, as after a power loss: the others continue when the controller orders it."""
 
 from __future__ import annotations
 
@@ -39,9 +39,7 @@ def test_a_silent_group_holds_nobody_up_once_it_is_evicted(rooms: Rooms) -> None
     groups = [start_group(rooms, opened, group, f"{group + 10}.0", **patience) for group in range(3)]
     try:
         until(lambda: any(a.present == 3 and a.step > 5 for a in steps.read(rooms.folder)))
-        groups[2].send_signal(
-            signal.SIGSTOP
-        )  # its sockets stay open, its heartbeats stop: nobody can tell it from a slow one
+        groups[2].send_signal(signal.SIGSTOP)  # its sockets stay open, its heartbeats stop: it looks like a slow one
         time.sleep(2)
         before = max(a.step for a in steps.read(rooms.folder))
         evicted_s = time.time()
@@ -65,7 +63,7 @@ def until(what: object, limit_s: float = 240) -> None:
 
 
 class Broken:
-    """What a guard broke off."""
+    """What a guard aborted."""
 
     def __init__(self, left: int | None) -> None:
         self.times, self.left = threading.Semaphore(0), left

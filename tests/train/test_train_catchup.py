@@ -41,7 +41,7 @@ class Counter:
 
 
 class Group:
-    """A replica group without a quorum: it steps when it is told to."""
+    """A replica group without a quorum: it steps when called."""
 
     def __init__(self, *, width: int = 40, word: str = "a", check: Callable[[], None] = lambda: None) -> None:
         torch.manual_seed(1)
@@ -74,7 +74,7 @@ class Group:
         self.counter.value += 3
 
     def offer(self) -> None:
-        """As torchft's Manager does in a step with somebody to heal."""
+        """As torchft's Manager does in a step with a group to heal."""
         state = {
             "user": {"default": {"whole": torch.zeros(3)}},
             "torchft": {"step": self.steps, "batches_committed": 9},
@@ -100,7 +100,7 @@ class _Done:
 
 @contextmanager
 def going_on(*groups: Group, pause_s: float = 0.02) -> Iterator[None]:
-    """They train in lock step beside the test."""
+    """They train in lock step while the test runs."""
     over = threading.Event()
 
     def train() -> None:
@@ -244,7 +244,7 @@ def test_a_peer_that_fails_is_done_without(
 
     def after_it(path: str, nonce: str | None, shown: str | None) -> Any:
         if path.endswith("/0") and "/snapshot/" in path:
-            ready.wait(10)  # both are asked, whoever is faster
+            ready.wait(10)  # both are asked, whichever is faster
         return honest_a(path, nonce, shown)
 
     b.transport._server.answer = answer  # type: ignore[method-assign]

@@ -1,4 +1,4 @@
-"""The end of a training of real groups: a warm spare that waits, and who comes later, end as well."""
+"""The end of a training of real groups: a warm spare that waits, and later groups, end as well."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def start(rooms: Rooms, opened: dict[str, str], group: int, restarts: int = 0) -
 
 
 def said(rooms: Rooms, group: int, restarts: int = 0) -> list[str]:
-    """By the library; torchft's own complaints aside."""
+    """By the library; without torchft's own warnings."""
     lines = (rooms.folder / f"{group}-{group + 10}.{restarts}.err").read_text().splitlines()
     return [line for line in lines if line.startswith(("holdfast_train:", "Traceback"))]
 

@@ -1,4 +1,4 @@
-"""Whole jobs that are lost and come back from the disk: real groups, a real room, real signals."""
+"""Complete jobs that are lost and come back from the disk: real groups, a real rendezvous, real signals."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def opened(opened: Callable[[str, int, int], Groups], tmp_path: Path) -> Callabl
 
 
 class Job:
-    """Two groups that only train together, so that every step has the same bits in every life of the job."""
+    """Two groups that only train together, so that every step has the same bits in every run of the job."""
 
     def __init__(self, groups: Groups, directory: Path) -> None:
         self.groups, self.directory, self.life = groups, directory, 0
@@ -48,8 +48,8 @@ class Job:
         return max(int(line["step"]) for name in names for line in self.groups.lines(name, "commit"))
 
     def check(self, *unseen: int) -> None:
-        """Every step was committed, and with the same bits in every life that did it, rank by rank. ``unseen``: steps after
-        which a group left or was killed, which workers may not have written down."""
+        """Every step was committed, and with the same bits in every run that did it, rank by rank. ``unseen``: steps after
+        which a group left or was killed, which workers may not have recorded."""
         digests: dict[tuple[int, str], set[str]] = {}
         for name in self.groups.running:
             for line in self.groups.lines(name, "commit"):

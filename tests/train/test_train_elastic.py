@@ -1,4 +1,4 @@
-"""Replica groups as processes: killed, told to leave, and back. The batch, the parameters and the result stay what they were."""
+"""Replica groups as processes: killed, ordered to leave, and back. The batch, the parameters and the result stay what they were."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_a_killed_group_comes_back_and_nothing_of_the_training_shows_it(job: Job
     names = ["g0", "g1", "g1b", "g2"]
     check_steps(job, names)
     assert {line["present"] for line in job.lines("g0", "attempt")} >= {2, 3}
-    assert job.lines("g1b", "commit")[0]["step"] > 8  # healed by its peers, not begun anew
+    assert job.lines("g1b", "commit")[0]["step"] > 8  # healed by its peers, not started from scratch
     finals = [torch.load(job.folder / f"{n}.pt", weights_only=True) for n in ("g0", "g1b", "g2")]
     assert all(far_apart(finals[0], other) == 0 for other in finals[1:])
     assert far_apart(finals[0], uninterrupted(job)) < 1e-6

@@ -23,7 +23,7 @@ LIMIT_S = 150.0
 
 
 class Job:
-    """Groups of a room that forms no quorum of fewer than two, held in the first step of all of them."""
+    """Groups of a rendezvous that forms no quorum of fewer than two, held in the first step of all of them."""
 
     def __init__(self, groups: Groups, count: int, **env: str) -> None:
         self.groups, self.directory = groups, groups.folder / "checkpoints"
@@ -52,7 +52,7 @@ class Job:
         return self.directory / f"step-{LAST:07d}-j{room_name(self.groups.opened['token'])}-r{quorum}.0.0"
 
     def block_the_last_save(self) -> None:
-        """The disk hangs when the first group of this quorum writes: nobody reads what goes into a FIFO."""
+        """The disk hangs when the first group of this quorum writes: it writes into a FIFO without a reader."""
         file = self.folder(self.quorum) / "rank-00000/__0_0.distcp"
         file.parent.mkdir(parents=True)
         os.mkfifo(file)
@@ -81,7 +81,7 @@ class Job:
         self.groups.ends(self.names[0][:1], 85, LIMIT_S)
 
     def check_the_end(self) -> None:
-        """It is on the disk once, whole, and nobody did more than all steps."""
+        """It is on the disk once, complete, and no group did more than all steps."""
         (end,) = [c for c in survey_all(str(self.directory)).candidates if c.complete]
         assert end.step == LAST
         assert verify(end.path).complete
@@ -122,7 +122,7 @@ def test_where_enough_groups_are_left_they_save_the_end_without_the_one_that_is_
     job.go_on_to_the_end()
     job.kill()
     job.groups.ends([*job.names[1], *job.names[2]], 0, LIMIT_S)
-    job.groups.ends(job.start(0, "1.1"), 0, LIMIT_S)  # and who comes later ends
+    job.groups.ends(job.start(0, "1.1"), 0, LIMIT_S)  # and a later group ends
     job.check_the_end()
 
 

@@ -1,4 +1,4 @@
-"""Groups that went on with different state are told so, by name, in the first step of each quorum and in no other."""
+"""Groups that continued with different state are notified, by name, in the first step of each quorum and in no other."""
 
 from __future__ import annotations
 

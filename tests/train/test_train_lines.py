@@ -94,7 +94,7 @@ def test_a_torchft_of_another_version(tmp_path: Path) -> None:
 
 
 def test_a_missing_torch() -> None:
-    """Without site-packages, so that there is none. A program that imports torch by itself first has Python's own words."""
+    """Without site-packages, so that there is none. A program that imports torch first gets Python's own message."""
     argv = [sys.executable, "-S", "-c", "from holdfast_train import Session"]
     process = subprocess.Popen(argv, env={"PYTHONPATH": _PATH}, stderr=subprocess.PIPE, text=True)
     assert "torch is not installed: pip install 'WHEEL[train]'" in one_line(process, 1)

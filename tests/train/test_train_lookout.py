@@ -1,4 +1,4 @@
-"""Who was evicted while its loop hangs ends by itself; a loop that asks for itself is left alone."""
+"""A group evicted while its loop hangs ends on its own; a loop that sends its own requests is left alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EVICTED = Refused("Holdfast's rendezvous job-1: 0~9.0 cannot come back: evicted 
 
 
 class World:
-    """A room's answer, and how the process was ended."""
+    """The service's answer, and how the process was ended."""
 
     def __init__(self) -> None:
         self.answer: Refused | None = None

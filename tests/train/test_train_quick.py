@@ -1,4 +1,4 @@
-"""A group that has left ends at once, and nothing of the user's is skipped."""
+"""A group that has left exits at once, without skipping anything of the user's."""
 
 from __future__ import annotations
 

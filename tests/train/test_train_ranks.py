@@ -1,4 +1,4 @@
-"""Groups of two ranks, sharded by FSDP2 and by hand, in a real room: killed, healed rank by rank, told to leave."""
+"""Groups of two ranks, sharded by FSDP2 and by hand, in a real rendezvous: killed, healed rank by rank, ordered to leave."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An exception in one rank: the group goes on in its processes, and nothing of the training shows it."""
+"""An exception in one rank: the group continues in its processes, and the training's result is unaffected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a group is told, signals, and heartbeats; token files."""
+"""A group's settings, signals, and heartbeats; token files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""State between peers: whole and proven, or one clear line and nothing taken over."""
+"""State between peers: complete and proven, or one clear line and nothing taken over."""
 
 from __future__ import annotations
 
