@@ -154,7 +154,6 @@ NOT_YET: tuple[str, ...] = (
     "healthchecks/holdfast_checks/snapshot.py",
     "healthchecks/holdfast_checks/words.py",
     "lifecycle-scripts",
-    "tests",
     "training/examples",
     "training/holdfast_checkpoint",
     "training/holdfast_train",

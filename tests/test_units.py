@@ -148,7 +148,7 @@ def test_a_stuck_process_is_started_again(name: str) -> None:
     assert unit(name)["WatchdogSec"] == ["60"]
     assert unit(name)["Restart"] == ["always"]
     assert "PYTHONFAULTHANDLER=1" in unit(name)["Environment"]
-    assert unit(name)["StartLimitIntervalSec"] == ["0"], "it goes on trying, however long what it needs is away"
+    assert unit(name)["StartLimitIntervalSec"] == ["0"], "it keeps trying, however long its dependency is away"
 
 
 def test_the_agent_may_become_a_jobs_user() -> None:

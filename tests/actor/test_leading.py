@@ -58,7 +58,7 @@ def test_the_second_call_of_a_step_is_not_made_once_the_lease_is_lost(taken_over
         assert ("release", str(job.job_id)) not in site.slurm.calls
         assert [i.state for i in site.store.intents() if "/Release/" in i.key] == [IntentState.STARTED]
     site.run(60)
-    assert (job.state, job.restarts) == ("RUNNING", 1), "whoever leads then asks what is true, and ends the step"
+    assert (job.state, job.restarts) == ("RUNNING", 1), "the next leader reads the state, and ends the step"
     assert site.slurm.calls.count(("release", str(job.job_id))) == 1
 
 

@@ -59,7 +59,7 @@ class Node:
         seen = len(self.controller.heartbeats)
         until_s = time.monotonic() + 30
         while not any(beat["fabric_silent_s"] == 0 for beat in self.controller.heartbeats[seen:]):
-            assert time.monotonic() < until_s, "the agent did not tell of the traffic"
+            assert time.monotonic() < until_s, "the agent did not report the traffic"
             self.inject("rdma_traffic", "1")
             time.sleep(0.2)
 

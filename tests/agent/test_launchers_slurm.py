@@ -27,17 +27,17 @@ pytestmark = pytest.mark.slurm
 RANK = "import time\ndef all_reduce():\n    time.sleep(600)\nall_reduce()\n"
 LAUNCHER = """
 import json, os, socket, subprocess, sys
-sock, told, rank = sys.argv[1:]
+sock, told, rank = sys.argv[1:]  # word: a name
 agent = socket.socket(socket.AF_UNIX)
 agent.connect(sock)
-ask = {"v": 1, "kind": "ask.room", "job_id": int(os.environ["SLURM_JOB_ID"]), "restarts": 0}
+ask = {"v": 1, "kind": "ask.room", "job_id": int(os.environ["SLURM_JOB_ID"]), "restarts": 0}  # word: a wire field
 lines = agent.makefile("r")
 while True:
     agent.sendall(json.dumps(ask).encode() + b"\\n")
     if "error" not in json.loads(lines.readline()):
         break
 group = subprocess.Popen([sys.executable, rank], env={**os.environ, "RANK": "0"}, start_new_session=True)
-open(told, "w").write(lines.readline())
+open(told, "w").write(lines.readline())  # word: a name
 group.kill()
 """
 

@@ -32,7 +32,7 @@ def test_a_longer_interval_counts_only_once_the_controller_has_heard_of_it() -> 
     beat(pace, {"leader": True, "interval_s": 9.0})
     assert (pace.said_s, pace.every_s) == (9.0, 4.0), "the controller believes 4 s until a heartbeat says 9"
     beat(pace, {"leader": False})
-    assert pace.every_s == 4.0, "the leader has not heard of it"
+    assert pace.every_s == 4.0, "the leader has not received it"
     beat(pace, {"leader": True, "interval_s": 9.0})
     assert (pace.said_s, pace.every_s) == (9.0, 9.0)
 

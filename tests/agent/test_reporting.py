@@ -76,7 +76,7 @@ def test_systemd_the_log_and_the_check_see_it_and_the_agent_works_on(
         lines = [line for line in folder.agent_log.splitlines() if "event=not_reporting" in line]
         assert len(lines) == 1, "one line, however long it lasts"
         assert "step=authentication" in lines[0]
-        assert process.poll() is None, "nobody restarts it"
+        assert process.poll() is None, "it is not restarted"
         controller.heartbeat_status = 200
         controller.answer = lambda _report: (200, {})
         systemd.until(lambda: systemd.last("STATUS").startswith("STATUS=Reporting to"))

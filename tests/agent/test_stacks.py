@@ -147,7 +147,7 @@ def test_a_process_that_hangs_in_the_kernel_is_read_as_it_is_and_at_once(bench: 
     began_s = time.monotonic()
     found, _its_child = bench.collect(deadline_s=20).detail["ranks"]
     assert found["frames"][0].startswith("in_the_driver (<string>:")
-    assert time.monotonic() - began_s < 15, "nobody may wait until it can be paused"
+    assert time.monotonic() - began_s < 15, "must not wait until it can be paused"
     assert psutil.Process(process.pid).status() == psutil.STATUS_DISK_SLEEP
 
 

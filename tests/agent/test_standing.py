@@ -128,7 +128,7 @@ def test_a_storm_of_one_event_is_told_a_few_times_and_then_rarely_with_its_numbe
     said = [found for number in range(38_000) if (found := events.admit(result("failed", "92"), number * 2.27))]
     assert STORM < len(said) < STORM + 86_400 / 600
     assert sum(int(found.evidence.get("left_out", 0)) for found in said) + len(said) == pytest.approx(38_000, abs=300)
-    assert events.admit(result("failed", "79"), 1.0), "another event of the same card is told at once"
+    assert events.admit(result("failed", "79"), 1.0), "another event of the same card is reported at once"
 
 
 def test_what_flaps_stays_bad_until_it_has_been_quiet() -> None:

@@ -404,7 +404,7 @@ def test_a_hostile_directory_costs_a_bounded_time_and_says_nothing(tmp_path: Pat
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(UID != 0, reason="only root becomes somebody else")
+@pytest.mark.skipif(UID != 0, reason="only root becomes another user")
 def test_what_the_user_may_not_read_is_not_read(tmp_path: Path) -> None:
     _archive(tmp_path / "private" / "ckpt_20.pt")
     (tmp_path / "private").chmod(0o700)

@@ -170,7 +170,7 @@ def test_a_token_that_was_tried_once_elsewhere_ends_none(served: Any) -> None:
     assert set(beats(served, "n1", range(10, 3000, 30))) == {200}
     served.clock.passed_s = 5000.0
     assert served.call("GET", "/v1/nodes").status_code == 200
-    assert beats(served, "n1", [5060]) == [200], "the node was away: nobody used the newer one meanwhile"
+    assert beats(served, "n1", [5060]) == [200], "the node was away: the newer one was not used meanwhile"
 
 
 def test_silence_of_the_controller_is_no_silence_of_the_node(served: Any) -> None:
@@ -178,7 +178,7 @@ def test_silence_of_the_controller_is_no_silence_of_the_node(served: Any) -> Non
     beats(served, "n1", range(2, 100, 10))
     beats(served, "new", range(100, 500, 10))
     beats(served, "new", range(1300, 1800, 10))
-    assert beats(served, "n1", [1805]) == [200], "nothing was heard for 800 s: ten minutes begin again"
+    assert beats(served, "n1", [1805]) == [200], "nothing was received for 800 s: ten minutes begin again"
 
 
 def test_the_holder_of_a_refused_token_is_told_why(served: Any) -> None:

@@ -173,7 +173,7 @@ BAD_REPORTS: list[tuple[str, Any, int, str, str | None]] = [
     ("GPU below zero", report({**FINDING, "gpu_minor": -1}), 422, "invalid", "items.0.gpu_minor"),
     ("evidence is no object", report({**FINDING, "evidence": [1]}), 422, "invalid", "items.0.evidence"),
     (
-        "statement of nobody",
+        "statement of nobody",  # word: a test's id
         report({"kind": "statement", "statement": "progress", "job_id": 1}),
         422,
         "invalid",

@@ -18,7 +18,7 @@ from holdfast_checkpoint.wire import dump_checkpoint, dump_survey, parse_checkpo
 pytestmark = pytest.mark.slow
 
 Build = Any
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes somebody else")
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
 NOBODY = Identity(54321, 54321, (54322,))
 ME = Identity(os.geteuid(), os.getegid(), tuple(os.getgroups()))
 

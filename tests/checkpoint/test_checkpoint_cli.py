@@ -173,7 +173,7 @@ def test_register_needs_a_job_and_says_when_no_agent_listens(
     assert "no agent" in capsys.readouterr().err
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
 @pytest.mark.slow
 def test_root_judges_as_the_owner(build: Build, capsys: Out) -> None:
     good = build.holdfast(10)

@@ -61,7 +61,7 @@ def lay(build: Build, saves: tuple[str, ...]) -> None:
 
 PAIRS = tuple(f"{what}_{step}" for step in (100, 200) for what in ("model", "optim"))
 ROWS: dict[str, list[Row]] = {
-    "what is kept beside the training": [
+    "what is kept beside the training": [  # word: a test's id
         *(
             row(0, "step_100", "step_100", beside)
             for beside in (

@@ -190,7 +190,7 @@ ROWS: dict[str, list[Row]] = {
         row(3, "no file like state.pt", "step_100/state.pt", "step_100/config.json|text", "step_200/model.pt"),
         row(0, "step_200", "step_100/state.pt", "step_200/state.pt", "step_200/config.json|text"),
     ],
-    "what ordinary directories hold beside their checkpoints": [
+    "what ordinary directories hold beside their checkpoints": [  # word: a test's id
         row(0, "ckpt_100.pt", "ckpt_100.pt", "best.pt"),
         row(0, "ckpt_100.pt", "ckpt_100.pt", "model_best.pt", "ckpt_best_50.pt", "best_step_150.pt"),
         row(0, "ckpt_100.pt", "ckpt_100.pt", "ema.pt", "ema_0.9999_100.pt", "swa_ckpt_150.pt", "ckpt_100_ema.pt"),

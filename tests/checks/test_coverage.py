@@ -21,7 +21,7 @@ def test_a_row_has_a_check_or_a_reason(row: Row) -> None:
     assert row.theirs.keys() <= tools().keys()
     assert all(row.theirs.values())
     assert row.what
-    assert row.ours or row.theirs, "nobody looks at it"
+    assert row.ours or row.theirs, "no tool checks it"
 
 
 def test_every_check_of_ours_is_in_the_table() -> None:

@@ -28,7 +28,9 @@ class Node:
         self._command("holdfast-checks", f'{asked}[ -z "{reason}" ] || echo "{reason}"\nexit {status}\n')
 
     def scontrol(self, shown: str, *, shows: int = 0, updates: int = 0) -> None:
-        update = f'[ "$1" != update ] || {{ printf "%s\\n" "$@" > {self.folder}/told; exit {updates}; }}\n'
+        update = (
+            f'[ "$1" != update ] || {{ printf "%s\\n" "$@" > {self.folder}/told; exit {updates}; }}\n'  # word: a file
+        )
         self._command("scontrol", f'{update}echo "{shown}"\nexit {shows}\n')
 
     def _command(self, name: str, body: str) -> None:
@@ -105,7 +107,7 @@ def test_a_node_that_is_out_keeps_its_reason(node: Node, state: str, reason: str
     node.scontrol(f"NodeName=n1 State={state} Weight=1 Reason={reason} [root@2026-11-20T10:00:00]")
     node.run("--drain")
     assert node.told == ""
-    assert node.samples.exists() is kept, "what somebody else's drain hides must be found again"
+    assert node.samples.exists() is kept, "what another user's drain hides must be found again"
 
 
 @pytest.mark.parametrize(

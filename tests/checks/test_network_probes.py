@@ -91,7 +91,7 @@ def test_counters_that_are_kept_open_are_read_anew_each_time(tmp_path: Path, ope
         assert files.numbers(folder, ("rx", "tx")) == {"rx": 1}
         (folder / "rx").write_text("2\n")
         assert files.numbers(folder, ("rx",)) == {"rx": 2}
-        assert opened == ["rx", "tx"], "the second look opens nothing"
+        assert opened == ["rx", "tx"], "the second sample opens nothing"
         (folder / "tx").write_text("7\n")
         assert files.numbers(folder, ("rx", "tx")) == {"rx": 2, "tx": 7}, "a counter that has come"
         (folder / "rx").unlink()
@@ -101,7 +101,7 @@ def test_counters_that_are_kept_open_are_read_anew_each_time(tmp_path: Path, ope
         assert open_files() == before
         folder.mkdir()
         (folder / "tx").write_text("0\n")
-        assert files.numbers(folder, ("tx",)) == {"tx": 0}, "a driver that was loaded anew"
+        assert files.numbers(folder, ("tx",)) == {"tx": 0}, "a driver that was reloaded"
     assert open_files() == before
 
 

@@ -53,7 +53,7 @@ SHOWN = [
     (
         ("nodes", "n1"),
         [
-            "n1  IDLE+DRAIN  8 GPUs, agent heard",
+            "n1  IDLE+DRAIN  8 GPUs, agent heard",  # word: what the verb prints
             "score 1; 1 fault in 28 days",
             "gpu.xid 79",
             "i-1",

@@ -32,7 +32,7 @@ from support.store_nouns import NOW, finding, incident, recovery
 
 NOT_IN_THE_API: dict[type[Any], dict[str, str]] = {
     Incident: {
-        "notice": "key by which the next look knows the provider's notice again; its words are the headline",
+        "notice": "key by which the next poll recognizes the provider's notice; its text is the headline",
         "pair_probed": "how far the decision is; the timeline has each probe and its outcome",
         "stalled": "the headline and the page name the jobs",
         "odd": "what the decision keeps of the stacks; the timeline has the stacks with the odd ranks",

@@ -256,7 +256,7 @@ def test_a_fault_whose_item_cannot_be_read_is_told_all_the_same(
         db.text_factory = bytes
         (kept,) = [row[0] for row in db.execute("SELECT body FROM items WHERE seq = ?", (seq,))]
     assert kept == (VALUES[how] if isinstance(VALUES[how], bytes) else str(VALUES[how]).encode())
-    assert not [i for i in start_agent(agent).of("finding") if i["check"] == "gpu.remap"], "told twice"
+    assert not [i for i in start_agent(agent).of("finding") if i["check"] == "gpu.remap"], "reported twice"
     with closing(Memory(agent)) as memory:
         assert memory.set_aside().count == 1
 

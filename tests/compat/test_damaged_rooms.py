@@ -156,10 +156,16 @@ NOTES = {
     "empty": "",
     "a list": "[]",
     "deep": "[" * 100_000,
-    "wrong types": '{"after_id": "1", "rooms": 3}',
-    "rooms of other types": '{"after_id": 1, "rooms": {"job-7": {"members": 4, "losses": {"1": {"groups": "x"}}}}}',
-    "half a pair": '{"after_id": 1, "rooms": {"\\ud800": {"members": ["\\udfff"], "losses": {}}}}',
-    "of a newer release": '{"after_id": 1, "zone": 4, "rooms": {"job-7": {"members": [], "losses": {"1": {"groups": 2, "x": 1}}}}}',
+    "wrong types": '{"after_id": "1", "rooms": 3}',  # word: JSON
+    "rooms of other types": (  # word: a test's key
+        '{"after_id": 1, "rooms": '  # word: JSON
+        '{"job-7": {"members": 4, "losses": {"1": {"groups": "x"}}}}}'
+    ),
+    "half a pair": '{"after_id": 1, "rooms": {"\\ud800": {"members": ["\\udfff"], "losses": {}}}}',  # word: JSON
+    "of a newer release": (
+        '{"after_id": 1, "zone": 4, "rooms": '  # word: JSON
+        '{"job-7": {"members": [], "losses": {"1": {"groups": 2, "x": 1}}}}}'
+    ),
 }
 
 

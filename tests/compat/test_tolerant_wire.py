@@ -230,7 +230,7 @@ def test_any_change_of_a_recorded_report_is_taken_in_parts_or_refused_clearly(
         assert answer["error"]["message"]
         assert "\n" not in answer["error"]["message"]
         assert not (answer["error"]["field"] or "").startswith("items."), (
-            "an item never refuses the report beside a fault"
+            "an item never refuses the report that holds a fault"
         )
 
 

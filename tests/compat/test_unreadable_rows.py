@@ -141,7 +141,7 @@ def test_the_node_of_an_unreadable_incident_is_held_until_an_operator_closes_it(
     assert not site.slurm.nodes[held.node].down
     assert len(site.provider.tokens) == len(set(site.provider.tokens))
     assert not site.provider.terminated["i-0005"]
-    assert any(held.node in subject for subject in site.notices.sent), "an operator is told"
+    assert any(held.node in subject for subject in site.notices.sent), "an operator is notified"
     assert site.incident(held.node).id != held.id, "what happens to the node meanwhile is recorded"
     site.operate("close", held.id)
     after = site.store.incident(held.id)

@@ -25,7 +25,7 @@ def test_slurmds_start_of_before_says_nothing_of_a_silence_after_it() -> None:
 def test_a_view_of_before_is_no_sign_of_life() -> None:
     """Slurm does not answer, and its last view is of an hour ahead by the new clock."""
     drawn = Anything()
-    drawn.begin(slurm_reboots=False, quick=True, provider="launches beside", spares=("n5", "n6"))
+    drawn.begin(slurm_reboots=False, quick=True, provider="launches beside", spares=("n5", "n6"))  # word: a test's key
     drawn.many_fail(apart_s=1, names=["n6", "n5", "n1", "n2", "n3", "n4"])
     drawn.slurm_away(away=True)
     drawn.provider_announces(in_s=20, kind=NoticeKind.STOP, name="n3")

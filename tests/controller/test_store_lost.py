@@ -218,10 +218,14 @@ def world(
         pytest.param(world(MACHINE, OVER, after_s=GRACE_S - 1), None, id="over a moment ago"),
         pytest.param(world(MACHINE, OVER, serves="i-9"), None, id="it serves"),
         pytest.param(world(MACHINE, replace(OVER, node="n2")), Notify, id="for another node than its incident's"),
-        pytest.param(world(MACHINE, None), Notify, id="an incident that nobody knows"),
+        pytest.param(world(MACHINE, None), Notify, id="an incident that nobody knows"),  # word: a test's id
         pytest.param(world(MACHINE, None, after_s=60), None, id="launched a moment ago"),
         pytest.param(world(replace(MACHINE, incident=""), None), Notify, id="without an incident"),
-        pytest.param(world(replace(MACHINE, launched_at=None), None), None, id="nobody knows when it was launched"),
+        pytest.param(
+            world(replace(MACHINE, launched_at=None), None),
+            None,
+            id="nobody knows when it was launched",  # word: a test's id
+        ),
         pytest.param(world(MACHINE, OVER, error="throttled"), None, id="the provider's view is an old one"),
     ],
 )

@@ -120,7 +120,7 @@ def test_a_node_cannot_speak_for_a_job_on_another() -> None:
     assert site.recovery(job.job_id).phase is RecoveryPhase.AWAITING_CONSENT
     site.agents.state(site.machine("n1"), "checkpoint.register", job.job_id, 0, **lie)
     site.run(30)
-    assert job.restarts == 1, "its own node's word is taken, whatever was said before"
+    assert job.restarts == 1, "its own node's report counts, whatever was reported before"
 
 
 def test_a_node_cannot_have_the_old_run_of_another_nodes_job_taken_for_fenced() -> None:
@@ -133,7 +133,7 @@ def test_a_node_cannot_have_the_old_run_of_another_nodes_job_taken_for_fenced() 
     machine.cut_off, machine.unreachable_by = True, {"n2", "n3", "n4"}
     site.run(90)
     assert site.incident("n1").dead
-    assert (job.state, job.restarts) == ("RUNNING", 0), "it trains on where nobody sees it: no second writer"
+    assert (job.state, job.restarts) == ("RUNNING", 0), "it trains on unseen: no second writer"
 
 
 # What users and operators set

@@ -412,7 +412,10 @@ NOTHING_TO_SAY = [
     ),
     ("prolog and epilog", site(plugins=plugins(scripts=(script("Prolog"), script("Epilog"))))),
     ("our own health check program", config(HealthCheckProgram="/usr/libexec/holdfast/health-check")),
-    ("one of two agents of a node is heard", agents({"n2": (agent("n2", age_s=500), agent("n2"))})),
+    (
+        "one of two agents of a node is heard",  # word: a test's id
+        agents({"n2": (agent("n2", age_s=500), agent("n2"))}),
+    ),
     ("no database file", site(store_path="", store_filesystem="")),
     (
         "login nodes without GPUs",

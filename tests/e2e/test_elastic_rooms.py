@@ -84,7 +84,7 @@ def test_the_others_go_on_at_the_controllers_word_until_the_job_is_whole(job: El
     assert found[Phase.GO_ON] < 3.0
     job.together(3)
     texts = [e.text for e in drill.store.events(incident_id=incident.id) if e.kind in LEDGER]
-    milestones = ("shut out", "go on", "as many as before")
+    milestones = ("shut out", "go on", "as many as before")  # word: texts of events
     assert [words for text in texts for words in milestones if words in text] == list(milestones)
 
 
@@ -108,7 +108,7 @@ def test_daemons_that_are_killed_cost_no_step_and_nothing_is_told_twice(job: Ela
         steps = [line["step"] for line in job.lines(group) if "step" in line]
         assert steps == sorted(set(steps)), "a step was met for twice"
     eventually(lambda: len(job.ledger()) == len(job.record()), within_s=PATIENCE_S)
-    assert job.ledger() == job.record(), "each once, in order, whoever died"
+    assert job.ledger() == job.record(), "each once, in order, whichever group died"
 
 
 def phases(drill: Drill, incident_id: str) -> dict[Phase, float]:

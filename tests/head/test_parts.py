@@ -143,7 +143,7 @@ class TestProcessState:
         writer, reader = StateWriter(path, clock.monotonic_s, lambda: told), StateReader(path, clock.monotonic_s)
         assert reader.look() == ProcessSeen(0.0)
         clock.advance(5)
-        assert reader.look() == ProcessSeen(5.0), "as long as there is nothing it is waited for from the first look on"
+        assert reader.look() == ProcessSeen(5.0), "as long as there is nothing, the wait counts from the first poll"
         writer.beat("the store is away")
         clock.advance(40)
         look = reader.look()

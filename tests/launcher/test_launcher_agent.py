@@ -46,10 +46,10 @@ def test_a_group_is_given_its_room(tmp_path: Path) -> None:
     ("answer", "comment", "status", "said"),
     [
         (
-            {"error": "a room of another user", "retry": False},
+            {"error": "a room of another user", "retry": False},  # word: the agent's answer
             "Comment=holdfast elastic=2:4",
             93,
-            "a room of another user",
+            "a room of another user",  # word: the agent's answer
         ),
         ({"error": "job 73 is not elastic", "retry": False}, "Comment=holdfast", 0, "{"),
         (None, "Comment=holdfast elastic=2:4", 85, "no room within 1 s: no agent answers at "),

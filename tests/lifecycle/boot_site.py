@@ -40,7 +40,7 @@ NodeName=head CPUs=2 RealMemory=100
 PartitionName=gpu Nodes=head Default=YES State=UP
 """
 ADDRESS = """[Unit]
-Description=An address besides 127.0.0.1, without which Slurm looks up no name
+Description=An address in addition to 127.0.0.1, without which Slurm looks up no name
 DefaultDependencies=no
 Before=munge.service slurmctld.service slurmd.service
 [Service]
@@ -58,7 +58,7 @@ not_reporting_after_s = 5
 """What agent.toml has in addition to the page's own lines."""
 HANGS_ARE_TOLD = """
 [hangs]
-act = "tell"
+act = "tell"  # word: a value
 floor_s = 5
 """
 """What controller.toml has in addition to the page's own lines."""

@@ -67,7 +67,7 @@ class QuietWatch:
 
 
 def _of_the_pool(event: dict[str, Any]) -> bool:
-    """After half an hour an operator is notified that the pool lacks a spare: the page requests one, and here the node is the whole cluster."""
+    """After half an hour an operator is notified that the pool lacks a spare: the page asks for one, and here the node is the cluster."""
     return str(event["detail"].get("key", "")).startswith("upkeep/Notify/spares.")
 
 

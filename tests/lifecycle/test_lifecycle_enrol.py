@@ -218,7 +218,7 @@ def test_an_agent_that_is_refused_gets_another_token_without_a_boot(tmp_path: Pa
     assert enrol(root).returncode == 0
     head.takes = {"newer": "ip-127-0-77-2"}
     write(root / "b/ip-127-0-77-2", "newer")
-    assert enrol(root, now=False).stderr == "", "nobody has said that it is refused"
+    assert enrol(root, now=False).stderr == "", "no controller has refused it"
     failure = of_answer("https://h:1", 401, "The token is not known here")
     status = {"standing": Standing.NOT_REPORTING, "since": "", "url": "", "reasons": [str(failure)], "pid": 1}
     write(root / "run/holdfast/agent-status.json", json.dumps(status))

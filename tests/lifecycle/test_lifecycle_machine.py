@@ -176,7 +176,7 @@ def test_a_replacement_takes_the_name_that_holdfast_has_given_it(
     monkeypatch.setattr(Metadata, "tags", {"/latest/meta-data/tags/instance/holdfast:node": "n3"})
     assert facts(tmp_path, imds=imds)["node"] == "n3"
     write(tmp_path / "etc/default/slurmd", "SLURMD_OPTIONS='-N n4'\n")
-    assert facts(tmp_path, imds=imds)["node"] == "n4", "what slurmd is told goes first"
+    assert facts(tmp_path, imds=imds)["node"] == "n4", "slurmd's own settings go first"
 
 
 def test_no_metadata_service_is_a_plain_machine(tmp_path: Path) -> None:

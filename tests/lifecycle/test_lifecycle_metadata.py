@@ -62,7 +62,7 @@ def test_it_is_written_for_this_boot_and_each_that_comes(tmp_path: Path) -> None
     said = close(tmp_path, "close", "--user", "daemon", "--user", "gone")
     assert allowed(tmp_path) == "0, 990, 1"
     assert "no user gone here" in said
-    assert "ec2-instance-connect" not in said, "those known to need it are told of nowhere"
+    assert "ec2-instance-connect" not in said, "those known to need it are reported nowhere"
     assert (tmp_path / "etc/systemd/system" / UNIT).read_bytes() == (SCRIPTS / UNIT).read_bytes()
     assert f"enable {UNIT}" in (tmp_path / "systemctl").read_text()
     close(tmp_path, "open")
@@ -159,7 +159,7 @@ def test_on_a_head_node_the_actor_slurm_and_who_was_named_before_reach_it(tmp_pa
 def test_names_given_by_hand_stay_over_an_upgrade_and_can_be_taken_back(tmp_path: Path) -> None:
     head(tmp_path, names=("ops",))
     head(tmp_path)
-    assert "7" in allowed(tmp_path).split(", "), "an upgrade shuts nobody out"
+    assert "7" in allowed(tmp_path).split(", "), "an upgrade locks no user out"
     head(tmp_path, names=("batch",))
     assert set(allowed(tmp_path).split(", ")) == {"0", "800", "64030", "64031"}
 

@@ -107,7 +107,7 @@ def test_a_job_is_heard(site: Site) -> None:
     """slurmd's answer on which process belongs to which job."""
     job = site.submit("exec srun /opt/holdfast/bin/python /usr/local/lib/speaks.py")
     heard = f"kind=checkpoint.register job={job}"
-    site.until(lambda: heard in site.machine.journal("holdfast-agent"), 60, "the job was not heard")
+    site.until(lambda: heard in site.machine.journal("holdfast-agent"), 60, "the agent did not log the job")
 
 
 def test_an_administrator_may_stop_slurmd(healed: Site) -> None:

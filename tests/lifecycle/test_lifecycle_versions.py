@@ -25,7 +25,7 @@ def test_an_agent_of_another_version_is_refused_and_waits_for_the_upgrade(tmp_pa
         with running(folder, *command, before=TOMORROW) as said:
             eventually(lambda: "upgrade the older side" in said.read_text(), said)
             assert head.hears(viewer) == set()
-            assert "Traceback" not in said.read_text(), "it goes on, and asks again"
+            assert "Traceback" not in said.read_text(), "it continues, and asks again"
         assert "Traceback" not in log.read_text()
         with running(folder, *command) as said:
             eventually(lambda: head.hears(viewer) == {"n1"}, said)

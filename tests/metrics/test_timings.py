@@ -81,7 +81,7 @@ def test_an_elastic_job_goes_on_smaller_and_is_whole_again() -> None:
     )
     (got,) = measure((*WHOLE, *rooms))
     assert {p: round(got.phases[p], 6) for p in (Phase.EVICT, Phase.GO_ON)} == {Phase.EVICT: 0.2, Phase.GO_ON: 0.5}
-    assert Phase.REGROW not in got.phases, "one room is not whole yet"
+    assert Phase.REGROW not in got.phases, "one rendezvous is not complete yet"
     (got,) = measure((*WHOLE, *rooms, event(107.4, K.QUORUM_FORMED, **a, full=True)))
     assert got.phases[Phase.REGROW] == pytest.approx(7.0)
     before = event(100.4, K.QUORUM_EVICTED, **a, went_on=True)

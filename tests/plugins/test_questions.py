@@ -81,7 +81,7 @@ def test_the_answer_follows_what_stands(desk: Desk) -> None:
     desk.socket.answers.fatal = ("gpu.count GPU-1", "nvswitch.fatal node 20034")
     answer = desk.ask({"v": 1, "kind": "ask.standing", "later": "field"})
     found = "gpu.count GPU-1; nvswitch.fatal node 20034"
-    assert answer == {**NOTHING, "observed": found}, "no word of the controller: the job starts"
+    assert answer == {**NOTHING, "observed": found}, "no verdict of the controller: the job starts"
     desk.socket.answers.gate.answered({"leader": True, "keep_off": "inc1"}, time.monotonic())
     answer = desk.ask({"v": 1, "kind": "ask.standing"})
     assert answer == {"v": 1, "kind": "standing", "mode": "act", "fatal": found, "incident": "inc1"}

@@ -231,7 +231,7 @@ class Life:
         assert not left, f"{sorted(left)} serve nothing\n{site.story()}"
         for incident in site.store.incidents(only_open=True, limit=1000):
             told = [s for s in site.notices.sent if incident.node in s]
-            assert told or incident.state is IncidentState.WATCHING, f"nobody was told of {incident}"
+            assert told or incident.state is IncidentState.WATCHING, f"no operator was notified of {incident}"
         for name, node in site.slurm.nodes.items():
             serves = not (node.drain or node.down)
             assert serves or self._theirs(name), f"{name} is forgotten: {node.reason!r}\n{site.tale(name)}"

@@ -161,7 +161,7 @@ def test_a_dynamic_node_is_waited_for_and_brought_back() -> None:
         bench.replace(DYNAMIC, "i-2")
     assert bench.replace(DYNAMIC, "i-2").state == "terminated"
     assert bench.asked() == [("power_down", DYNAMIC), ("power_up", DYNAMIC)]
-    assert bench.replace(DYNAMIC, "i-2").state == "terminated", "it is on its way up"
+    assert bench.replace(DYNAMIC, "i-2").state == "terminated", "it is powering up"
     assert len(bench.asked()) == 2
 
 

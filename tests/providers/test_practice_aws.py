@@ -151,7 +151,7 @@ def test_stop_and_start_loses_no_instance(tmp_path: Path) -> None:
         after = facts(again.endpoint)
         assert [fact[:3] + fact[4:] for fact in after] == [fact[:3] + fact[4:] for fact in before]
         launched = [(one[3], other[3]) for one, other in zip(after, before, strict=True)]
-        assert all(abs(one - other) <= timedelta(seconds=1) for one, other in launched), "told in whole seconds"
+        assert all(abs(one - other) <= timedelta(seconds=1) for one, other in launched), "shown in whole seconds"
         assert seed(again.endpoint, "c", ["n1"])["n1"] == ids["n1"]  # the ClientToken is remembered, too
         assert again.effects("RunInstances") == list(ids.values())
 

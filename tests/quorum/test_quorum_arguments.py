@@ -95,7 +95,7 @@ def test_rooms_of_an_earlier_release_are_handed_over_where_the_database_is_new(
 
     def run(argv: list[str], **named: object) -> SimpleNamespace:
         asked.append((argv, named["user"]))
-        return SimpleNamespace(returncode=0, stdout='{"rooms": [], "events": []}', stderr="")
+        return SimpleNamespace(returncode=0, stdout='{"rooms": [], "events": []}', stderr="")  # word: JSON
 
     monkeypatch.setattr(subprocess, "run", run)
     assert "--adopt" in written(config, tmp_path / "run.arguments")

@@ -406,7 +406,7 @@ def test_brief_views_come_in_pages_that_one_room_does_not_fill(tmp_path: Path, m
         b = next(r for page in pages for r in page["rooms"] if r["room"] == "b")
         assert set(b) == {"room", "members", "known", "gone", "unwritten"}
         assert len(b["gone"]) == 100, "no single Managers"
-        assert len((await s.do(do="status"))["rooms"]) == 4, "an earlier controller is told all at once"
+        assert len((await s.do(do="status"))["rooms"]) == 4, "an earlier controller gets all at once"
 
     with_site(tmp_path, scene)
 

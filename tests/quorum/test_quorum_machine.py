@@ -78,13 +78,13 @@ class Life(RuleBasedStateMachine):
         assert not self.done, "a quorum after the end"
         assert self.formed.setdefault(quorum.id, who) == who, "one id, two lists of members"
         assert quorum.id >= self.newest, "an id went back"
-        assert not self.dead & set(who), "somebody came back"
-        assert set(who) <= asked, "somebody did not ask"
+        assert not self.dead & set(who), "a dead member came back"
+        assert set(who) <= asked, "a member did not ask"
         assert self.limits.min_groups <= len(who) <= self.limits.max_groups
         assert len({w.group for w in who}) == len(who), "two starts of one group"
-        assert not before or 2 * len(asked & set(before)) > len(before), "a minority went on"
+        assert not before or 2 * len(asked & set(before)) > len(before), "a minority continued"
         if any(m.commit_failures for m in quorum.members):
-            assert quorum.id > self.newest, "nobody connects anew"
+            assert quorum.id > self.newest, "no one reconnects"
         self.newest, self.last = quorum.id, who
         for w in who:
             self.steps[w.group] = quorum.step + 1

@@ -56,7 +56,7 @@ FAULTS = {
     "hiccup": {85},
     "evict": {85},
     "leave": {85, -signal.SIGUSR1},
-    "start beside it": {1, 85},
+    "start beside it": {1, 85},  # word: a fault's key
     "service": {85},
     "service and kill": {-signal.SIGKILL},
 }

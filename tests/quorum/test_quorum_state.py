@@ -74,7 +74,7 @@ def test_rooms_move_to_a_database_of_the_services_own_with_the_end_of_their_reco
     own.record("a", [(NOW, RoomEvent("lost"))])
     assert own.happened()[-1].id == state.happened()[-1].id + 1
     own.drop("a", NOW)
-    assert own.adopt(moved) == 0, "it was used already: what stands there is old"
+    assert own.adopt(moved) == 0, "it was used already: its content is old"
     own.close()
 
 

@@ -65,19 +65,19 @@ PLANTED: tuple[tuple[str, str, str], ...] = (
     ("spelled-step", DECIDE, 'step = "Notify/hangs"'),
     ("spelled-step", DECIDE, 'step = f"Drain/{node}"'),
     ("spelled-step", DECIDE, 'key = f"{incident.id}/SetDown/{node}/1"'),
-    ("spelled-step", DECIDE, 'step = f"{type(action).__name__}/{room}.{what}"'),
+    ("spelled-step", DECIDE, 'step = f"{type(action).__name__}/{room}.{what}"'),  # word: code
     ("spelled-step", "daemon/holdfast/api/any.py", 'EXAMPLE = {"id": "0h3k5d2m8x1q/SendOrder/validate/n1.0/1"}'),
     ("parsed-key", DECIDE, 'number = int(intent.key.rsplit("/", 1)[1])'),
     ("parsed-key", DECIDE, "mine = [k for k in known if order.key.startswith(prefix)]"),
-    ("parsed-key", DECIDE, 'room = intent.step.target.partition(".")[0]'),
+    ("parsed-key", DECIDE, 'room = intent.step.target.partition(".")[0]'),  # word: code
     ("parsed-key", DECIDE, 'mine = f"{intent.step}.".startswith(stem)'),
     ("guessed-action", DECIDE, 'node = getattr(intent.action, "node", None)'),
     ("guessed-action", "daemon/holdfast/model/action.py", 'job = getattr(action, "job", None)'),
     ("guessed-action", DECIDE, 'if hasattr(ordered.action, "boot_id"): pass'),
-    ("prose", DECIDE, 'over = recovery.consent in ("it failed by itself", "it lost the node")'),
+    ("prose", DECIDE, 'over = recovery.consent in ("it failed by itself", "it lost the node")'),  # word: code
     ("prose", DECIDE, "if incident.note != _ONE_CAUSE: pass"),
     ("prose", DECIDE, "ended = outlived(intent)\nagain = ended == 'the node was heard again'"),
-    ("prose", DECIDE, "dead = DEAD_CHECK in action.reason"),
+    ("prose", DECIDE, "dead = DEAD_CHECK in action.reason"),  # word: code
     ("prose", DECIDE, "known = latest.outcome.startswith(UNSUPPORTED)"),
     ("prose", DECIDE, 'about = incident.headline.partition(": ")[2]'),
     ("prose", DECIDE, 'what = finding.summary.lower().removeprefix("xid ")'),
@@ -91,13 +91,13 @@ PLANTED: tuple[tuple[str, str, str], ...] = (
     ("prose", "daemon/holdfast/store/x.py", "text.rsplit(':', 1)"),
     ("host-name", "daemon/holdfast/controller/x.py", "holder = settings.run.holder or socket.gethostname()"),
     ("host-name", "daemon/holdfast/store/x.py", "from socket import getfqdn\nmine = getfqdn()"),
-    ("room-by-id", DECIDE, 'room = f"job-{base_array_id}"'),
-    ("room-by-id", "daemon/holdfast/quorum/x.py", 'room = "job-" + str(number)'),
-    ("room-by-id", "bench/kit/x.py", 'rooms.open(f"job-{base}-{submitted_s}", rules)'),
+    ("room-by-id", DECIDE, 'room = f"job-{base_array_id}"'),  # word: code
+    ("room-by-id", "daemon/holdfast/quorum/x.py", 'room = "job-" + str(number)'),  # word: code
+    ("room-by-id", "bench/kit/x.py", 'rooms.open(f"job-{base}-{submitted_s}", rules)'),  # word: code
     ("room-by-id", "daemon/holdfast/api/x.py", 'examples = ["job-71"]'),
     ("room-by-id", "daemon/holdfast/model/rooms.py", 'read = re.compile(r"job-(\\d+)")'),
-    ("room-by-id", DECIDE, 'base = int(record.room.removeprefix("x").strip())'),
-    ("room-by-id", DECIDE, 'base = room.name.split("-")[1]'),
+    ("room-by-id", DECIDE, 'base = int(record.room.removeprefix("x").strip())'),  # word: code
+    ("room-by-id", DECIDE, 'base = room.name.split("-")[1]'),  # word: code
     ("undeclared-window", DECIDE, "since = world.now - timedelta(days=7)"),
     ("undeclared-window", DECIDE, "_HOUR = timedelta(minutes=60)"),
 )
@@ -116,10 +116,10 @@ FINE: tuple[tuple[str, str], ...] = (
     ("healthchecks/holdfast_checks/result.py", "Result('host.x', Verdict.OK)"),
     ("tests/checks/test_x.py", "Result('host.x', verdict)"),
     ("daemon/holdfast/model/steps.py", 'text = f"Drain/{node}"'),
-    (DECIDE, '"""Drains of ``Drain/node`` are told apart by Drain, not by Drain/."""'),
+    (DECIDE, '"""Drains of ``Drain/node`` are told apart by Drain, not by Drain/."""'),  # word: code
     (DECIDE, 'text = f"the provider drains/{node}"'),
     (DECIDE, 'path = f"{kind}/{name}"'),
-    (DECIDE, 'known = intent.key in book.intents and found.partition("/") and job.key.job_id'),
+    (DECIDE, 'known = intent.key in book.intents and found.partition("/") and job.key.job_id'),  # word: code
     (DECIDE, 'shown = getattr(intent, "node", None) or getattr(transaction, "node")'),
     (DECIDE, "if incident.note and why is not None: shown = f'{why}: {incident.note}'[:300]"),
     (DECIDE, "bad = probe.outcome in (Outcome.BAD, Outcome.RUNNING) or why == Ban.PAUSE or outcome is Outcome.GOOD"),
@@ -129,7 +129,7 @@ FINE: tuple[tuple[str, str], ...] = (
     ("daemon/holdfast/model/room_names.py", 'label = f"job-{base_array_id}"'),
     (
         DECIDE,
-        'name = room.name_of_job; text = f"{job_label(base)} grows"; threads = "job-socket", f"--job-name={name}"',
+        'name = room.name_of_job; text = f"{job_label(base)} grows"; threads = "job-socket", f"--job-name={name}"',  # word: code
     ),
     ("daemon/holdfast/quorum/x.py", "advertise = socket.gethostname()"),
     ("daemon/holdfast/cli/x.py", 'if group.reason == "BeginTime": pass'),

@@ -40,7 +40,7 @@ def test_job() -> None:
         "n3": frozenset({4, 5}),
     }
     assert (job.exclusive, job.reservation) == (True, "r1")
-    assert (job.comment, job.admin_comment) == ("lr=0.1 first try", "told you so")
+    assert (job.comment, job.admin_comment) == ("lr=0.1 first try", "told you so")  # word: a job's text
     assert (job.work_dir, job.stdout) == ("/home/alice/a dir", "/home/alice/o ut.txt")
     assert (job.stderr, job.batch_host, job.dependency) == ("/home/alice/e rr.txt", "n1", None)
     assert job.time_limit_s == 86400 + 2 * 3600 + 3 * 60 + 4

@@ -102,7 +102,7 @@ class Ground:
         return Instance(instance_id, "", state)
 
     def reboot(self, instance_id: str) -> None:
-        raise AssertionError("nobody asked for that")
+        raise AssertionError("an unexpected call")
 
 
 @pytest.mark.slurm

@@ -173,6 +173,6 @@ def test_no_update_of_one_job_hides_any_job(make_practice: Callable[..., Practic
     every_release = {
         f"{name}NodeList={value}" for name in ("Exc", "Req") for value in ("n1,", ",n1", "n1,,n2", "n1 n2")
     }
-    assert every_release <= taken, "Slurm 22.05 takes [n1 besides, 24.11 refuses it"
+    assert every_release <= taken, "Slurm 22.05 takes [n1 in addition, 24.11 refuses it"
     practice.command("scontrol", "update", f"JobId={held['ExcNodeList']}", "ExcNodeList=,n1\tn2 ")
     assert twin.view().jobs[held["ExcNodeList"]].excluded_nodes == ("n1", "n2")

@@ -204,7 +204,7 @@ def test_an_intent_cannot_end_in_the_middle(store: SqlStore, state: IntentState)
 
 def test_a_settled_intent_stays_settled(store: SqlStore) -> None:
     store.commit(Change(intents=(intent(),)), fence=0)
-    store.finish_intent(intent().key, 0, Outcome(IntentState.REFUSED, "a human's drain"), NOW)
+    store.finish_intent(intent().key, 0, Outcome(IntentState.REFUSED, "an operator's drain"), NOW)
     with pytest.raises(Rejected, match="is refused already"):
         store.start_intent(intent().key, 0, NOW)
     with pytest.raises(Rejected, match="is refused already"):

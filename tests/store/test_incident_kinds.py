@@ -36,7 +36,7 @@ OLD: dict[str, tuple[dict[str, Any], IncidentKind]] = {
     "a job that hangs": (JOB | {"check": "job.hung", "headline": "job.hung: job 7", "suspects": ("n1", "n2")}, _K.HANG),
     "a job that hangs on one node": (JOB | {"check": "job.hung", "headline": "job.hung: job 7", **ODD}, _K.HANG),
     "a job that hung": (ODD | {"check": "job.unexplained", "headline": "job.hung: job 7 of ada"}, _K.HANG),
-    "a job that hung, nobody stood out": (
+    "a job that hung, nobody stood out": (  # word: a test's id
         JOB | {"check": "job.unexplained", "headline": "job.hung: job 7", "suspects": ("n1", "n2"), "odd": ()},
         _K.HANG,
     ),
@@ -51,7 +51,10 @@ OLD: dict[str, tuple[dict[str, Any], IncidentKind]] = {
         _K.FAULT,
     ),
     "convicted": ({"check": "probe.pair", "job": RUN}, _K.PAIR),
-    "convicted, of a node that no agent was heard on": ({"check": "probe.pair", "job": RUN, "boot_id": ""}, _K.PAIR),
+    "convicted, of a node that no agent was heard on": (  # word: a test's id
+        {"check": "probe.pair", "job": RUN, "boot_id": ""},
+        _K.PAIR,
+    ),
     "convicted, and a finding leads": ({"check": "gpu.xid", "job": RUN}, _K.PAIR),
     "convicted, and dead": ({"check": "node.dead", "dead": True, "job": RUN}, _K.PAIR),
     "adopted": (

@@ -211,7 +211,7 @@ def test_the_last_use_of_a_token_is_on_record(store: SqlStore) -> None:
     store.tokens_used({_hash(1): later(60), _hash(9): later(60)})
     store.tokens_used({_hash(1): later(30)})
     (row,) = store.tokens()
-    assert row.last_used_at == later(60), "another controller's word may come late"
+    assert row.last_used_at == later(60), "another controller's report may come late"
 
 
 def test_tokens_are_ended_but_not_those_that_were_used_of_late(store: SqlStore) -> None:

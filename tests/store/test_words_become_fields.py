@@ -24,7 +24,7 @@ def _of_before(consent: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("consent", "ground", "stops"),
     [
-        ("it failed by itself", Ground.FAILED, False),
+        ("it failed by itself", Ground.FAILED, False),  # word: an earlier release's text
         ("it lost the node", Ground.NODE_LOST, False),
         ("registered checkpoint", Ground.CHECKPOINT, True),
         ("job option", Ground.OPT_IN, True),
@@ -42,7 +42,7 @@ def test_the_ground_of_a_recovery_was_a_sentence(consent: str, ground: Ground | 
 
 @pytest.mark.parametrize("ground", [*Ground, None])
 def test_a_ground_of_this_release_is_read_as_it_is_whatever_the_words(ground: Ground | None) -> None:
-    kept = recovery(consent="it failed by itself", ground=ground)
+    kept = recovery(consent="it failed by itself", ground=ground)  # word: an earlier release's text
     assert decode(Recovery, encode(kept)) == kept
 
 

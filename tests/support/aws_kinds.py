@@ -205,7 +205,7 @@ class HyperpodKind:
 
     def follow(self, cloud: Cloud, call: Mapping[str, Any]) -> None:
         for instance_id in call["effects"]:
-            assert not self.automatic, f"{call['action']} of {instance_id} while HyperPod repairs by itself"
+            assert not self.automatic, f"{call['action']} of {instance_id} while HyperPod repairs automatically"
             if call["action"] == "BatchReplaceClusterNodes":
                 cloud.power_off(instance_id)
                 cloud.launched[instance_id] += 1

@@ -25,7 +25,7 @@ ELEMENT = {"SLURM_JOB_ID": "73", "SLURM_ARRAY_TASK_ID": "2", "SLURM_RESTART_COUN
 """As Slurm starts the second run of a group."""
 
 SHOW = (
-    'import json, os; told = ("RANK", "LOCAL_", "WORLD_", "MASTER_", "HOLDFAST_", "TORCHFT_", "SLURM_NODEID");'
+    'import json, os; told = ("RANK", "LOCAL_", "WORLD_", "MASTER_", "HOLDFAST_", "TORCHFT_", "SLURM_NODEID");'  # word: a name
     " text = json.dumps({n: v for n, v in os.environ.items() if n.startswith(told)}); os.write(1, (text + chr(10)).encode());"
     ' here = os.environ.get("SHOWN"); here and open(here + "/" + str(os.getpid()) + ".json", "w").write(text)'
 )

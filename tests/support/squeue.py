@@ -31,7 +31,7 @@ ROW = Row(
     priority="4294901759",
     reservation="r1",
     comment="lr=0.1 first try",
-    admin_comment="told you so",
+    admin_comment="told you so",  # word: a job's text
     submitted="1795189184",
     started="1795189185",
     ends="1826725185",

@@ -177,7 +177,9 @@ def test_a_new_authority_is_trusted_by_who_knows_either(etc: Path, tmp_path: Pat
     assert holdfast("renew", folder=etc).exit_code == 0
     assert [shaken(etc, trust) for trust in (old, None, new)] == ["", "", ""], "also after a renewal meanwhile"
     assert run(["tls", "renew", "--new-ca", "--dir", str(etc)]) == 1, "one overlap at a time"
-    assert run(["tls", "renew", "--retire-old-ca", "--dir", str(etc)]) == 1, "nobody knows who would be left behind"
+    assert run(["tls", "renew", "--retire-old-ca", "--dir", str(etc)]) == 1, (
+        "it is unknown which agents would be locked out"
+    )
     assert holdfast("renew", "--retire-old-ca", "--force", folder=etc).exit_code == 0
     assert [shaken(etc, trust) for trust in (None, new)] == ["", ""]
     assert shaken(etc, old) != ""
@@ -190,7 +192,7 @@ def test_a_site_of_the_former_page_gets_a_good_authority_without_an_interruption
     shown = holdfast("show", folder=etc)
     assert (shown.exit_code, "keyUsage is missing" in shown.output) == (1, True)
     assert holdfast("renew", "--new-ca", folder=etc).exit_code == 0
-    assert shaken(etc, old, strict=False) == "", "agents on Python 3.11 go on with the file that they have"
+    assert shaken(etc, old, strict=False) == "", "agents on Python 3.11 continue with the file that they have"
     assert shaken(etc) == shaken(etc, name="127.0.0.9") == "", "and those with the new file pass strict verification"
     assert holdfast("show", folder=etc).exit_code == 0
 

@@ -49,7 +49,7 @@ def test_a_difference_is_named_once_in_each_quorum(caplog: pytest.LogCaptureFixt
     assert step(three, 2) == [("ema",)] * 3
     assert step(three, 2) == [()] * 3
     assert sum("event=extra_differs step=7 groups=3 names=ema" in line for line in caplog.messages) == 3
-    assert [part.looked for part in parts] == [2, 2, 2], "its digest costs a look at all of it"
+    assert [part.looked for part in parts] == [2, 2, 2], "its digest costs a read of all of it"
 
 
 def test_a_group_for_which_the_quorum_is_not_new_does_not_count() -> None:

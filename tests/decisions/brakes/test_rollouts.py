@@ -31,7 +31,7 @@ def test_an_agent_release_that_does_not_start_is_no_fault_of_any_node(apart_s: i
     site.run(1800, step_s=10)
     assert (site.slurm.drained, _stopped(site)) == ([], 0), site.story()
     assert not [i for i in site.store.intents() if i.kind in MACHINE_STEPS]
-    assert site.notices.sent, "an operator is told"
+    assert site.notices.sent, "an operator is notified"
 
 
 @pytest.mark.parametrize("apart_s", [0, 20])

@@ -16,7 +16,11 @@ from support.simulated.site import POLICY
 
 NODES = 6
 NAMES = tuple(f"n{n}" for n in range(1, NODES + 1))
-PROVIDERS = {"blind": replace(FULL, status=False), "launches beside": FULL, "replaces in place": IN_PLACE}
+PROVIDERS = {
+    "blind": replace(FULL, status=False),
+    "launches beside": FULL,  # word: a test's key
+    "replaces in place": IN_PLACE,
+}
 
 
 @pytest.fixture(scope="module", autouse=True)

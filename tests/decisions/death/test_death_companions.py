@@ -305,7 +305,7 @@ class TestGrace:
         site.run(GRACE_S - 10, step_s=2)
         assert done_to(site, "n3") == ["set_down"]
         site.run(120)
-        assert done_to(site, "n3")[1:], "alone, and without a sign of life for so long"
+        assert done_to(site, "n3")[1:], "alone, and without a sign of life for this long"
 
     def test_it_counts_from_a_peers_last_answer(self) -> None:
         site = Site(16, can=BLIND)

@@ -71,7 +71,11 @@ SIZES = [
 
 
 @pytest.mark.parametrize(("nodes", "away"), SIZES)
-@pytest.mark.parametrize("can", [FULL, BLIND, IN_PLACE], ids=["launches beside", "blind", "in place"])
+@pytest.mark.parametrize(
+    "can",
+    [FULL, BLIND, IN_PLACE],
+    ids=["launches beside", "blind", "in place"],  # word: a test's id
+)
 def test_part_of_the_management_network_away_for_a_minute_hurts_nobody(nodes: int, away: int, can: object) -> None:
     site = Site(nodes, can=can)  # type: ignore[arg-type]
     jobs = train(site)
@@ -178,7 +182,7 @@ def test_a_rack_whose_provider_says_off_heals_by_itself_above_the_brake() -> Non
     site.run(60)
     assert all(site.incident(f"n{n}").dead for n in range(1, 9))
     assert (jobs[0].state, jobs[0].restarts) == ("RUNNING", 1)
-    assert site.book.brakes == {}, "power that is off is no check's word"
+    assert site.book.brakes == {}, "power that is off is no check's finding"
     site.run(3 * 3600, step_s=20)
     still = [(i.node, i.state.value, i.note) for i in site.store.incidents(only_open=True)]
     assert still == [], still
@@ -224,7 +228,7 @@ def test_slurmctld_that_is_silent_freezes_everything() -> None:
     cut(site, "n1")
     before = list(site.slurm.calls)
     site.run(150)
-    assert _says(site, "slurmctld") == [], "the controller pages by itself (test_pager.py)"
+    assert _says(site, "slurmctld") == [], "the controller sends its own page (test_pager.py)"
     assert (site.slurm.calls, site.provider.tokens) == (before, {})
     assert hurt(site, jobs) == {}
 

@@ -107,7 +107,7 @@ def test_cables_that_are_pulled_minutes_apart_end_no_machine() -> None:
     assert not [n.name for n in site.slurm.nodes.values() if n.drain or n.down], site.story()
 
 
-@pytest.mark.parametrize("can", [FULL, IN_PLACE], ids=["launches beside", "in place"])
+@pytest.mark.parametrize("can", [FULL, IN_PLACE], ids=["launches beside", "in place"])  # word: a test's id
 def test_two_dead_nodes_whose_provider_says_off_heal_at_once(can: ProviderCan) -> None:
     site = Site(16, can=can, spares=("n15", "n16"))
     job = site.slurm.jobs[fenced_job(site, nodes=2)]

@@ -73,8 +73,8 @@ class Elastic(RuleBasedStateMachine):
             return self.slurm.leave(machine, job_id, restarts)
         assert args["target"] in self.sizes.legal, "an illegal target"
         if args["reason"] == "preempt":
-            assert job.array_job_id == self.flexible, "a base group left for somebody's priority"
-            assert any(o.state == "PENDING" and o.priority > job.priority for o in self.others), "for nobody"
+            assert job.array_job_id == self.flexible, "a base group left for a job's priority"
+            assert any(o.state == "PENDING" and o.priority > job.priority for o in self.others), "for no job"
         elif args["reason"] == "scale":
             assert job.array_job_id == self.flexible
             assert len(self.running()) not in self.sizes.legal, "it was of use"

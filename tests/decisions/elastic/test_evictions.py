@@ -81,7 +81,7 @@ def test_a_group_that_hung_is_shut_out_once_its_stop_has_begun(state: IntentStat
 def test_a_run_that_the_room_has_forgotten_is_fenced_too() -> None:
     world = world_of(view_of(*four_groups()), REQUEUE)
     assert evicted(world, room_of("1~71.0:b")) == [("0~72.0", "inc1")]
-    assert evicted(world, room_of("1~71.0:b", name="job-99")) == [], "of its own room only"
+    assert evicted(world, room_of("1~71.0:b", name="job-99")) == [], "only from its own rendezvous"
     assert evicted(world_of(view_of(*four_groups())), room_of("1~71.0:b")) == []
 
 

@@ -90,7 +90,7 @@ def test_else_a_new_one_whose_name_stays() -> None:
     later = job_of(element(0, restarts=2, after_s=70), element(1, restarts=2, after_s=60))
     assert room_of(later, made, {}) == made
     assert room_of(later, None, {made.name: None}).room == made.room
-    assert room_of(FRESH, made, {}) == made, "an element that is shown late tells the true time"
+    assert room_of(FRESH, made, {}) == made, "an element that is shown late has the true time"
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_one_of_the_release_before_goes_on_until_its_job_ends() -> None:
     assert (known.room, known.submitted_s) == (f"job-{BASE}", S)
     assert room_of(ALL_REQUEUED, known, {OLD: None}) == known
     assert room_of(ALL_REQUEUED, None, {OLD: SUBMITTED}).room == known.room
-    assert room_of(FRESH, None, {OLD: None}).room == known.room, "opened, and nobody is there yet"
+    assert room_of(FRESH, None, {OLD: None}).room == known.room, "opened, and without members yet"
 
 
 def test_one_of_the_release_before_in_which_something_happened_earlier_is_another_jobs() -> None:

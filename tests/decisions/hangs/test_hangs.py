@@ -116,7 +116,7 @@ def test_a_hang_is_seen_its_stacks_are_grouped_and_the_job_starts_again() -> Non
     site.run(30)
     assert job.state == "RUNNING"
     assert job.restarts == 1
-    assert site.notices.sent == [], "nobody is paged for what is mended"
+    assert site.notices.sent == [], "no page for what is repaired"
 
 
 def test_the_node_that_stands_out_is_probed_and_the_job_comes_back_to_it_if_it_is_good() -> None:
@@ -263,7 +263,7 @@ def test_a_silent_agent_makes_no_hang() -> None:
     assert hung(site) == []
     site.machine(job.nodes[0]).agent_up = True
     site.run(50)
-    assert hung(site) == [], "what was said meanwhile may still be on its way"
+    assert hung(site) == [], "reports made meanwhile may still be in flight"
     assert requeues(site) == 0
 
 
@@ -573,7 +573,7 @@ def test_the_survivor_of_two_waits_for_the_one_that_was_lost() -> None:
     all_step(site, jobs, 0, 40)
     site.slurm.finish(jobs[1], "CANCELLED")
     site.run(400, step_s=2)
-    assert (hung(site), jobs[0].restarts) == ([], 0), "below the least size nobody steps"
+    assert (hung(site), jobs[0].restarts) == ([], 0), "below the least size no group steps"
 
 
 def test_groups_that_wait_for_a_lost_one_are_given_time() -> None:

@@ -268,7 +268,9 @@ def test_one_users_jobs_that_stand_still_hold_up_no_one_elses_restart() -> None:
     step(site, jobs[1:], 10, 175)
     assert [job.restarts for job in jobs] == [1, 0, 0]
     site.run(400, step_s=5)
-    assert sorted(len(i.stalled) for i in stalled(site) if i.open) == [2, 2], "their stall is told of beside hers"
+    assert sorted(len(i.stalled) for i in stalled(site) if i.open) == [2, 2], (
+        "their stall is reported in addition to hers"
+    )
 
 
 def test_a_stall_of_long_ago_holds_up_no_restart() -> None:

@@ -89,5 +89,5 @@ def test_an_operator_who_takes_the_first_one_over_does_not_keep_the_job_from_the
     site.run(60)
     assert (job.restarts, site.recovery(job.job_id).incident_id) == (0, site.incident("n2").id)
     assert "scontrol requeue" in site.recovery(job.job_id).note, (
-        "it did not opt in: its owner is told of the second fault"
+        "it did not opt in: its owner is notified of the second fault"
     )

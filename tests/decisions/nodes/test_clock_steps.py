@@ -100,7 +100,7 @@ WAYS = [
     Way("dead", dead_without_capacity, state(_S.REPAIRING), 900),
     Way("cut off from the controller alone", silent_agent, after(40), 900, rounds=True),
     Way("job starts again", job_and_fault, after(6), 900),
-    Way("job's own word is awaited", job_and_fault, after(60), 1500),
+    Way("job's own word is awaited", job_and_fault, after(60), 1500),  # word: a test's id
     Way("a warning is watched", warned, after(60), 4000),
     Way("an operator is awaited", lambda s: s.fault("n1", remedy=Remedy.HUMAN), after(30), 900),
     Way("all is well", lambda s: None, after(30), 900),

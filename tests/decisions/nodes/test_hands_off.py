@@ -84,7 +84,7 @@ def test_the_owner_of_a_job_on_a_faulty_node_in_maintenance_is_told(comment: str
     site.fault("n1", check="gpu.lost", code="lost", sticky=True)
     site.run(600, step_s=5)
     assert [verb for verb in _verbs(site) if "tell" in verb.lower()] == _verbs(site)
-    assert len(_verbs(site)) == 1, "it is told once"
+    assert len(_verbs(site)) == 1, "it is reported once"
     told = job.admin_comment
     assert "n1 has a fault (gpu.lost" in told
     assert "MAINT reservation vendor until" in told

@@ -117,5 +117,5 @@ def test_a_drain_by_hand_in_the_moment_of_the_down_sends_the_job_back_to_waiting
     site.at_boundary = step_in
     site.run(60)
     assert site.recovery(number).phase is RecoveryPhase.WAITING
-    assert site.slurm.reservations == {}, "what was held for it is let go"
+    assert site.slurm.reservations == {}, "what was held for it is released"
     assert site.slurm.nodes["n1"].reason == "psu"

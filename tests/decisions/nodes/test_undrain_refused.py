@@ -38,7 +38,7 @@ def test_it_is_returned_once_slurm_takes_it(site: Site, refusing: Refusing) -> N
     site.fault("n1")
     site.run(900, step_s=5)
     assert (site.incident("n1").state, site.slurm.node("n1").out_of_service) == (_S.VALIDATING, True)
-    assert site.notices.sent, "an operator is told that the step fails"
+    assert site.notices.sent, "an operator is notified that the step fails"
     refusing.bad = False
     site.run(900, step_s=5)
     assert (site.incident("n1").state, site.slurm.node("n1").out_of_service) == (_S.CLOSED, False)

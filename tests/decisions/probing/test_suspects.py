@@ -279,7 +279,7 @@ def test_each_probe_has_a_secret_of_its_own_that_nothing_known_leads_to() -> Non
     site = story_with_a_probed_failure()
     told = secrets_of(site)
     assert len(told) > 1
-    assert {len(both) for both in told.values()} == {1}, "both sides of a probe are told the same"
+    assert {len(both) for both in told.values()} == {1}, "both sides of a probe get the same arguments"
     drawn = [next(iter(both)) for both in told.values()]
     assert len(set(drawn)) == len(drawn)
     assert all(len(secret) == 64 and tag.split("/")[0] not in secret for tag, (secret,) in told.items())

@@ -45,7 +45,7 @@ def test_the_later_job_is_recovered_like_the_earlier_one() -> None:
     assert done(site, Requeue) == 2
     assert not site.slurm.reservations
     attempts = [i.attempt for i in site.store.intents() if isinstance(i.action, Requeue)]
-    assert attempts == [1, 2], "one step, and the numbers of its attempts go on"
+    assert attempts == [1, 2], "one step, and the numbers of its attempts continue"
 
 
 def test_a_restart_of_controller_and_actor_stops_it_no_second_time() -> None:

@@ -155,7 +155,7 @@ def test_a_neighbour_on_the_node_is_left_alone(kill_helps: bool) -> None:
     assert hurt.state == ("RUNNING" if kill_helps else "COMPLETING")
     site.slurm.finish(neighbour, "COMPLETED")
     site.run(60)
-    assert (hurt.state, len(_downs(site))) == ("RUNNING", int(not kill_helps)), "once nobody else is there it is freed"
+    assert (hurt.state, len(_downs(site))) == ("RUNNING", int(not kill_helps)), "once no other job is there it is freed"
 
 
 def test_nothing_is_ended_while_paused_and_the_order_goes_out_afterwards() -> None:

@@ -55,7 +55,7 @@ def test_a_deep_check_comes_before_service() -> None:
     assert incident.state is _S.CLOSED
     (deep,) = orders(site, Verb.CHECK, incident)
     assert tuple(deep.args["checks"]) == POLICY.repair.deep_checks
-    assert deep.args["serves"] is False, "a machine that was launched beside the old one has no slurmd"
+    assert deep.args["serves"] is False, "a machine launched next to the old one has no slurmd"
     assert orders(site, Verb.PROBE_PAIR) == []
 
 

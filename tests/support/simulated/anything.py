@@ -36,7 +36,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "reboot": {"check": "gpu.xid", "code": "119", "remedy": Remedy.REBOOT},
     "new host": {"check": "cloud.status", "code": "system", "minor": None, "remedy": Remedy.STOP_START},
     "consequence": {"code": "45", "consequence": True},
-    "for a human": {"check": "host.psu", "code": "psu", "minor": None, "remedy": Remedy.HUMAN},
+    "for a human": {"check": "host.psu", "code": "psu", "minor": None, "remedy": Remedy.HUMAN},  # word: a test's key
 }
 DAY_S = 86_400 - 4_000
 """A step counts from when it was planned; it may be carried out this much later."""
@@ -44,7 +44,7 @@ STEPS = ("Drain", "SetDown", "HoldNodes", "PromoteSpare", "Requeue", "Release", 
 REPAIRS = ("Launch", "Terminate", "Assign", "AdoptSpare", "CheckInstance", "TellOwner", "Notify")
 RUNGS = ("Replace", "Reboot", "StopStart")
 PROVIDERS = {
-    "launches beside": FULL,
+    "launches beside": FULL,  # word: a test's key
     "replaces in place": IN_PLACE,
     "reboots": replace(NOTHING, reboot=True, status=True),
     "nothing": NOTHING,
@@ -71,7 +71,7 @@ class Anything(Announcements, Cuts, Untidy):
     @initialize(
         spares=st.sampled_from([(), ("n6",), ("n5", "n6")]),
         quick=st.booleans(),
-        provider=st.sampled_from(["launches beside", *PROVIDERS]),
+        provider=st.sampled_from(["launches beside", *PROVIDERS]),  # word: a test's key
         slurm_reboots=st.booleans(),
     )
     def begin(self, spares: tuple[str, ...], quick: bool, provider: str, slurm_reboots: bool) -> None:

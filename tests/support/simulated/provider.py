@@ -160,7 +160,7 @@ class SimProvider:
     def replace(self, node: str, instance_id: str, *, incident: str, token: str) -> Instance:
         self._answer()
         if self.itself:
-            raise RepairsItself("it repairs by itself")
+            raise RepairsItself("it repairs automatically")
         if instance_id in self.replaced:
             return self._shown[self.replaced[instance_id]]
         if not self.capacity:
