@@ -1,8 +1,8 @@
-"""A turn that survives one input that no decision can be made about. Pure, but for what the turn that is handed in may do.
+"""Turns that survive an input that makes a decision raise. Pure, except for what the turn that is passed in may do.
 
-A turn that raises would end the controller, which would read the same input after its restart and end again: nothing would be healed any
-more. So the input to blame is looked for and set aside (:mod:`.inputs` says what stands in for it), its node is held for an operator, and
-the turn goes on with everything else. Where no such input is found nothing at all is decided (:class:`TurnFailed`)."""
+Without this, a turn that raises would end the controller, and it would end again on the same input after every restart: no node would be
+repaired any more. So the input to blame is searched for and set aside (:mod:`.inputs` defines its substitute), its node is held for an
+operator, and the turn continues with everything else. If no such input is found, nothing is decided (:class:`TurnFailed`)."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ NewId = Callable[[datetime], str]
 TRIES = 200
 """Most turns that one search may take."""
 SET_ASIDE = "holdfast.set_aside"
-"""Check that the incident of a held node is shown with, where what was set aside is no finding."""
+"""Check shown with the incident of a held node if the input set aside is not a finding."""
 AGAIN_S = 600.0
-"""What was set aside is tried again after this long: the world around it may have changed."""
+"""Retry an input that was set aside after this long: its surroundings may have changed."""
 _HOLDS = frozenset({Part.FINDING, Part.ORDER_OUTCOME, Part.AGENT, Part.NODE_RECORD, Part.MARK, Part.NODE})
-"""Parts that say something of a node's health or of who has it: while one is set aside nothing but a drain is done about the node."""
+"""Parts about a node's health or owner: while one of them is set aside, the only action on the node is a drain."""
 
 
 class TurnFailed(Exception):
@@ -49,11 +49,11 @@ class SetAside:
 
 @dataclass(frozen=True, slots=True)
 class Turned:
-    """What came of a turn."""
+    """Result of a turn."""
 
     change: Change
     aside: tuple[SetAside, ...] = ()
-    """All that was set aside in this turn, also by an earlier one."""
+    """All inputs set aside in this turn, including those of earlier turns."""
     new: tuple[SetAside, ...] = ()
     """Set aside by this turn."""
 
@@ -126,7 +126,7 @@ class _Trial:
 def blame(world: World, turn: Turn, tries: int = TRIES) -> tuple[Input, ...] | None:
     """The fewest inputs without which the turn does not raise, found by halves; None: there are none, or they are too many to find.
 
-    Inputs of one part are looked at before those of several, and findings first."""
+    Inputs of one part are tried before those of several, findings first."""
     trial, every = _Trial(world, turn, tries), list[Input]()
     for part in Part:
         found = inputs(world, part)
@@ -153,7 +153,7 @@ def _fewest(trial: _Trial, suspects: Sequence[Input], out: tuple[Input, ...]) ->
 
 
 def _without_held_findings(world: World) -> World:
-    """Findings of incidents that no decision is made about are the operator's to read."""
+    """Drop the findings of incidents that are held for an operator."""
     held = {i.id for i in world.book.incidents.values() if i.open and i.kind is IncidentKind.UNREADABLE}
     if not held:
         return world
@@ -162,7 +162,7 @@ def _without_held_findings(world: World) -> World:
 
 
 def _held(world: World, left: World, new: Iterable[SetAside], new_id: NewId) -> Change:
-    """An incident for an operator on each node with something set aside, and the place of each finding."""
+    """Open an incident for an operator on each node with an input set aside, and assign each such finding to its incident."""
     change, findings = Change(), {str(n): f for n, f in world.book.findings.items()}
     for each in new:
         finding = findings.get(each.what.key) if each.what.part is Part.FINDING else None
@@ -200,7 +200,7 @@ def _open(world: World, each: SetAside, finding: Finding | None, new_id: NewId) 
 
 
 def _kept(change: Change, aside: Iterable[SetAside]) -> Change:
-    """Without what would overwrite the record of a thing by its stand-in."""
+    """Drop changes that would overwrite a record with its substitute."""
     out = {(a.what.part, a.what.key) for a in aside}
     if not out:
         return change

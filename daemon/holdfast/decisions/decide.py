@@ -1,4 +1,4 @@
-"""The decision of one cycle, put together from its parts. Pure."""
+"""Decision of one cycle, assembled from its parts. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from holdfast.model.incident import Incident, Recovery
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What is to be done, and what the book shall say about it."""
+    """Proposed actions, and the changes to the state that go with them."""
 
     proposals: tuple[Proposal, ...] = ()
     incidents: tuple[Incident, ...] = ()

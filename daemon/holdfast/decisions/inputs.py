@@ -1,8 +1,8 @@
-"""The inputs of a turn, one by one, and what stands in for one that no decision can be made about. Pure.
+"""Inputs of a turn, and a substitute for each one that makes a decision raise. Pure.
 
-The rule for stand-ins is that of records that cannot be read (``store/standins.py``): nothing is lost, nothing is done twice, and what is
-left out never makes an action more likely. What no node vouches for is left out; what occupies a node stays there, without the words of
-others that a decision may stumble over."""
+Substitutes follow the rule for unreadable records (``store/standins.py``): nothing is lost, nothing is done twice, and leaving an input out
+never makes an action more likely. An input that occupies no node is left out; one that occupies a node stays, without the free text that a
+decision may fail on."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ NO_DECISION = "Holdfast cannot decide about it"
 
 
 class Part(StrEnum):
-    """What an input is. The most harmless to leave out first: in this order they are tried."""
+    """Kinds of input, in the order in which they are tried: the most harmless to leave out first."""
 
     FINDING = "finding"
     """Left out."""
     ORDER_OUTCOME = "order_outcome"
     """The order counts as not answered yet."""
     AGENT = "agent"
-    """Counts as heard, and as not all well."""
+    """Counts as reporting, but not as healthy."""
     CHECKPOINT = "checkpoint"
-    """What one node said of a job: left out."""
+    """What one node reported about a job: left out."""
     SUPPRESSION = "suppression"
     """Left out: its findings lead to incidents."""
     PROVIDER_NOTICE = "provider_notice"
@@ -74,7 +74,7 @@ class _Kind:
     found: Callable[[World], Iterable[Input]]
     """Newest first, where that is known."""
     without: Callable[[World, Collection[str]], World]
-    """By the keys of the inputs."""
+    """Replaces the inputs with these keys."""
 
 
 def inputs(world: World, part: Part) -> tuple[Input, ...]:
@@ -83,7 +83,7 @@ def inputs(world: World, part: Part) -> tuple[Input, ...]:
 
 
 def without(world: World, left_out: Iterable[Input]) -> World:
-    """The world with stand-ins for these. Those that it does not have change nothing."""
+    """The world with substitutes for these inputs. Inputs that it does not contain change nothing."""
     keys: dict[Part, set[str]] = {}
     for each in left_out:
         keys.setdefault(each.part, set()).add(each.key)
@@ -238,7 +238,7 @@ def _view(world: World, changed: Callable[[ClusterView], ClusterView]) -> World:
 
 
 def _kept(part: Part, of: Callable[[Book], Mapping[str, object]], field: str) -> _Kind:
-    """Of a mapping whose entries are just left out."""
+    """Kind of input kept in a mapping, whose entries are simply left out."""
 
     def kept(world: World, keys: Collection[str]) -> World:
         return _book(world, **{field: {k: each for k, each in of(world.book).items() if k not in keys}})

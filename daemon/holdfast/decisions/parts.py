@@ -1,4 +1,4 @@
-"""How each part is: the one picture from which `holdfast status`, ``/readyz``, the metrics, the doctor and the pager read. Pure."""
+"""Condition of each part of Holdfast, as `holdfast status`, ``/readyz``, the metrics, the doctor and the pager show it. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ACTOR_SILENT_S = 30.0
 PROVIDER_OLD_S = 120.0
 """The actor asks the provider every 20 s."""
 DISK_FULL_BYTES = 128 * 2**20
-"""With less the store may take no write within minutes: reports of a large fault alone fill megabytes."""
+"""With less free space the store may refuse writes within minutes: the reports of a large fault alone fill megabytes."""
 DISK_LOW_BYTES = 2**30
 CERTIFICATE_SHORT_S = 14 * 86_400.0
 _RANK = {Condition.GOOD: 0, Condition.UNKNOWN: 0, Condition.WARNING: 1, Condition.FAILED: 2}
@@ -23,7 +23,7 @@ _RANK = {Condition.GOOD: 0, Condition.UNKNOWN: 0, Condition.WARNING: 1, Conditio
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """What the controller serves."""
+    """TLS certificate that the controller serves."""
 
     ends_at: datetime | None
     """None: it could not be read."""
@@ -31,7 +31,7 @@ class Certificate:
 
 @dataclass(frozen=True, slots=True)
 class Vitals:
-    """Everything that the picture is drawn from, read at one moment."""
+    """Inputs of the conditions, read at one moment."""
 
     now: datetime
     now_s: float
@@ -53,7 +53,7 @@ class Vitals:
     led_by: str | None = None
     """Controller that leads, as last seen; None: not known."""
     actor: ProcessSeen | None = None
-    """None: it is not looked for."""
+    """None: it is not checked."""
     notifier: NotifierState | None = None
     """The controller's own, which pages when the actor cannot."""
     untaken: str | None = None
@@ -171,7 +171,7 @@ def _lease(v: Vitals) -> PartState:
 def not_leading(*, leads: bool, led_by: str | None, trouble: str | None, disk: DiskRoom | None) -> str | None:
     """Why this controller does not lead, which one does, and what to do; None: it leads.
 
-    One that could not renew its lease is no standby: no other one need lead."""
+    A controller that could not renew its lease is not a standby: possibly no controller leads."""
     if leads:
         return None
     if trouble is None:

@@ -1,4 +1,4 @@
-"""A guarded decision becomes a change of the book: intents with their keys, recoveries, brakes and events. Pure."""
+"""Convert a guarded decision into a change of the state: intents with their keys, recoveries, brakes and events. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holdfast.model.steps import Key
 
 
 def record(world: World, decision: Decision, guarded: Guarded, fence: int) -> Change:
-    """What the store must hold before anything is done outside."""
+    """Change that the store must hold before any action is carried out."""
     allowed = (*sorted(guarded.allowed, key=lambda p: p.order), *_told(world, guarded))
     intents = [_intent(world, p, fence, n) for n, p in enumerate(allowed)]
     withheld = [_withheld(world, p, why.text, fence) for p, why in guarded.withheld]
@@ -38,12 +38,12 @@ def record(world: World, decision: Decision, guarded: Guarded, fence: int) -> Ch
 
 
 def _told(world: World, guarded: Guarded) -> list[Proposal]:
-    """What an operator is told of brakes and limits."""
+    """Notifications to the operator about brakes and limits."""
     return [*_tell_of_brakes(guarded), *_again(world), *own_word.tell(world, guarded.too_many)]
 
 
 def _tell_of_brakes(guarded: Guarded) -> list[Proposal]:
-    """A human is told once of each brake that trips, with the first incident that it holds."""
+    """Notify an operator once of each brake that trips, with the first incident that it holds."""
     incident = next((p.incident_id for p, _ in guarded.withheld), None)
     if incident is None:
         return []
@@ -62,7 +62,7 @@ def _tell_of_brakes(guarded: Guarded) -> list[Proposal]:
 
 
 def _again(world: World) -> list[Proposal]:
-    """What could not be delivered of a brake that still holds, and is due again."""
+    """Undelivered notifications of brakes that still hold and may be tried again."""
     holding = [b for b in world.book.brakes.values() if b.released_at is None]
     paged = {steps.notify_brake(brake.kind, brake.tripped_at) for brake in holding}
     if not paged:
@@ -103,7 +103,7 @@ def _withheld(world: World, proposal: Proposal, why: str, fence: int) -> Intent:
 
 
 def _recoveries(world: World, decision: Decision, guarded: Guarded) -> tuple[tuple[Recovery, ...], list[Event]]:
-    """A recovery whose stop is withheld waits, with the reason; a job is hurt once."""
+    """A recovery whose stop is withheld waits, with the reason; a job is recorded as affected once."""
     waiting = {p.group: why for p, why in guarded.withheld if p.group}
     held_back = {f"{p.action.job.text}": why for p, why in guarded.withheld if isinstance(p.action, HoldJob)}
     changed: list[Recovery] = []

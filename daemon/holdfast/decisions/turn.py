@@ -1,6 +1,6 @@
 """One turn of the control loop, as a pure function: world in, change out.
 
-findings and the provider's word → incidents (:mod:`correlate`, :mod:`planned`) → what has happened (:mod:`silent_nodes`, :mod:`follow`,
+findings and the provider's notices → incidents (:mod:`correlate`, :mod:`planned`) → what has happened (:mod:`silent_nodes`, :mod:`follow`,
 :mod:`lifecycle`) → decisions (:mod:`decide`) → brakes (:mod:`guard`) → the record (:mod:`record`). The caller commits the change, then
 wakes the actor."""
 
@@ -42,7 +42,7 @@ class Stage:
     """One step of a turn."""
 
     name: str
-    """As logs, traces and metrics show it."""
+    """Name in logs, traces and metrics."""
     run: Callable[[World], Change]
 
 
@@ -119,7 +119,7 @@ def _decide(world: World, decided: Callable[[World], Decision], fence: int) -> C
 
 
 def apply(book: Book, change: Change) -> Book:
-    """The book as it will be once the change is committed."""
+    """The state as it will be once the change is committed."""
     findings = {
         number: replace(f, incident_id=change.placed[number]) if number in change.placed else f
         for number, f in book.findings.items()

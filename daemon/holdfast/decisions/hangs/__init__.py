@@ -1,1 +1,1 @@
-"""Hangs, stalls of a shared file system, and stragglers: found, and responded to. Pure."""
+"""Hangs, stalls of a shared file system, and stragglers: detection and response. Pure."""

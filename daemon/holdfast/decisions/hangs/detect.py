@@ -1,8 +1,9 @@
 """Hung jobs: detection and follow-up. Pure.
 
-A job that told of its steps and tells of none any more, for much longer than a step of it ever took. Its incident is only watched: the
-stacks of its ranks are read (:mod:`decide.hangs`), the odd ones named, and by policy the job is queued again (:mod:`decide.recover`). A job
-of which too little is known never hangs. Of one that never told of anything a human is told if its fabric falls silent; nothing is done."""
+A job hangs if it reported steps and has reported none for much longer than its longest step took. Its incident is only watched: the stacks
+of its ranks are read (:mod:`.respond`), the odd ranks named, and if the policy says so the job is requeued (:mod:`recover`). A job of which
+too little is known never counts as hung. If a job that never reported progress has a silent fabric, an operator is notified; no action is
+taken."""
 
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ def follow_hangs(world: World, new_id: NewId) -> Change:
 
 
 def pauses(world: World, view: ClusterView) -> list[tuple[Job, Quiet]]:
-    """How long each job has been quiet of which that is known, also where it is no hang."""
+    """Jobs whose time without progress is known, with that time, hung or not."""
     telling = [job for job_id in world.book.checkpoints if (job := view.jobs.get(job_id)) is not None]
     quiets = [(job, quiet(world, job)) for job in telling]
     quiets += [(job, only_silent(world, job)) for job in view.jobs.values()]
@@ -81,15 +82,15 @@ def _new(world: World, view: ClusterView, quiets: list[tuple[Job, Quiet]]) -> li
 
 
 def _known(world: World, job: Job, found: Quiet) -> bool:
-    """Its incident is open, or was closed without a step since. Who has told of one since then may hang again; of who never tells, a human
-    is told once."""
+    """Whether its incident is open, or was closed and no step was reported since. A job that reported a step since may hang again; for one
+    that never reports, an operator is notified once."""
     mine = [i for i in world.book.incidents.values() if i.run == job.run and suspects.looks_for_a_suspect(i)]
     return any(i.open or not found.told or i.fault_at >= found.since for i in mine)
 
 
 def _within_the_hour(world: World, view: ClusterView, new: list[tuple[Job, Quiet]]) -> list[tuple[Job, Quiet]]:
-    """Those of as many jobs as may be looked into within an hour; one that is only silent while half of these are left. The groups of an
-    elastic job wait for each other: they are one."""
+    """Limit new hangs to as many jobs as may be looked into within an hour; jobs that only have a silent fabric may use half of that. The
+    groups of an elastic job wait for each other and count as one job."""
     quota = suspects.Quota(world, view)
     return [(job, found) for job, found in new if quota.take(job, half=not found.told)]
 
@@ -146,13 +147,14 @@ def _follow(world: World, view: ClusterView, incident: Incident) -> suspects.Cha
 
 
 def _carries_again(world: World, incident: Incident) -> bool:
-    """Silence was all that there was against the run, and is over."""
+    """Whether the incident was opened for a silent fabric alone, and the fabric carries bytes again."""
     moved = (silent_fabric.moved_of(world, node) for node in incident.suspects)
     return any(at is not None and at > incident.opened_at for at in moved)
 
 
 def _alone(world: World, view: ClusterView, job: Job) -> bool:
-    """A group of an elastic job that hangs while the others do not: they have done without it, or wait for it in their room."""
+    """Whether this is a group of an elastic job that hangs while the others do not: they continue without it, or wait for it in the
+    rendezvous."""
     elastic, found = elastic_of(view, job.key.job_id), quiet(world, job)
     if elastic is None or found is None or len(elastic.running) < 2:
         return False
@@ -160,7 +162,7 @@ def _alone(world: World, view: ClusterView, job: Job) -> bool:
 
 
 def _run_is_over(world: World, incident: Incident, *, completed: bool) -> suspects.Changed:
-    """Nodes that stand out are probed, or all of them where none does."""
+    """Probe the suspect nodes, or all nodes of the job if there are none."""
     nodes = incident.odd or (incident.suspects if len(incident.suspects) > 1 else ())
     if completed:
         return suspects.one(close(incident, world.now, "the job has completed"))
@@ -188,8 +190,7 @@ def stack_orders(world: World, incident: Incident) -> list[Intent]:
 
 
 def read_stacks(world: World, view: ClusterView, incident: Incident, job: Job) -> stacks.Grouping | None:
-    """The ranks' stacks, grouped, with those of other groups of its job that stand still; None: they were not asked for, or some may
-    still come."""
+    """The ranks' stacks, grouped, with those of other hung groups of its job; None: they were not requested, or some may still arrive."""
     ranks = _ranks(world, incident)
     elastic, found = elastic_of(view, job.key.job_id), quiet(world, job)
     stuck = [] if elastic is None or found is None else _stuck_with(world, elastic, job, found)
@@ -229,7 +230,7 @@ def to_restart(world: World, view: ClusterView, incident: Incident) -> Job | Non
         return None
     begun = world.book.recovery_of(job.key, job.restarts)
     if begun is not None and begun.incident_id == incident.id and begun.phase is not RecoveryPhase.GONE:
-        return job  # goes on until the incident is closed
+        return job  # continues until the incident is closed
     found = quiet(world, job)
     if found is None or not found.hangs(world.now) or not restarted_by_policy(world, view, job):
         return None
@@ -245,7 +246,7 @@ def restarted_by_policy(world: World, view: ClusterView, job: Job) -> bool:
 
 
 def undecided(world: World, view: ClusterView, incident: Incident, job: Job) -> bool:
-    """Whether others may have stopped with it: for as long as a floor it is not yet known what to tell."""
+    """Whether other jobs may have stopped with it: this stays undecided for the time of one floor."""
     found = quiet(world, job)
     if found is None or world.now - incident.opened_at > timedelta(seconds=world.policy.hangs.floor_s):
         return False
@@ -253,13 +254,13 @@ def undecided(world: World, view: ClusterView, incident: Incident, job: Job) -> 
 
 
 def _at_fault(world: World, view: ClusterView, incident: Incident, job: Job, found: Quiet) -> bool:
-    """Of an elastic job the group that holds the others up, if it can be told; all of them if nobody can be told for long."""
+    """Whether this group holds up the others of its elastic job. True for all groups if none can be identified for long."""
     elastic = elastic_of(view, job.key.job_id)
     if _waits_for_a_loss(world, view, job, found):
         return False
     stuck = _stuck_with(world, elastic, job, found) if elastic is not None else []
     if not stuck:
-        # Alone, or the first of the others has just told that they go on without a lost one: the rest of them will in a moment.
+        # Alone, or the first of the others has just reported that they continue without a lost one: the rest will do so shortly.
         changed = _changed_at(world, elastic) if elastic is not None else None
         return changed is None or world.now - changed > timedelta(seconds=found.patience_s)
     grouping = read_stacks(world, view, incident, job)
@@ -271,7 +272,7 @@ def _at_fault(world: World, view: ClusterView, incident: Incident, job: Job, fou
 
 
 def _stuck_with(world: World, elastic: ElasticJob, job: Job, found: Quiet) -> list[Job]:
-    """Other groups that have told of nothing since either: they may wait for this one, or this one for them."""
+    """Other groups that have reported nothing since either: they may wait for this one, or this one for them."""
     stuck = []
     for group in elastic.running:
         told = words_of(world, group.job)
@@ -284,16 +285,16 @@ def _stuck_with(world: World, elastic: ElasticJob, job: Job, found: Quiet) -> li
 
 
 def _settling(world: World, elastic: ElasticJob) -> bool:
-    """A group came, was lost or stopped a short while ago: the others may still wait for their collectives to give it up."""
+    """Whether a group joined, was lost or was stopped a short while ago: the others may still wait for their collectives to give it up."""
     at = _changed_at(world, elastic)
     return at is not None and world.now - at < timedelta(seconds=world.policy.hangs.settle_s)
 
 
 def _changed_at(world: World, elastic: ElasticJob) -> datetime | None:
-    """When a group last came, was lost or was stopped."""
+    """Time when a group last joined, was lost or was stopped."""
     ids = {group.job.key.job_id for group in elastic.groups}
     times = [r.created_at for r in world.book.recoveries.values() if r.job.job_id in ids]
     for group in elastic.groups:
-        requeued = group.job.key.submit_time if group.job.restarts else None  # a requeue sets SubmitTime anew
+        requeued = group.job.key.submit_time if group.job.restarts else None  # a requeue sets a new SubmitTime
         times += [at for at in (group.job.start_time, group.job.end_time if group.over else None, requeued) if at]
     return max((at for at in times if at <= world.now), default=None)

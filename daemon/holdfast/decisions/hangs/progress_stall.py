@@ -1,4 +1,4 @@
-"""Progress stall: how long a run has reported nothing new, and how long it may. Pure."""
+"""Progress stall: time since a run last reported progress, and the limit for it. Pure."""
 
 from __future__ import annotations
 
@@ -12,34 +12,35 @@ from holdfast.model.book import CheckpointRecord, World
 from holdfast.model.cluster import Job
 
 STEPPING = frozenset({"", "step"})
-"""Phases in which steps are due. The first is that of a job that tells of no phases."""
+"""Phases in which steps are due. The empty one is that of a job that reports no phases."""
 BOUNDED = frozenset({"init", "heal"})
-"""Phases that have a bound of their own. Every other one (waiting, checkpoint, leaving, a word of the user's) may last."""
+"""Phases with their own time limit. Every other phase (waiting, checkpoint, leaving, one defined by the user) may last."""
 
 
 PAST_S = 2.0
-"""Progress is told once a second: a group that was heard this much later than another one is past the step that the other is in."""
+"""Progress is reported once a second: a group that reported a step this much later than another one is past the step that the other is
+in."""
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class Quiet:
-    """How long a run has told of nothing new, and how long it may."""
+    """Time since a run last reported progress, and the limit for it."""
 
     since: datetime
     """The job's own last sign: a step, another phase, a checkpoint."""
     counts_from: datetime
-    """Not before this controller listened and the agents were heard."""
+    """Not before this controller listened and the agents reported."""
     patience_s: float
     known_until: datetime
-    """Words come with the agents' heartbeats: what it said since the one that is the longest ago may still be on its way, and so may
-    what waits on a node longer than that."""
+    """Progress arrives with the agents' heartbeats: what the run reported after the oldest of the latest heartbeats may still be in flight,
+    and so may progress that waits on a node for longer."""
     phase: str
     step: int | None
     fabric_since: datetime | None = None
-    """Where the silence of its fabric is why it may be quiet for less: since when."""
+    """Set if the limit is shorter because its fabric is silent: the start of that silence."""
     told: bool = True
-    """Whether the run told of anything at all; else ``since`` is its fabric's."""
+    """Whether the run reported anything at all; else ``since`` is the start of its fabric's silence."""
 
     @property
     def due(self) -> datetime:
@@ -50,7 +51,8 @@ class Quiet:
 
 
 def quiet(world: World, job: Job) -> Quiet | None:
-    """None: the job runs no longer, has told of nothing to judge by, may pause, or cannot be heard just now."""
+    """Time without progress of a running job. None: it no longer runs, has not reported enough to judge by, may pause, or an agent of it is
+    not reporting."""
     told = words_of(world, job)
     if job.state != "RUNNING" or world.frozen is not None or world.listening_since is None or not told:
         return None
@@ -68,7 +70,7 @@ def quiet(world: World, job: Job) -> Quiet | None:
 
 
 def last_sign(world: World, job: Job) -> tuple[datetime, float] | None:
-    """When the run last told of something new, and how long it may be quiet in s, whoever is heard now. None: as :func:`quiet`."""
+    """Time of the run's last progress and its limit in s, no matter which agents report now. None: as :func:`quiet`."""
     told = words_of(world, job)
     if not told:
         silent = only_silent(world, job)
@@ -84,7 +86,7 @@ def _with_fabric(world: World, found: Quiet, since: datetime, told: Iterable[Che
 
 
 def only_silent(world: World, job: Job) -> Quiet | None:
-    """Of a run that never told of progress: its fabric, which it has used, is silent."""
+    """Stall of a run that never reported progress but whose fabric, which it has used, is silent."""
     if job.state != "RUNNING" or world.frozen is not None or world.listening_since is None:
         return None
     since = silent_fabric.silent_since(world, job)
@@ -100,7 +102,7 @@ def _listened_since(job: Job, *times: datetime) -> datetime:
 
 
 def words_of(world: World, job: Job) -> tuple[CheckpointRecord, ...]:
-    """What this run told of its progress, one record for each of its nodes that told of any."""
+    """Progress that this run reported, one record for each of its nodes that reported any."""
     return tuple(
         record
         for part in job.components
@@ -110,24 +112,25 @@ def words_of(world: World, job: Job) -> tuple[CheckpointRecord, ...]:
 
 
 def step_past(world: World, jobs: Iterable[Job], since: datetime) -> bool:
-    """Whether one of these jobs has made a step so long after this time that it is past the step of the one that was heard then."""
+    """Whether one of these jobs has made a step so much later than this time that it is past the step of the job that last reported
+    then."""
     steps = (record.step_at for job in jobs for record in words_of(world, job))
     return any(at is not None and at > since + timedelta(seconds=PAST_S) for at in steps)
 
 
 def newest_of(told: Iterable[CheckpointRecord]) -> CheckpointRecord:
-    """The last word of these, of which there is one at least."""
+    """The latest of these records; at least one is needed."""
     return max(told, key=lambda r: r.progress_at or _NEVER)
 
 
 def sign_of(told: Iterable[CheckpointRecord]) -> datetime | None:
-    """The newest sign of life: a new step, another phase, a checkpoint. The same step told again is none."""
+    """Time of the latest progress: a new step, another phase, a checkpoint. The same step reported again does not count."""
     times = (at for r in told for at in (r.step_at, r.phase_at, r.saved_at, r.resumed_at) if at is not None)
     return max(times, default=None)
 
 
 def _patience_s(world: World, newest: CheckpointRecord, told: Iterable[CheckpointRecord]) -> float | None:
-    """How long the run may be quiet; None: for as long as it likes, or nobody knows."""
+    """Longest time in s that the run may report no progress; None: no limit, or not known."""
     policy = world.policy.hangs
     if newest.phase in BOUNDED:
         return policy.init_s
@@ -143,5 +146,5 @@ def _longest_s(told: Iterable[CheckpointRecord]) -> float | None:
 
 
 def _some_silent(world: World, job: Job) -> bool:
-    """The agent of a node was heard once and is not now: the node or the network is the suspect."""
+    """Whether the agent of a node has reported but does not now: the node or the network is the suspect."""
     return any(world.agents.get(n) and facts.agent_of(world, n) is None for part in job.components for n in part.nodes)

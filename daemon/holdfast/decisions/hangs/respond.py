@@ -1,7 +1,7 @@
 """Steps for a hung job: stacks, notification, restart. Pure.
 
-The stacks of its ranks are read on all of its nodes, once. A human is told of a job that Holdfast leaves as it is. What is queued again,
-and how, is :mod:`recover`'s; a node that stood out and was found good goes back to where its stand-in came from."""
+The stacks of its ranks are read on all of its nodes, once. An operator is notified of a job that Holdfast leaves as it is. :mod:`recover`
+decides which job is requeued and how; a suspect node that the probe found good returns to the pool that its replacement came from."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _ask(world: World, incident: Incident, job: Job) -> list[Proposal]:
 
 
 def _why_left(world: World, view: ClusterView, job: Job) -> str | None:
-    """Why Holdfast does not start it again; None: it does."""
+    """Reason why Holdfast does not restart the job; None: it does."""
     if not words_of(world, job):
         return "it has never reported progress, and a silent fabric alone is no reason to restart a job: it is left running"
     begun = world.book.recovery_of(job.key, job.restarts)
@@ -108,7 +108,7 @@ def _told_of_the_run(world: World, incident: Incident) -> bool:
 
 
 def _give_back(world: World, view: ClusterView) -> list[Proposal]:
-    """A spare took the place of a node that stood out and in which the probe found nothing: that one joins the pool."""
+    """Move a suspect node to the spare pool if a spare replaced it and the probe found nothing wrong with it."""
     since = world.now - timedelta(seconds=GIVE_BACK_S)
     taken = {r.incident_id for r in world.book.recoveries.values() if r.spare is not None}
     proposals: list[Proposal] = []
@@ -126,7 +126,7 @@ def _give_back(world: World, view: ClusterView) -> list[Proposal]:
 
 
 def _free(world: World, view: ClusterView, node: str) -> bool:
-    """In service, held by nobody, accused of nothing."""
+    """Whether the node is in service, not held, and without an open incident."""
     shown = view.nodes.get(node)
     if shown is None or shown.out_of_service or not facts.free_of_jobs(view, node):
         return False

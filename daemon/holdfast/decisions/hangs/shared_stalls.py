@@ -1,9 +1,9 @@
-"""Jobs that stop making progress together, as they do when a shared file system stalls: one event, never restarted. Pure.
+"""Shared stalls: jobs that stop making progress together, as when a shared file system stalls. Never restarted. Pure.
 
-Two jobs that hang by chance within minutes of each other are rare; what stops both is what they share. So they are one incident that an
-operator is told of once, no job of it is started again, and no node is accused. Likewise one job alone where a node of it reports that a
-file system does not answer. Of another user's jobs, however many, one counts, and a single other user's count for nothing while a third
-one's job goes on: what one user's jobs say holds no one else's up."""
+Two jobs rarely hang by chance within minutes of each other; the cause is something they share. So they are one incident: an operator is
+notified once, no job of it is restarted, and no node is suspected. The same holds for a single job if a node of it reports that a file
+system does not answer. Another user's jobs, no matter how many, count as one, and those of a single other user do not count while a third
+user's job makes progress: one user's jobs cannot block the restart of everyone else's."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from holdfast_checks.result import Remedy, Severity
 
 NewId = Callable[[datetime], str]
 STOPPED_SHARE, USUAL_SHARE = 0.5, 0.2
-"""Of its patience (five of its longest steps, or a floor): from the first on a job counts as stopped beside one that hangs, up to the
-second its pause is nothing unusual. In between nobody knows."""
+"""Shares of a job's patience (five of its longest steps, or a floor). From the first on, a job counts as stopped if another one hangs; up
+to the second, its pause is normal. In between it is unknown."""
 _FEW = 8
-"""So many jobs are named in a headline, more are counted."""
+"""Most jobs named in a headline; the others are only counted."""
 
 
 # The rule
 
 
 class Progress(StrEnum):
-    """What a job's pause says of it."""
+    """Meaning of a job's pause."""
 
     MOVES = "moves"
     UNCLEAR = "unclear"
@@ -45,14 +45,14 @@ class Progress(StrEnum):
 
 
 class Verdict(StrEnum):
-    """What a job that hangs has to do with the others."""
+    """Relation of a hung job to the other jobs."""
 
     ALONE = "alone"
-    """It hangs by itself."""
+    """It hangs alone."""
     UNCLEAR = "unclear"
     """Others may have stopped with it: it is not restarted before that is known."""
     STALL = "stall"
-    """What they share has stopped them."""
+    """Something they share has stopped them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Pause:
     """For how long a job has made no progress, and how long it may."""
 
     number: int
-    """Of the job; groups of an elastic job have one number."""
+    """Number of the job; all groups of an elastic job have the same one."""
     since: datetime
     quiet_s: float
     patience_s: float
@@ -93,7 +93,7 @@ def judge(policy: HangPolicy, mine: Pause, others: Iterable[Pause], *, unanswere
 
 
 def _together(uid: int, pauses: Iterable[Pause], moving: frozenset[int]) -> int:
-    """For how many these pauses count against a job of this user. ``moving``: users with a job that goes on."""
+    """Number of pauses that count for a job of this user. ``moving``: users with a job that makes progress."""
     jobs = {(o.uid, o.number) for o in pauses}
     others = {of for of, _ in jobs} - {uid}
     if len(others) == 1 and moving - others - {uid}:  # what stopped both would have stopped the third one as well
@@ -102,8 +102,8 @@ def _together(uid: int, pauses: Iterable[Pause], moving: frozenset[int]) -> int:
 
 
 def _witnesses(uid: int, jobs: Iterable[tuple[int, int]]) -> int:
-    """For how many these jobs, each with its user and number, count against a job of this user: each other user for one. Who has many of
-    their own hang at once holds up no one but themselves."""
+    """Number of witnesses among these jobs (user, number) for a job of this user: each other user counts as one. A user with many hung jobs
+    holds up only their own."""
     return len({(of, number if of == uid else 0) for of, number in jobs})
 
 
@@ -114,8 +114,8 @@ Found = tuple[Job, Quiet]
 
 
 def verdict(world: World, view: ClusterView, mine: Found, found: Iterable[Found]) -> Verdict:
-    """Of a job that hangs, among all whose pauses are known. While others stand still for what they share nobody knows of one that stops
-    within the hour."""
+    """Verdict on a hung job, given all jobs whose pauses are known. During a shared stall, the cause is unknown for a job that stops within
+    the hour."""
     named = bool(_unanswered(world, mine[0], mine[1].since))
     if _others_step(world, view, mine) and not named:
         return Verdict.ALONE
@@ -126,7 +126,7 @@ def verdict(world: World, view: ClusterView, mine: Found, found: Iterable[Found]
 
 
 def _lasts(world: World, view: ClusterView, incident: Incident, mine: Found) -> bool:
-    """Whether enough jobs of the incident stand still, the last of them not long before mine stopped."""
+    """Whether enough jobs of the incident are still stalled, the last of them not long before mine stopped."""
     still = _still(world, view, incident)
     signs = (sign[0] for job in still if (sign := last_sign(world, job)) is not None)
     newest = max(signs, default=None)
@@ -142,14 +142,14 @@ def _pause(world: World, view: ClusterView, found: Found) -> Pause:
 
 
 def _apart(world: World, view: ClusterView, found: Found) -> bool:
-    """Something else has stopped it: a fault of its nodes, or it is a group whose job goes on."""
+    """Whether something else has stopped it: a fault of its nodes, or it is a group whose job makes progress."""
     job, quiet = found
     fault = suspects.explained(world, job.nodes, quiet.since, apart=of_storage(world))
     return fault is not None or _others_step(world, view, found)
 
 
 def _others_step(world: World, view: ClusterView, found: Found) -> bool:
-    """A group of an elastic job of which others have made a step since: they have the same file systems."""
+    """Whether other groups of its elastic job, which use the same file systems, have made a step since."""
     job, quiet = found
     elastic = elastic_of(view, job.key.job_id)
     if elastic is None:
@@ -229,7 +229,7 @@ def _opened(
 
 
 def _is_news(world: World, found: Found) -> bool:
-    """It was in no such incident since its last sign, nor is it being started again."""
+    """Whether it was in no such incident since its last progress, and is not being restarted."""
     job, quiet = found
     known = (i for i in world.book.incidents.values() if i.kind is IncidentKind.STALL and job.run.text in i.stalled)
     begun = world.book.recovery_of(job.key, job.restarts)
@@ -280,7 +280,7 @@ def _run(view: ClusterView, text: str) -> Job | None:
 
 
 def _stands_still(world: World, job: Job) -> bool:
-    """Its last sign is as old as before. Nothing depends on who is heard just now."""
+    """Whether its last progress is as old as before, no matter which agents report now."""
     last = last_sign(world, job)
     return last is not None and (world.now - last[0]).total_seconds() >= last[1] * STOPPED_SHARE
 

@@ -1,7 +1,7 @@
 """Silence of the fabric under a job: since when no bytes were carried. Pure.
 
-ByteRobust calls a job hung whose RDMA devices have carried nothing for ten minutes. It is the word of all of the job's nodes or nothing:
-where one of them says nothing, has no such device, or may carry another job's bytes, nobody knows."""
+ByteRobust calls a job hung whose RDMA devices have carried nothing for ten minutes. All nodes of the job must report it: if one reports
+nothing, has no such device, or may carry another job's bytes, the result is unknown."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from holdfast.model.cluster import ClusterView, Job
 from holdfast.model.elastic import declares_elastic
 
 LATE_S = 60.0
-"""An agent looks each half minute and tells at its next heartbeat: what a job's first minute shows may be the bytes of the one before."""
+"""An agent samples every half minute and reports at its next heartbeat: a job's first minute may show the bytes of the job before."""
 
 
 def silent_since(world: World, job: Job) -> datetime | None:
-    """None: not silent for ``hangs.silent_s`` yet, or too little is known. The group of an elastic job has a rule of its own."""
+    """Start of the silence. None: not silent for ``hangs.silent_s`` yet, or too little is known. A group of an elastic job has its own
+    rule."""
     silent_s = world.policy.hangs.silent_s
     if silent_s == 0 or world.view is None or job.start_time is None or len(job.nodes) < 2 or _elastic(job):
         return None
@@ -33,7 +34,7 @@ def silent_since(world: World, job: Job) -> datetime | None:
 
 
 def moved_of(world: World, node: str) -> datetime | None:
-    """When the node last carried bytes, as far as its agent, which is heard, knows."""
+    """Time when the node last carried bytes, as its agent reports; None if the agent is not reporting or does not know."""
     agent = facts.agent_of(world, node)
     return None if agent is None else agent.fabric_moved_at
 

@@ -1,4 +1,4 @@
-"""Request to a slow group to leave. Pure. Only where the site wants that, one at a time, and never below the job's least size."""
+"""Request to a slow group to leave. Pure. Only if the site allows it, one at a time, and never below the job's minimum size."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Where the ranks of a job stand that hangs: their stacks grouped by what they wait in, and the odd ones named. Pure.
+"""Stacks of a hung job's ranks, grouped by what they wait in, with the odd ranks named. Pure.
 
-Ranks in the same collective look alike and wait for somebody; who holds them up stands elsewhere. So a rank that waits for nobody while
-others do is odd, and else one that is not with the majority. Without either nobody is: it takes more than a look to tell."""
+Ranks in the same collective look alike and wait for another rank; the one that holds them up is elsewhere. So a rank that waits for no
+other while others wait is odd; if there is none, a rank outside the majority is. Otherwise none is odd: stacks alone cannot show the
+cause."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ _PLUMBING = re.compile(
     r"(?:^|/)(?:torch|torchft|holdfast_train|numpy|asyncio|concurrent|multiprocessing|grpc|contextlib|functools|threading|queue|"
     r"selectors|socket|ssl|subprocess|urllib|http)(?:/|\.py$)|^<frozen |^<string>$|^$"
 )
-"""Files in which a rank stands for somebody else's sake: libraries and Python's own, in py-spy's short form or as a whole path."""
+"""Files of libraries and of Python itself, not of the job's own code, in py-spy's short form or as a whole path."""
 _AMONG_RANKS = re.compile(r"(?:^|/)(?:torch/(?:distributed|futures|cuda)|torchft|holdfast_train)/")
 _WAITS = re.compile(
     r"^(?:wait|wait_\w+|\w*barrier|synchronize|all_?reduce\w*|all_?gather\w*|reduce_?scatter\w*|all_?to_?all\w*|broadcast\w*|"
@@ -23,7 +24,7 @@ _WAITS = re.compile(
 )
 """Functions, of these files only, in which a rank waits for other ranks. A data loader's queue is waited for elsewhere."""
 _NAMED = 8
-"""So many ranks are named in a line, more are counted."""
+"""Most ranks named in a line; the others are only counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class Rank:
     frames: tuple[str, ...]
     """``function (file:line)``, innermost first; empty: not read."""
     error: str = ""
-    """Why it was not read."""
+    """Reason why it was not read."""
 
     @property
     def name(self) -> str:
@@ -46,7 +47,7 @@ class Rank:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Where a rank stands: in the job's own code, and in what call from there."""
+    """Position of a rank: the frame in the job's own code, and the call made from there."""
 
     at: str
     """Innermost frame that is the job's own; the innermost of all where none is."""
@@ -76,7 +77,7 @@ class Grouping:
 
     groups: tuple[Group, ...]
     odd: tuple[Rank, ...]
-    """Who may hold the others up; empty: nobody stands out."""
+    """Ranks that may hold the others up; empty: none is suspect."""
     unread: tuple[Rank, ...] = ()
 
     @property
@@ -105,9 +106,9 @@ class Grouping:
 
 
 def ranks_of(node: str, detail: Mapping[str, Any]) -> tuple[Rank, ...]:
-    """The ranks in an agent's outcome. Who is no rank (a launcher, a data loader's worker) is left out, unless nobody is one.
+    """Ranks in an agent's outcome. A process that is no rank (a launcher, a data loader's worker) is left out, unless none is a rank.
 
-    What is not of the agreed form says nothing."""
+    Entries that are malformed are ignored."""
     listed = detail.get("ranks")
     found = [rank for raw in listed if (rank := _rank(node, raw)) is not None] if isinstance(listed, list) else []
     ranks = [each for each in found if each.rank is not None]
@@ -126,7 +127,7 @@ def _rank(node: str, raw: object) -> Rank | None:
 
 
 def group(ranks: Iterable[Rank]) -> Grouping:
-    """Together what stands at the same place. Who was not read is neither odd nor a reason to call anybody odd."""
+    """Group the ranks by position. A rank that was not read is neither odd nor a reason to call another rank odd."""
     by_shape: dict[Shape, list[Rank]] = {}
     unread: list[Rank] = []
     for rank in sorted(ranks, key=lambda r: (r.rank is None, r.rank or 0, r.node, r.pid)):
@@ -151,7 +152,7 @@ def _odd(groups: list[Group]) -> tuple[Rank, ...]:
 
 
 def shape_of(frames: tuple[str, ...]) -> Shape:
-    """Of frames that are innermost first; not empty."""
+    """Shape of frames that are innermost first; not empty."""
     waits, calls = False, ""
     for frame in frames:
         name, file = _split(frame)

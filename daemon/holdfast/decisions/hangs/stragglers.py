@@ -1,7 +1,7 @@
 """Stragglers: parts of a job that are slower than the others. Pure.
 
-In training that goes in step all parts show the same step time: who is slow shows in the part of a step that is a group's own, before it
-waits for the others (``own_ms`` of a word of progress). The parts are the groups of an elastic job, or the nodes of any other one."""
+In synchronous training all parts show the same step time: a slow part shows in the time it needs before it waits for the others (``own_ms``
+of a progress report). The parts are the groups of an elastic job, or the nodes of any other one."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from holdfast.model.lookback import INQUIRIES_S
 from holdfast.model.transitions import NewIncident, close, move
 
 SLOTS = 13
-"""Slots of five seconds that a part must have told of: a minute and more, and more than ten words (``store/progress.py``)."""
+"""Slots of five seconds that a part must have reported: more than a minute, and more than ten reports (``store/progress.py``)."""
 MOST_PER_USER = 12
-"""So many incidents about slow parts of one user's jobs are opened within an hour: parts may take turns at being slow, or at saying so."""
+"""Most incidents about slow parts of one user's jobs opened within an hour: parts may alternate at being slow, or at reporting it."""
 STALE_S = 30.0
-"""A part that told of its own time longer ago is not compared."""
+"""A part whose last report of its time is older is not compared."""
 _NORMAL = 1.4826
 """The median absolute deviation of a normal distribution, times this, is its standard deviation (1 / 0.6745)."""
 
@@ -48,7 +48,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """How long a part may take before it is slow."""
+    """Longest time that a part may take before it counts as slow."""
 
     typical_ms: float
     """Median over the parts."""
@@ -56,10 +56,10 @@ class Limit:
 
 
 def limit(times: Mapping[str, Sequence[int]], policy: StragglerPolicy) -> Limit | None:
-    """From each part's median; None with fewer than three parts, of which nobody is the slow one.
+    """Threshold from each part's median; None with fewer than three parts: the slow one cannot be identified.
 
-    From four parts on the modified z-score of Iglewicz and Hoaglin (1993), 0.6745 (x - median) / MAD, and a share besides: parts that
-    are alike to the thousandth have a MAD of nearly nothing. With three the MAD says little, so a plain ratio counts."""
+    From four parts on the modified z-score of Iglewicz and Hoaglin (1993), 0.6745 (x - median) / MAD, and a minimum share as well: parts
+    that agree to a thousandth have a MAD near zero. With three the MAD says little, so a plain ratio counts."""
     typical = [float(median(times[name])) for name in sorted(times) if times[name]]
     if len(typical) < 3:
         return None
@@ -128,7 +128,7 @@ def _compared(world: World, view: ClusterView) -> dict[tuple[JobRun | None, str]
 
 
 def _parts(world: World, view: ClusterView) -> list[list[Part]]:
-    """The parts of each job that told of their own times for long enough, and lately."""
+    """Parts of each job that reported their times for long enough, and recently."""
     elastic = elastic_jobs(view)
     jobs = [[p for g in each.running for p in _of_job(world, g.job, f"group {g.index}")[:1]] for each in elastic]
     mine = {g.job.key.job_id for each in elastic for g in each.groups}
@@ -168,7 +168,7 @@ def _follow(world: World, view: ClusterView, incident: Incident, now: tuple[Part
 
 
 def _run_is_over(world: World, incident: Incident) -> suspects.Changed:
-    """A node that was asked to let its group go for it is probed once it is free."""
+    """Probe a node that was asked to release its group as a straggler, once it is free."""
     asked = any(
         isinstance(i.action, SendOrder) and i.state is IntentState.DONE for i in world.book.intents_of(incident.id)
     )

@@ -1,1 +1,1 @@
-"""Repair of nodes: drain, the ladder's rungs, replacement, validation, return to service, cleanup. Pure."""
+"""Repair of nodes: drain, rungs of the ladder, replacement, validation, return to service, cleanup. Pure."""

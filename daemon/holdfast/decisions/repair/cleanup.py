@@ -1,7 +1,7 @@
 """Cleanup of Holdfast's leftovers in Slurm. Pure.
 
 Holds of jobs that run again or are gone, reservations that no recovery knows (a crash between two steps), machines that failed their
-validation. Nothing of Holdfast's may stay in Slurm or at the provider after an incident."""
+validation. Holdfast must leave nothing behind in Slurm or at the provider after an incident."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from holdfast.model.ids import incident_of_job_hold
 from holdfast.model.incident import RecoveryPhase
 
 _LATE = timedelta(seconds=60)
-"""Slurm ends a hold by itself within this of its time."""
+"""Slurm ends a hold automatically within this time of its end."""
 _DONE_WITH = frozenset(
     {RecoveryPhase.RUNNING, RecoveryPhase.RESUMED, RecoveryPhase.LEFT_ALONE, RecoveryPhase.HELD, RecoveryPhase.GONE}
 )
@@ -118,7 +118,7 @@ def _failed_machines(world: World) -> list[Proposal]:
 
 
 def _failing(world: World) -> list[Proposal]:
-    """A human is told of a step that fails for good, or again and again."""
+    """Notify an operator of a step that fails for good, or repeatedly."""
     proposals = []
     for incident in world.book.open_incidents():
         newest = {i.step: i for i in world.book.intents_of(incident.id)}

@@ -1,7 +1,7 @@
 """Containment: which nodes are drained. Pure.
 
 A fatal or degraded fault drains its node at once; a dead node is set DOWN under jobs that consent and whose old runs can do no harm. A node
-that somebody else drained is left as it is: its reason is not ours to overwrite."""
+that another user drained is left as it is: Holdfast does not overwrite its reason."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _CONTAINABLE = (
 )
 
 _NOT_AGAIN = frozenset({DrainedBy.OURS, DrainedBy.FOREIGN})
-"""What Slurm itself set DOWN is drained all the same: so that we may take it back."""
+"""Drains that are not repeated. A node that Slurm itself set DOWN is drained as well, so that Holdfast may undrain it later."""
 _FORGOTTEN = timedelta(seconds=3)
-"""A view read so long after the drain shows it, if Slurm still knows of it."""
+"""A view read this long after the drain shows it, if Slurm still knows of it."""
 _DRAINS = 3
-"""So often at most a drain that vanishes is set: whoever clears it means it."""
+"""Most times that a drain that vanishes is set: another user who clears it does so on purpose."""
 
 
 def contain(world: World) -> Part:

@@ -1,7 +1,7 @@
-"""Machines that took a node's name in place and were never heard: what is known of them without their agent. Pure.
+"""Failed launches: machines that replaced a node in place and whose agent never reported. Pure.
 
-Only the provider can say that such a machine has failed (HyperPod: ``Failure``), and only by it its id is known: the next order is for
-that machine, since the one before it is gone."""
+Only the provider can report that such a machine has failed (HyperPod: ``Failure``), and only the provider knows its id. The next order
+names that machine, since the one before it is gone."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from holdfast.model.incident import Incident
 from holdfast.model.machine import Notice, NoticeKind
 
 LAG_S = 180.0
-"""A status check of a young machine is believed once it has failed for so long (ParallelCluster's own health_check_timeout). A word without
-a time is a verdict, not a status check: believed at once."""
+"""A failing status check of a new machine counts once it has failed for this long (ParallelCluster's own health_check_timeout). A notice
+without a time is a verdict, not a status check: it counts at once."""
 
 
 def failure(world: World, incident: Incident) -> str | None:
-    """Why this attempt will bring no machine; None: nobody says so."""
+    """Reason why this attempt will bring no machine; None: none is reported."""
     notice = _word(world, incident)
     return f"the new machine {notice.instance_id} did not come up: {notice.code}: {notice.text}" if notice else None
 
 
 def successor(world: World, incident: Incident) -> str | None:
-    """The machine that has the name now by the provider's word, where no agent has said so; None: not known, or heard."""
+    """The machine that has the name now as the provider reports it, if its agent has not reported; None: not known, or the agent
+    reports."""
     ordered = _ordered(world, incident)
     if ordered is None or repair_progress.machine_up(world, incident) is not None:
         return None
@@ -46,7 +47,7 @@ def _ordered(world: World, incident: Incident) -> Intent | None:
 
 
 def _word(world: World, incident: Incident) -> Notice | None:
-    """The provider's bad word about the machine that came of the order; none while any agent of the node is heard."""
+    """The provider's notice that the machine which the order brought is impaired; None while any agent of the node reports."""
     ordered, looked = _ordered(world, incident), notices.looked(world)
     if facts.unheard_yet(world, incident.node):
         return None

@@ -1,7 +1,7 @@
 """Repair ladder: which rung a node needs. Pure.
 
-The evidence says where to begin. The ladder has a memory: what was tried and did not last is not tried again, a second hardware fault
-within a day begins one rung higher, and a third within seven days calls a human, whatever the evidence says."""
+The evidence determines the first rung. The history counts as well: a rung that was tried and did not last is not tried again, a second
+hardware fault within a day starts one rung higher, and a third within seven days goes to an operator, whatever the evidence says."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Rung(StrEnum):
     """A new host under the same instance."""
     REPLACE = "replace"
     WATCH = "watch"
-    """The provider repairs by itself: wait for what it brings."""
+    """The provider repairs automatically: wait for the result."""
     HUMAN = "human"
 
 
@@ -113,7 +113,7 @@ CONSEQUENCES = {
 
 
 def next_rung(world: World, incident: Incident) -> Choice:
-    """Where the repair begins, or goes on after ``incident.rung`` has failed."""
+    """Rung on which the repair starts, or continues after ``incident.rung`` has failed."""
     repair = world.policy.repair
     earlier = earlier_faults(world, incident, repair.third_fault_window_s)
     tried = _replacements(world, incident)
@@ -150,7 +150,7 @@ def _evidence(world: World, incident: Incident) -> str:
 
 
 def _climb(world: World, provider: ProviderView, incident: Incident) -> Choice:
-    """The lowest rung that the evidence and the memory allow, and that somebody is able to do."""
+    """The lowest rung that the evidence and the history allow, and that the provider or an agent can carry out."""
     called_for, because = _called_for(world, incident)
     alone = _by_slurms_word_alone(world, incident)
     for rung in LADDER[LADDER.index(called_for) :]:
@@ -202,7 +202,7 @@ def _called_for(world: World, incident: Incident) -> tuple[Rung, str]:
     rung = Rung.REPLACE if incident.dead else _BEGINS.get(incident.remedy, Rung.REPLACE)
     if incident.rung:
         return max(rung, _above(incident.rung), key=LADDER.index), f" after {incident.rung} failed"
-    # Neither Slurm's word nor what a user's job can cause says that an earlier fault of the machine is back.
+    # Neither Slurm's report nor what a user's job can cause shows that an earlier fault of the machine is back.
     if incident.users_doing or _by_slurms_word_alone(world, incident):
         return rung, ""
     for before in earlier_faults(world, incident, world.policy.repair.climb_window_s):
@@ -242,8 +242,8 @@ def _replacements(world: World, incident: Incident) -> int:
 
 
 def _group_cap(world: World, incident: Incident) -> str | None:
-    """Too many other nodes of one group got a machine in the window: a human looks for the cause. None: not too many. One node that needs
-    many is no cause of the group's, and what was withheld or failed was no machine."""
+    """Reason to stop: too many other nodes of one group got a machine in the window, so an operator has to find the cause. None: not too
+    many. Several machines for one node point to no cause in the group; steps that were withheld or failed do not count."""
     nodes = world.view.nodes if world.view is not None else {}
     group = _group(world, incident.node)
     repair = world.policy.repair

@@ -1,4 +1,4 @@
-"""Incidents whose machine, or what was found on it, no longer serves the node (:mod:`serving_now`). Pure."""
+"""Incidents whose machine or faulty part no longer serves the node (:mod:`serving_now`). Pure."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from holdfast.model.transitions import Moved, close, move, returned
 
 
 def no_longer_serves(world: World, incident: Incident) -> Moved | None:
-    """Before anything was done about it, what was found is not of the machine, boot or GPU that serves now. None: it is, or this cannot be
-    told."""
+    """Close an incident on which no action was taken and whose findings are not of the machine, boot or GPU that serves now. None: they
+    are, or this is not known."""
     if incident.dead or not of_a_machine(incident):
         return None
     if serving_now.nothing_holds(world, incident):
@@ -63,7 +63,7 @@ _WAS_FOUND_ON = "found on a machine, boot or GPU that no longer serves"
 
 
 def of_another_machine(world: World, incident: Incident) -> bool:
-    """The node has another machine by now, and the one that it was seen on is not heard (as one under test would be)."""
+    """Whether the node has another machine by now, and the one with the fault does not report (one under test would)."""
     if serving_now.successor(world, incident) is not None:
         return True
     record = world.book.nodes.get(incident.node)
@@ -84,8 +84,8 @@ _OUT = frozenset({IncidentState.CONTAINED, IncidentState.REPAIRING, IncidentStat
 
 
 def exchanged(world: World, view: ClusterView, incident: Incident) -> Moved | None:
-    """Another hand put another machine in the place of the node's while it was out of service for the incident: that one proves itself, and
-    what was begun at the one before is over. None: no one did, or it cannot be told yet."""
+    """Validate a machine that someone else put in the place of the node's while it was out of service for the incident; steps started on
+    the old one are over. None: no one did, or it is not known yet."""
     node = view.nodes[incident.node]
     if (
         incident.state not in _OUT

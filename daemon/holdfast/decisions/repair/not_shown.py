@@ -1,4 +1,4 @@
-"""An open incident whose node Slurm does not show: it left slurm.conf, or was never in it. Pure."""
+"""Open incidents whose node Slurm does not show: it left slurm.conf, or was never in it. Pure."""
 
 from __future__ import annotations
 

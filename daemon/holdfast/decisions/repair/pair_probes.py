@@ -1,7 +1,7 @@
 """Pair probes: which pairs of nodes are probed now. Pure.
 
 The nodes of a job that failed without a finding, and machines under validation where more than one is at a time. A probe takes seconds and
-holds nobody: nothing is drained for it, and a node that a job has meanwhile says so and counts as not asked."""
+blocks no job: nothing is drained for it, and a node that has got a job meanwhile reports so and counts as not asked."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def probe(world: World) -> Part:
 
 
 class _Plan:
-    """Collects the probes of one cycle; a node is in one at a time, and the cluster has room for so many."""
+    """Collects the probes of one cycle; a node is in one at a time, and the number for the cluster is limited."""
 
     def __init__(self, world: World, view: ClusterView) -> None:
         self.world = world

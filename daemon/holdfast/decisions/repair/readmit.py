@@ -1,8 +1,8 @@
-"""Release of node exclusions: when a node may serve a job again that was kept off it. Pure.
+"""Release of node exclusions: when a recovered job may use an excluded node again. Pure.
 
-A running job's exclusions cannot be changed. So what a recovery added stays until the job is in the queue once more: at our own
-restart the release sets the list; when the user requeues the job, or holds the one that we queued again, it is taken back here. What
-leaves no node that fits is taken back, too, but for nodes that the job could start on."""
+A running job's exclusions cannot be changed. So an exclusion that a recovery added stays until the job is pending again: at Holdfast's own
+restart the release sets the list; if the user requeues the job, or holds the one that Holdfast requeued, it is removed here. Exclusions
+that leave no node that fits are removed too, except for nodes that the job could start on."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Repair of a node: the steps of its rung, hand-over, return to service. Pure.
 
-Evidence first, then the rung of the ladder, validation, and the way back: adopted as a spare, undrained. A machine that was launched
-beside the old one takes over in between: the old one is terminated, its name handed on. Each step waits for the one before to be done; a
-step that is done is never planned again."""
+Evidence first, then the rung of the ladder, validation, and the way back: adopted as a spare, undrained. A machine that was launched in
+addition to the old one takes over in between: the old one is terminated, its name handed on. Each step waits until the one before is done;
+a step that is done is never planned again."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _step(
 
 
 def _unfenced(world: World, view: ClusterView, incident: Incident) -> list[Proposal]:
-    """A node found dead under a job that consents and whose old run could still write: an operator is told."""
+    """Notify an operator of a dead node under a job that consents and whose old run could still write."""
     waits = [
         job.key.job_id
         for job in view.jobs_on(incident.node)
@@ -111,7 +111,7 @@ def _unfenced(world: World, view: ClusterView, incident: Incident) -> list[Propo
 
 
 def _first_step(world: World, view: ClusterView, incident: Incident) -> list[Proposal]:
-    """Evidence before the hardware is let go."""
+    """Collect evidence before the hardware is released."""
     choice = choose(world, view, incident)
     if choice.rung in (Rung.WAIT, Rung.VALIDATE, Rung.HUMAN) or incident.dead:
         return []
@@ -124,7 +124,7 @@ def _first_step(world: World, view: ClusterView, incident: Incident) -> list[Pro
 
 
 def evidence_settled(world: World, incident: Incident) -> bool:
-    """The bundle is in, has failed, or its bounded time is over; also when there is nobody to ask."""
+    """Whether the bundle has arrived, has failed, or its time is over; also true if there is no agent to ask."""
     attempts = world.book.attempts(incident.id, steps.collect_evidence(incident.node))
     latest = facts.last(attempts)
     if latest is None:

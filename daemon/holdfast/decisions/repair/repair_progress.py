@@ -1,7 +1,7 @@
-"""Where the rung that an incident is on stands, read from its intents and agents. Pure.
+"""Progress of the current rung of a repair, read from the incident's intents and agents. Pure.
 
-Every rung is one step with the attempt in its name; it is done when a machine is heard that was not there before: another instance,
-another boot, or for a GPU's reset the agent's own word."""
+Every rung is one step with the attempt in its name. It is done when the agent of a machine reports that was not there before: another
+instance or another boot; for a GPU reset, when the agent reports the reset."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from holdfast.model.steps import Step
 from holdfast_checks.words import known
 
 _STEP = {Rung.RESET_GPU: steps.reset_gpu, Rung.REBOOT: steps.reboot, Rung.STOP_START: steps.stop_start}
-"""Rungs with a step of their own. A replacement has one of two, and what the provider repairs has none."""
+"""Rungs with their own step. A replacement has one of two, and what the provider repairs has none."""
 
 
 def rung_of(incident: Incident) -> Rung:
@@ -30,17 +30,17 @@ def rung_of(incident: Incident) -> Rung:
 
 
 def of_another_release(incident: Incident) -> bool:
-    """Whether the repair is on a rung that this release does not know: it can tell neither how far it is nor whether it is over."""
+    """Whether the repair is on a rung that this release does not know, so that its progress and its end are unknown."""
     return incident.rung != "" and known(Rung, incident.rung) is None
 
 
 def attempt_over(incident: Incident) -> Incident:
-    """On the next attempt: what this one launched is given back (:mod:`decide.tidy`)."""
+    """The incident on its next attempt: what this one launched is given back (:mod:`.cleanup`)."""
     return replace(incident, repair_attempt=incident.repair_attempt + 1)
 
 
 def in_place(world: World, incident: Incident) -> bool:
-    """Whether this attempt replaces in place; one that was begun goes on as it was begun, whatever the provider can by now."""
+    """Whether this attempt replaces in place; one that has started continues as it started, whatever the provider can do by now."""
     node, attempt = incident.node, incident.repair_attempt
     if world.book.attempts(incident.id, steps.launch(node, attempt)):
         return False
@@ -59,15 +59,15 @@ def step(world: World, incident: Incident) -> Step | None:
 
 
 def attempts(world: World, incident: Incident) -> tuple[Intent, ...]:
-    """Of the rung's step, oldest first."""
+    """Attempts of the rung's step, oldest first."""
     mine = step(world, incident)
     return world.book.attempts(incident.id, mine) if mine is not None else ()
 
 
 def machine_up(world: World, incident: Incident) -> AgentView | None:
-    """The agent of the machine that this rung brought; None: it is not heard yet.
+    """The agent of the machine that this rung brought; None: it has not reported yet.
 
-    An order whose answer was lost may have been carried out all the same: what counts is what is heard."""
+    An order whose answer was lost may have been carried out all the same: only the agent's report counts."""
     rung = rung_of(incident)
     if rung is Rung.WATCH:
         return _other_than(world, incident, incident.instance_id, incident.boot_id)
@@ -102,7 +102,7 @@ def begun_at(world: World, incident: Incident) -> datetime | None:
 
 
 def patience_s(world: World, incident: Incident) -> float:
-    """From the step to the first word of the machine, in seconds."""
+    """Longest time from the step to the first report of the machine, in seconds."""
     repair = world.policy.repair
     return {
         Rung.RESET_GPU: repair.reset_timeout_s,
@@ -113,7 +113,7 @@ def patience_s(world: World, incident: Incident) -> float:
 
 
 def failure(world: World, incident: Incident) -> str | None:
-    """Why the rung itself has failed before a machine was heard; None: it has not, or not yet."""
+    """Reason why the rung itself failed before a machine reported; None: it has not failed (yet)."""
     provider = world.book.provider
     if rung_of(incident) is Rung.WATCH and provider is not None and not provider.repairs_itself:
         return "the provider's automatic repair has been switched off"
@@ -140,12 +140,12 @@ _WORDS = {
 
 
 STEADY_S = 900.0
-"""slurmctld gives a silent slurmd up after SlurmdTimeout (300 s unless told otherwise): one that it hears so long after another machine or
-boot was proved is that one's, also where it was there before our order."""
+"""slurmctld gives up a silent slurmd after SlurmdTimeout (300 s by default). A slurmd that responds this long after another machine or boot
+was proved belongs to that one, even if it was there before Holdfast's order."""
 
 
 def slurmd_is_new(world: World, incident: Incident) -> bool:
-    """Slurm hears a slurmd that was not there before the rung; a reset leaves it as it is."""
+    """Whether Slurm is in contact with a slurmd that was not there before the rung; a reset leaves it as it is."""
     node = world.view.nodes[incident.node] if world.view is not None else None
     if node is None or not node.responding or node.rebooting or not facts.slurm_settled(world):
         return False
@@ -160,7 +160,7 @@ def slurmd_is_new(world: World, incident: Incident) -> bool:
 
 
 def _started_by_successor(slurmd_started_at: datetime, tries: tuple[Intent, ...]) -> bool:
-    """The machine was exchanged by somebody else before our order was planned: what was heard then is the new one's already."""
+    """Whether someone else exchanged the machine before Holdfast's order was planned: the slurmd seen then is already the new one's."""
     ordered = facts.done(tries)
     launched = str(ordered.result.get("launched_at", "")) if ordered is not None else ""
     return bool(launched) and slurmd_started_at >= datetime.fromisoformat(launched)

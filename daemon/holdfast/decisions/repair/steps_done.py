@@ -27,7 +27,7 @@ class Repair(StrEnum):
 
 
 class Proof(StrEnum):
-    """By what the machine was shown to be good, in words."""
+    """Tests that showed the machine to be good, in words."""
 
     JOB = "not tested, its job ran on"
     CHECKS = "its checks passed"
@@ -51,7 +51,7 @@ class Done:
 
 
 def done(world: World, incident: Incident) -> Done:
-    """So far."""
+    """Steps done so far."""
     found = [repair for intent in world.book.intents_of(incident.id) if (repair := _repair(world, incident, intent))]
     if incident.rung == Rung.WATCH:
         found.append(Repair.PROVIDERS)

@@ -20,7 +20,7 @@ from holdfast_checks.result import Severity
 
 
 def candidate(world: World, incident: Incident) -> str:
-    """The machine to be validated: the one launched beside the old one, or the node's own."""
+    """The machine to be validated: the one launched in addition to the old one, or the node's own."""
     return replacement.new_instance(world, incident) or incident.serving_id
 
 
@@ -40,7 +40,7 @@ def gpu_uuids(checked: Intent | None) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why an attempt of the ladder has failed."""
+    """Reason why an attempt of the ladder failed."""
 
     what: FailedPart
     text: str
@@ -48,7 +48,7 @@ class Failure:
 
 
 def failure(world: World, incident: Incident) -> Failure | None:
-    """Why this attempt has failed; None: it has not."""
+    """Reason why this attempt failed; None: it has not."""
     if incident.state is IncidentState.REPAIRING:
         why = repair_progress.failure(world, incident) or failed_launches.failure(world, incident)
         return Failure(FailedPart.RUNG, why) if why is not None else None
@@ -62,7 +62,7 @@ def failure(world: World, incident: Incident) -> Failure | None:
 
 
 def _unproved(world: World, incident: Incident) -> Failure | None:
-    """What else the machine failed to show."""
+    """Other parts of the validation that the machine failed."""
     for part in (validation_orders.deep(world, incident), validation_orders.network(world, incident)):
         if part.progress is Progress.FAILED:
             return Failure(FailedPart.PROOF, f"validation failed: {part.text}")
@@ -70,7 +70,7 @@ def _unproved(world: World, incident: Incident) -> Failure | None:
 
 
 def undecided(world: World, incident: Incident) -> str | None:
-    """Why nobody can tell whether the machine is fit: what it did not pass may be another one's fault. None: it is not so."""
+    """Reason why it is unknown whether the machine is fit: the failure may be another machine's fault. None: it is known."""
     checked = validation(world, incident)
     if checked is None or checked.state is not IntentState.DONE:
         return None

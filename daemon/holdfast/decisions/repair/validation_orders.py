@@ -1,5 +1,5 @@
-"""What a repaired or new machine must show beside its ordinary checks: a deep check, and its network where several are validated at a
-time. Pure."""
+"""Validation orders in addition to a machine's ordinary checks: a deep check, and a network probe where several are validated at a time.
+Pure."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Part:
     at: datetime | None = None
     """When it was passed; None: nothing was asked."""
     text: str = ""
-    """Why it failed, or why nobody can tell."""
+    """Reason why it failed, or why the result is unknown."""
 
 
 PENDING, PASSED = Part(Progress.PENDING), Part(Progress.PASSED)
@@ -73,7 +73,7 @@ def deep(world: World, incident: Incident) -> Part:
 
 
 def deep_order(world: World, incident: Incident, instance: str) -> SendOrder | None:
-    """The order that is due now; None: none is, or nobody is there to take it."""
+    """The order that is due now; None: none is, or there is no agent to take it."""
     agent = facts.agent_of(world, incident.node, instance or None)
     latest = facts.last(_deep_checks(world, incident))
     on_its_way = latest is not None and (not latest.settled or not may_ask_again(world, latest))
@@ -109,7 +109,7 @@ class Group:
     incidents: tuple[Incident, ...]
     """Those whose network is still to be shown."""
     together: int
-    """With those that wait out their quiet time."""
+    """Number of machines, including those that wait out their quiet time."""
     probes: tuple[Probe, ...]
     ended_at: datetime | None
     """When the last of the probes ended."""
@@ -120,7 +120,7 @@ class Group:
 
 
 def group(world: World, orders: Collection[Intent]) -> Group:
-    """``orders``: all probes in the book. Only probes of this validation count: what a machine did before its repair does not."""
+    """``orders``: all probes in the state. Only probes of this validation count: what a machine did before its repair does not."""
     validating = [
         i
         for i in world.book.open_incidents()
@@ -204,7 +204,7 @@ def _undecided(world: World, incident: Incident, them: Group, failed: list[str])
 def _cannot_tell(failed: list[str]) -> str:
     alone = " alone" if len(failed) == 1 else ""
     return (
-        f"its pair probe failed with {', '.join(failed)}{alone}, and too few other nodes could be asked to tell which side is at fault: "
+        f"its pair probe failed with {', '.join(failed)}{alone}, and too few other nodes could be asked to show which side is at fault: "
         "check the network of both, then resume it if it works"
     )
 

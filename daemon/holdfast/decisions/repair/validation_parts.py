@@ -1,7 +1,7 @@
 """Validation orders for a repaired or new machine. Pure.
 
-All of its checks afresh, then the deep check. The pair probe (:mod:`decide.probe`) and the quiet time follow. Whatever fails is a failed
-attempt: the next rung of the ladder, not the same question again."""
+All of its checks run again, then the deep check. The pair probe (:mod:`.pair_probes`) and the quiet time follow. Any failure ends the
+attempt: the next rung of the ladder follows, not a repetition."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from holdfast.model.incident import Incident
 
 
 def validate(world: World, incident: Incident) -> list[Proposal]:
-    """The next order of a validation; nothing while one is on its way, or once all are answered."""
+    """The next order of a validation; nothing while one is in flight, or once all are answered."""
     instance = validation.candidate(world, incident)
     step = steps.validate(incident.node, incident.repair_attempt)
     latest = facts.last(world.book.attempts(incident.id, step))
     held = latest is not None and latest.settled and held_by_job(latest.result)
     if latest is None or (held and validation_orders.may_ask_again(world, latest)):
         if incident.validated_at is not None:
-            return []  # its job never stopped: nothing is run beside it
+            return []  # its job never stopped: nothing is run next to it
         return _checks(world, incident, instance)
     checked = validation.validation(world, incident)
     if checked is None or validation.failure(world, incident) is not None:
@@ -41,7 +41,7 @@ def _checks(world: World, incident: Incident, instance: str) -> list[Proposal]:
     if agent is None:
         return []
     limit_s = world.policy.repair.validate_timeout_s
-    # A machine that was launched anew has no slurmd yet, the name is still the old one's: no job can be on it.
+    # A newly launched machine has no slurmd yet, the name is still the old one's: no job can be on it.
     args = {"expect_no_job": replacement.new_instance(world, incident) is None, "checks": []}
     action = facts.order_to(agent, Verb.VALIDATE, limit_s, args)
     reason = f"{instance or incident.node} must prove itself before it serves"
