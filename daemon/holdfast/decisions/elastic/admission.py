@@ -1,4 +1,4 @@
-"""Which room a running job may come into, if any: asked by its node's agent, answered by what Slurm shows. Pure."""
+"""Admission of a running job to a rendezvous: requested by its node's agent, decided by what Slurm shows. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Why(StrEnum):
     LATER = "later"
     """Ask again, but no reading of Slurm is due for this question: it would hardly show that run. Any user can ask for any run."""
     NEVER = "never"
-    """As Slurm shows it this run has no room, and asking again will not change that."""
+    """Slurm shows that this run has no rendezvous, and asking again will not change that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +35,10 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the agent says: the kernel and slurmd told it who asks."""
+    """Request of an agent; it has the caller's identity from the kernel and slurmd."""
 
     node: str
-    """Of the agent's token."""
+    """Node of the agent's token."""
     job_id: int
     uid: int
     restarts: int

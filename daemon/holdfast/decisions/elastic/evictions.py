@@ -1,7 +1,7 @@
-"""Who must be shut out of its quorum room, and why: the groups that go on need not wait for one that will not come back. Pure.
+"""Evictions of groups from their rendezvous, so that the others need not wait for one that will not come back. Pure.
 
-Two grounds. *Its run will be stopped*: a requeue or DOWN was decided, or its node was drained for a fatal fault that hurts it. *Its run is
-over in Slurm*, and nobody told the room. Members whose names Holdfast did not give are never judged."""
+Two grounds. *Its run will be stopped*: a requeue or DOWN was decided, or its node was drained for a fatal fault that affects it. *Its run
+is over in Slurm*, and the rendezvous was not notified. Members whose names Holdfast did not give are never evicted."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from holdfast.model.rooms import GroupRun, RoomView, run_of
 from holdfast_checks.result import Severity
 
 COMPLETING_S = 2.0
-"""A run that is being ended gets so long to leave by itself: then the others still know what step it finished."""
+"""A run that is being ended gets this long to leave on its own: then the others still know which step it finished."""
 ABSENT_S = 10.0
-"""A job that Slurm does not show at all may be an answer that is not whole; one that ended is shown for MinJobAge. Between the first
-reading that lacks it and the last."""
+"""Least time between the first reading that lacks a job and the last one. A missing job may be an incomplete answer of Slurm; a job that
+ended is shown for MinJobAge."""
 _UNDER_WAY = frozenset({IntentState.PLANNED, IntentState.STARTED, IntentState.DONE})
 
 Fading = Mapping[tuple[str, GroupRun], datetime]
-"""(room, run) → since when it looks over, or the first reading that lacks its job; who does not look over is not in it."""
+"""(rendezvous, run) → time since which the run looks over, or the first reading that lacks its job; other runs are not included."""
 Met = Mapping[tuple[str, GroupRun], datetime]
-"""(room, run) → when the rooms were first read with this run in it."""
+"""(rendezvous, run) → time when the run was first read in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +56,16 @@ class _Ground:
 
 
 def met_in(rooms: Iterable[RoomView], read_at: datetime, before: Met) -> Met:
-    """The runs that are in the rooms now. ``read_at``: when the reading of the rooms began; ``before``: of the reading before."""
+    """Runs that are in the rendezvous now. ``read_at``: when the reading started; ``before``: result of the previous reading."""
     runs = ((room.name, run) for room in rooms for name in room.known if (run := run_of(name)) is not None)
     return {each: before.get(each, read_at) for each in runs}
 
 
 def due(world: World, rooms: Iterable[RoomView], met: Met, fading: Fading) -> tuple[tuple[Eviction, ...], Fading]:
-    """Evictions that the rooms do not have yet, and who looks over now (for the next call).
+    """Evictions that the quorum service does not have yet, and the runs that look over now (for the next call).
 
-    ``met``: a run is over only by a view of Slurm that is newer than its first reading in the room; before that it may have started
-    since. The view is always older than the newest reading, so that one cannot be the measure."""
+    ``met``: a run is over only if a view of Slurm newer than its first reading in the rendezvous shows it; it may have started after an
+    older view. The view is always older than the newest reading, so that reading cannot be used."""
     view = facts.fresh_view(world)
     if view is None:
         return (), fading
@@ -95,7 +95,7 @@ def _open_runs(room: RoomView, shown: Iterable[GroupRun]) -> Iterator[GroupRun]:
 
 
 def _shown_runs(world: World, view: ClusterView) -> Mapping[str, Sequence[GroupRun]]:
-    """Room → runs that Slurm shows and a stop ends: also who was silent for so long that the room has forgotten it, and may only hang."""
+    """Rendezvous → runs that Slurm shows and a stop ends, including those forgotten after a long silence."""
     return {
         known_room(world, job).room: [
             run for run in map(_run_of_group, job.running) if _will_be_stopped(world, view, run) is not None
@@ -134,14 +134,14 @@ def _stops_under_way(world: World) -> list[Intent]:
 
 
 def _waits(world: World, intent: Intent) -> bool:
-    """The actor will not begin this step now. A drain ends no run: one that is done counts only while runs may be stopped."""
+    """Whether the actor will not start this step now. A drain ends no run: one that is done counts only while runs may be stopped."""
     if world.book.paused is not None:
         return intent.state is IntentState.PLANNED or isinstance(intent.action, Drain)
     return intent.state is IntentState.PLANNED and _overtaken(world, intent)
 
 
 def _overtaken(world: World, intent: Intent) -> bool:
-    """An operator has taken the incident over since, or a brake has tripped, which a DOWN does not wait for."""
+    """Whether an operator has taken the incident over since, or a brake has tripped (a DOWN does not wait for brakes)."""
     incident = world.book.incidents.get(intent.incident_id)
     if incident is not None and (incident.acknowledged or not incident.open):
         return True
@@ -150,7 +150,7 @@ def _overtaken(world: World, intent: Intent) -> bool:
 
 
 def _stops(world: World, view: ClusterView, intent: Intent, run: GroupRun, job: Job | None) -> str | None:
-    """Why this intent ends the run; None: it does not."""
+    """Reason why this intent ends the run; None: it does not."""
     action = intent.action
     if job is not None and job.restarts == run.restarts and intent.planned_at < job.key.submit_time:
         return None  # for an earlier job with this id
@@ -170,25 +170,27 @@ def _stops(world: World, view: ClusterView, intent: Intent, run: GroupRun, job: 
 
 
 def _may_go_on(world: World, intent: Intent) -> bool:
-    """A job that hung may tell of a step while it is decided, and then is not stopped: the actor looks once more before it begins."""
+    """Whether the stop of a hung job may still be dropped: the job may report a step meanwhile, and the actor checks again before it
+    starts."""
     incident = world.book.incidents.get(intent.incident_id)
     return intent.state is IntentState.PLANNED and incident is not None and incident.hangs
 
 
 def _held_before(job: Job, run: GroupRun, node: str, at: datetime) -> bool:
-    """This very run held the node when that was decided."""
+    """Whether this very run held the node when that was decided."""
     began = job.start_time
     return job.restarts == run.restarts and node in job.nodes and facts.holds(job) and began is not None and began <= at
 
 
 def _ends_jobs(world: World, incident: Incident, job: Job) -> bool:
-    """Of a fatal fault nobody waits to see the job's end. A machine that only will go leaves its groups the time to leave by themselves."""
+    """Whether the incident ends the job: with a fatal fault, its end is not waited for. A machine with an announced end leaves its groups
+    the time to leave on their own."""
     fatal = facts.acting(incident) and incident.severity is Severity.FATAL and not incident.resumed_in_doubt
     return fatal and gpu_link.hits(world, incident, job) and not notices.planned(world, incident)
 
 
 def _withheld(world: World, run: GroupRun, job: Job) -> bool:
-    """A brake keeps this run from being stopped: then it is not stopped by way of its room either."""
+    """Whether a brake keeps this run from being stopped: then it is not evicted from its rendezvous either."""
     return any(
         isinstance(i.action, Requeue)
         and i.state in (IntentState.WITHHELD, IntentState.REFUSED)
@@ -225,7 +227,7 @@ def _recovered_for(world: World, run: GroupRun) -> str | None:
     return next((r.incident_id for r in mine), None)
 
 
-# Rooms that nobody needs any more
+# Rendezvous that no job needs any more
 
 CLOSE_AFTER = timedelta(minutes=10)
 
@@ -233,8 +235,8 @@ CLOSE_AFTER = timedelta(minutes=10)
 def forsaken(
     world: World, rooms: Iterable[RoomView], before: Mapping[str, datetime]
 ) -> tuple[tuple[str, ...], Mapping[str, datetime]]:
-    """Rooms of jobs that Slurm has not shown for ten minutes, and since when each is so (for the next call). A later job with the id of
-    one of them is another job."""
+    """Rendezvous of jobs that Slurm has not shown for ten minutes, and the start of each such time (for the next call). A later job with
+    the id of one of them is another job."""
     view = facts.fresh_view(world)
     if view is None:
         return (), {}  # what was not seen for a while starts again

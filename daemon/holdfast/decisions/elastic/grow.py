@@ -1,7 +1,7 @@
 """Growth of elastic jobs: how many more groups could run now. Pure.
 
-Slurm starts the groups. What is counted here is for the two things that it does not do by itself: to end the wait of a requeued group,
-and to jump over sizes that are not legal."""
+Slurm starts the groups. The count serves two things that Slurm does not do automatically: ending the wait of a requeued group, and skipping
+sizes that are not legal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.model.cluster import HOLDING_STATES, ClusterView, Job, Node
 from holdfast.model.elastic import GroupRole
 
 _SOON = frozenset({"RESERVED", "COMPLETING"})
-"""Flags of a node that may serve all the same; a reservation is looked at by itself."""
+"""Flags of a node that may still serve; reservations are checked separately."""
 
 
 class Capacity:
@@ -34,7 +34,7 @@ class Capacity:
         self._taken: set[str] = set()
 
     def room(self, job: ElasticJob, element: Job) -> int:
-        """So many groups like this waiting element fit now, besides the job's own base groups that wait."""
+        """Number of groups like this waiting element that fit now, in addition to the job's own waiting base groups."""
         owed = sum(1 for g in job.waiting if g.role is GroupRole.BASE and wants_nodes(g.job, self._world.now))
         return max(0, len(self._places(job, element)) // max(1, element.num_nodes) - owed)
 

@@ -1,7 +1,7 @@
-"""The quorum service's record as events of Holdfast's own: what happened to whom, for which incident, and when a job was whole again. Pure.
+"""Events from the quorum service's record: what happened to which group, for which incident, and when a job was complete again. Pure.
 
-A fold: what was read so far and new records give events and what is read now. Both are stored in one transaction, so that each record
-becomes events exactly once, whoever dies in between."""
+A fold: the position read so far and new records give events and the new position. Both are stored in one transaction, so that each record
+becomes events exactly once, even if a process dies in between."""
 
 from __future__ import annotations
 
@@ -38,36 +38,36 @@ _WORDS: Mapping[EventKind, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A group that went, until the room has as many groups as before."""
+    """A group that was lost, kept until the rendezvous has as many groups as before."""
 
     groups: int
     """Groups of the last quorum with it."""
     incident_id: str = ""
-    """Why it was shut out; empty: for no incident, or not yet."""
+    """Incident for which it was evicted; empty: none, or not yet."""
     went_on: bool = False
     """The others have met again since."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoomRead:
-    """What of a room has to be remembered from one record to the next."""
+    """State of a rendezvous between one record and the next."""
 
     members: tuple[str, ...] = ()
-    """Of the last quorum."""
+    """Members of the last quorum."""
     losses: Mapping[str, Loss] = field(default_factory=dict)
-    """By group."""
+    """Losses by group."""
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """How far the service's record was read."""
+    """Position up to which the service's record was read."""
 
     after_id: int = 0
     rooms: Mapping[str, RoomRead] = field(default_factory=dict)
 
 
 def fold(read: Read, records: Iterable[RoomRecord], jobs: Mapping[int, Job]) -> tuple[Read, tuple[Event, ...]]:
-    """What is read now, and the events of it. ``jobs``: Slurm's, so that an event names the job whose group it is about."""
+    """Apply new records and return the new position and their events. ``jobs``: Slurm's, so that an event names the job of its group."""
     events: list[Event] = []
     for record in records:
         if record.id <= read.after_id:
@@ -107,7 +107,7 @@ def _one(room: RoomRead, record: RoomRecord, jobs: Mapping[int, Job]) -> tuple[R
 
 
 def _moved(room: RoomRead, kind: EventKind, who: str, incident_id: str) -> RoomRead:
-    """Who is missing now."""
+    """The rendezvous with its losses updated."""
     group, losses = who.partition("~")[0], dict(room.losses)
     mine = losses.get(group)
     if kind is EventKind.QUORUM_BACK and mine is not None and not mine.incident_id:
@@ -117,12 +117,12 @@ def _moved(room: RoomRead, kind: EventKind, who: str, incident_id: str) -> RoomR
         known = mine or Loss(groups)
         losses[group] = replace(known, incident_id=incident_id or known.incident_id)
     elif kind is EventKind.QUORUM_LEFT and who in room.members:
-        losses = {name: replace(loss, groups=loss.groups - 1) for name, loss in losses.items()}  # nobody waits for it
+        losses = {name: replace(loss, groups=loss.groups - 1) for name, loss in losses.items()}  # no group waits for it
     return replace(room, losses=losses)
 
 
 def _formed(room: RoomRead, record: RoomRecord) -> tuple[RoomRead, list[Event]]:
-    """News where the members are others, or where somebody's going or coming ends with it. One event for each incident, or one."""
+    """Events of a new quorum, if its members changed or a loss ends with it. One event for each incident, else one."""
     before, after = room.losses, {}
     size, incidents = len(record.members), dict[str, bool]()
     for group, loss in before.items():

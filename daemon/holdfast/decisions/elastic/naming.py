@@ -1,4 +1,4 @@
-"""Which rendezvous an elastic job has, so that no job ever gets that of an earlier one with its id. Pure.
+"""Rendezvous of an elastic job, named so that no job ever gets that of an earlier one with its id. Pure.
 
 The submit time is read from elements of the base array that were never requeued. Where none is left it comes from the controller's memory,
 else from the rendezvous that is open for this job id. Rules: ``docs/quorum.md``."""
@@ -21,12 +21,12 @@ SKEW_S = 60.0
 
 
 def known_room(world: World, job: ElasticJob) -> KnownRoom:
-    """By Slurm and the controller's memory alone, for those who do not speak to the quorum service."""
+    """Rendezvous from Slurm and the controller's memory alone, for callers that do not query the quorum service."""
     return room_of(job, world.book.rooms.get(job.base_array_id), {})
 
 
 def is_of(known: KnownRoom, job: ElasticJob) -> bool:
-    """Whether that was remembered of this very job, and of no earlier one with its id."""
+    """Whether this record is of this very job, and not of an earlier one with its id."""
     if known.uid != job.uid:
         return False
     if job.submitted_s is None:
@@ -52,25 +52,25 @@ def room_of(job: ElasticJob, known: KnownRoom | None, opened: Opened) -> KnownRo
 
 
 def _may_be_of(job: ElasticJob, began: datetime | None) -> bool:
-    """Of a rendezvous under the job id alone: nothing happened there before the job was submitted."""
+    """Whether a rendezvous named by the job id alone may be this job's: nothing happened there before the job was submitted."""
     return job.submitted_s is None or began is None or began.timestamp() >= job.submitted_s - SKEW_S
 
 
 def unsettled(jobs: Iterable[ElasticJob], known: Mapping[int, KnownRoom]) -> frozenset[int]:
-    """Base arrays of which the memory tells nothing: what is open at the quorum service has to be asked for."""
+    """Base arrays without a record in memory: the quorum service has to be asked for its open rendezvous."""
     return frozenset(
         job.base_array_id for job in jobs if (mine := known.get(job.base_array_id)) is None or not is_of(mine, job)
     )
 
 
 def remembered(view: ClusterView, known: Mapping[int, KnownRoom], opened: Opened) -> Mapping[int, KnownRoom]:
-    """What to remember now: of living jobs, and of those that are over for as long as their rendezvous is open."""
+    """Records to keep: of living jobs, and of finished ones as long as their rendezvous is open."""
     living = {j.base_array_id: room_of(j, known.get(j.base_array_id), opened) for j in elastic_jobs(view)}
     return living | {n: room for n, room in known.items() if n not in living and room.name in opened}
 
 
 def outlived(room: RoomView, view: ClusterView, known: Mapping[int, KnownRoom]) -> bool:
-    """Whether a living job that was submitted later has the job id of this rendezvous, and a rendezvous of its own."""
+    """Whether a living job that was submitted later has the job id of this rendezvous, and its own rendezvous."""
     name = room.name_of_job
     mine = known.get(name.base_array_id) if name is not None else None
     if name is None or mine is None or mine.name == name:

@@ -1,6 +1,6 @@
 """Size of elastic jobs: orders to grow and shrink. Pure.
 
-Slurm starts waiting groups and preempts running ones by itself. This ends the wait of requeued groups when nodes are idle, keeps the
+Slurm starts waiting groups and preempts running ones automatically. This ends the wait of requeued groups when nodes are idle, keeps the
 job to legal sizes (the flexible array's throttle; a delayed start where none of it may run), and asks groups to leave
 (:mod:`decide.shrinking`). One change of a job at a time; what a restart of the controller must not forget is read from Slurm and from the
 intents of the last hour."""
@@ -79,7 +79,7 @@ def _ours(world: World) -> Iterable[Intent]:
 
 
 def _is_for(world: World, intent: Intent, job: ElasticJob) -> bool:
-    """What was planned before the job was submitted was for an earlier one with its id. Where that time is not known, all of it counts."""
+    """Steps planned before the job was submitted were for an earlier one with its id. If that time is not known, all of them count."""
     if not steps.resizes(intent.step, job.label):
         return False
     known = known_room(world, job)
@@ -199,7 +199,7 @@ class _Plan:
         ]
 
     def _room(self) -> int:
-        """So many more groups could run now, by whatever legal size comes of it."""
+        """Number of groups that can start now, up to a legal size."""
         waiting = self._waiting()
         room = min(len(waiting), self._capacity.room(self._job, waiting[0].job)) if waiting else 0
         return max(0, self._reach(room) - self._count)
@@ -260,7 +260,7 @@ class _Plan:
         return job.eligible_time is None or job.eligible_time - self._world.now < timedelta(seconds=RENEW_S)
 
     def _release(self, waiting: list[Group], more: int, reason: str) -> None:
-        """End the wait after a requeue, or one of ours; never a begin time that the owner chose."""
+        """End the wait after a requeue, or one of ours; never a start time (``--begin``) that the owner chose."""
         delayed = [g for g in waiting if self._is_delayed(g.job)]
         ready = len(waiting) - len(delayed)
         for job in self._records(delayed[: max(0, more - ready)]):
@@ -295,6 +295,6 @@ class _Plan:
             self.proposals.append(Proposal(UPKEEP, step, action, reason, order=order))
 
     def _attempts(self, step: Step) -> tuple[Intent, ...]:
-        """Of the last hour, oldest first."""
+        """Intents of the last hour, oldest first."""
         mine = [i for i in self._mine if steps.same_but_hour(i.step, step)]
         return tuple(sorted(mine, key=lambda i: (i.planned_at, i.key)))

@@ -1,7 +1,7 @@
 """Shrinking of elastic jobs: which groups leave, and why. Pure.
 
-Three grounds: its nodes serve a job of higher priority that Slurm's own preemption does not serve; groups beyond a legal size that are of
-no use; an operator drained a node. Never below the least size, and for nobody's priority a base group."""
+Three grounds: its nodes serve a job of higher priority that Slurm's own preemption does not serve; groups beyond a legal size are of no
+use; an operator drained a node. Never below the minimum size, and never a base group for another job's priority."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def useless(world: World, job: ElasticJob) -> Leaving | None:
 
 
 def off_drained(world: World, view: ClusterView, job: ElasticJob) -> Leaving | None:
-    """Groups on nodes that somebody took out of service by hand, as many as leave the least number running."""
+    """Groups on nodes that another user took out of service, as many as leave the minimum number running."""
     if not world.policy.elastic.leave_drained_nodes:
         return None
     spared = len(job.running) - job.sizes.least
@@ -92,9 +92,9 @@ def _taken_out(world: World, view: ClusterView, group: Group) -> tuple[str, Leav
 
 
 def _unserved(world: World, view: ClusterView, job: ElasticJob) -> list[Job]:
-    """Pending jobs of higher priority that Slurm had time to start by preemption and did not, the first in line first.
+    """Pending jobs of higher priority that Slurm had time to start by preemption and did not, the highest priority first.
 
-    Each is served once: if it does not start on the room that was made, more room is not known to help."""
+    Each is served once: if it does not start on the nodes that were freed, more nodes may not help either."""
     flexible = [g.job.priority for g in job.running if g.role is not GroupRole.BASE]
     if not flexible:
         return []

@@ -1,1 +1,1 @@
-"""Recovery of jobs: which jobs a fault affects, requeue, restart budget, node range, exclusions, holds, checkpoints. Pure."""
+"""Recovery of jobs: affected jobs, requeue, restart budget, node range, exclusions, holds, checkpoints. Pure."""

@@ -57,12 +57,12 @@ def convicted(incident: Incident) -> bool:
 
 
 def failed_jobs(world: World, view: ClusterView, incident: Incident) -> list[Job]:
-    """Jobs that opted in and have failed of it by themselves; nobody else's, and none that still runs."""
+    """Jobs that opted in and have failed because of it on their own; no other user's jobs, and none that still runs."""
     return [j for j in hurt_jobs(world, view, incident) if j.state in facts.FAILED and consent(world, j) is not None]
 
 
 def left_alone(view: ClusterView, incident: Incident, job: Job) -> str | None:
-    """Why the job is not recovered at all; None: it may be."""
+    """Reason why the job is not recovered at all; None: it may be."""
     if not job.requeueable:
         return "it cannot be requeued (salloc, srun, or --no-requeue)"
     if job.het_leader is not None and not job.parts:
@@ -79,7 +79,7 @@ def left_alone(view: ClusterView, incident: Incident, job: Job) -> str | None:
 
 
 def _beside(incident: Incident, job: Job, other: Job) -> str:
-    """Why a job that failed is not started again where another one depends on its end, and what its owner can do."""
+    """Reason why a failed job is not restarted: another one depends on its end; and what its owner can do."""
     failed = f"the job failed on node {incident.node}, which had a fault ({incident.headline})"
     if other.state == "PENDING" and dependents.latched_for(other.dependency or "", other, job):
         return (
@@ -103,7 +103,7 @@ def own_exclusions(world: World, job: Job) -> tuple[str, ...]:
 
 
 def added_before(world: World, job: Job) -> tuple[str, ...]:
-    """What Holdfast excluded for earlier runs of the job."""
+    """Nodes that Holdfast excluded for earlier runs of the job."""
     earlier = [
         r
         for r in world.book.recoveries.values()

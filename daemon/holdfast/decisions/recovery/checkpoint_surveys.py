@@ -1,4 +1,4 @@
-"""Whose checkpoint directory is read, and by which agent: that of the first node of the job that reports, never all of them. Pure."""
+"""Surveys of checkpoint directories, each by one agent: that of the job's first node that reports, never all of them. Pure."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from holdfast.model.elastic import declares_elastic
 from holdfast.model.incident import Recovery, RecoveryPhase
 
 SOONER = 10
-"""A run that was recovered and has not shown from where it went on is read this many times as often."""
+"""A recovered run that has not shown from which step it resumed is read this many times as often."""
 _ORDER_S = 15.0
-"""An order that no agent has fetched after so long comes too late to help."""
+"""An order that no agent has fetched after this long comes too late to help."""
 
 Named = dict[str, str | int | float]
 """A directory as the answer to a heartbeat names it."""

@@ -1,4 +1,4 @@
-"""The step that lets a requeued run start: one for each list of exclusions, also for one that comes again after another. Pure."""
+"""Release step of a requeued run: one for each list of exclusions, including a list that recurs after another one. Pure."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def _cause_acts(world: World, recovery: Recovery) -> bool:
 
 
 def _stop_ordered(world: World, recovery: Recovery) -> bool:
-    """The stop is on its way, or done and Slurm is to show it."""
+    """Whether the stop is in flight, or done and not shown by Slurm yet."""
     incident = world.book.incidents.get(recovery.incident_id)
     stops = [steps.requeue(recovery.job, recovery.restarts_before)]
     if incident is not None and recovery.via_down:
@@ -182,7 +182,7 @@ def _resumption(world: World, recovery: Recovery, job: Job) -> tuple[Recovery, l
 
 
 def _reached(recovery: Recovery, record: CheckpointRecord) -> int | None:
-    """The last step that the stopped run told of; its last word may come in after the stop was seen."""
+    """The last step that the stopped run reported; its last report may arrive after the stop was seen."""
     return record.reached_step if record.reached_step is not None else recovery.stopped_step
 
 

@@ -1,7 +1,7 @@
 """Jobs that Holdfast has held: each is an open incident for as long as it is held. Pure.
 
-It is only watched, and accuses no node. It ends when the job is released, by its owner or an operator, or is gone; the failures of before
-then count no more (:mod:`decide.budget`)."""
+It is only watched, and no node is suspected. It ends when the job is released, by its owner or an operator, or is gone; earlier failures no
+longer count then (:mod:`.restart_budget`)."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _ended(world: World, view: ClusterView, incident: Incident) -> Moved | None:
 
 
 def _released(world: World, view: ClusterView) -> list[Recovery]:
-    """Recoveries whose job, which was held, goes on: what happened before counts for no job of its program any more."""
+    """Recoveries whose held job runs again: what happened before no longer counts for any job of its program."""
     known = {i.run for i in world.book.incidents.values() if i.kind is IncidentKind.HELD_JOB}
     found = []
     for recovery in world.book.recoveries.values():

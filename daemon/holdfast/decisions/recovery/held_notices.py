@@ -1,4 +1,4 @@
-"""An operator is told of each job that Holdfast has held. Pure."""
+"""Notification of an operator about each job that Holdfast holds. Pure."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Which nodes a hold keeps for a recovered job, and how many holds a user may have. Pure.
+"""Holds for recovered jobs: the nodes of a hold, and how many holds a user may have. Pure.
 
-A hold blocks its nodes for every other job, so it has no node that anything else keeps, and one user's jobs get so many an hour."""
+A hold blocks its nodes for every other job, so it includes no node that something else keeps, and the holds per user and hour are
+limited."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ def of_other_holds(view: ClusterView, job: Job, recoveries: Iterable[Recovery]) 
 
 
 def too_many(world: World, user: str, proposals: Iterable[Proposal]) -> str | None:
-    """Why the user's next job restarts without a hold; None: it gets one. ``proposals``: of this cycle."""
+    """Reason why the user's next job restarts without a hold; None: it gets one. ``proposals``: of this cycle."""
     most, since = world.policy.job.holds_per_user_60min, world.now - timedelta(seconds=BRAKE_LONG_S)
     made = {
         (i.incident_id, i.step)

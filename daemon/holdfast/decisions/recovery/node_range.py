@@ -1,7 +1,7 @@
 """Node count with which a stopped job starts again. Pure.
 
-Slurm would start a job of ``-N 2-4`` on three: which of these sizes are legal only its comment says (``sizes=2+4``). One that says nothing
-keeps what it was submitted with."""
+Slurm would start a job of ``-N 2-4`` on three nodes: only its comment says which sizes are legal (``sizes=2+4``). A job without such a
+comment keeps the range that it was submitted with."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def size_for(world: World, view: ClusterView, job: Job, hold: str | None, exclud
 
 
 def _usable(world: World, view: ClusterView, job: Job, hold: str | None, exclude: Collection[str]) -> list[str]:
-    """Nodes of its hold, and idle ones of its partitions that nobody else keeps."""
+    """Nodes of its hold, and idle ones of its partitions that nothing else keeps."""
     mine = frozenset(view.reservations[hold].nodes) if hold is not None else frozenset[str]()
     others = facts.kept_for_others(world, hold or "", job) - mine
     partitions = set(job.partition.split(","))

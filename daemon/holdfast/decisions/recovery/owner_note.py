@@ -1,4 +1,4 @@
-"""The note that a job's owner finds at the job (AdminComment): left once for a run, taken back once it is proved wrong. Pure."""
+"""Note for a job's owner in AdminComment: set once for a run, withdrawn once it is proved wrong. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ INNOCENT = "the node's agent has proved that the job holds none of the GPUs at f
 
 
 def runs_on(world: World, incident: Incident, job: Job) -> str:
-    """To the owner of a job without consent, while it runs."""
+    """Note to the owner of a job without consent, while it runs."""
     if job.suspended:
         why = f"node {incident.node} has to go ({incident.headline}); the job is suspended and is left so"
         return f"{why}: it is decided again once it is resumed"
@@ -31,7 +31,7 @@ def runs_on(world: World, incident: Incident, job: Job) -> str:
 
 
 def in_other_hands(world: World, incident: Incident, hands: HandsOff, job: Job) -> str:
-    """To the owner of a job that runs on a faulty node about which nothing is done for now."""
+    """Note to the owner of a job that runs on a faulty node on which no action is taken for now."""
     end = f" until {hands.until:%Y-%m-%d %H:%M} UTC" if hands.until is not None else ""
     after = "after that it is moved off the node if the fault is still there"
     if consent(world, job) is None:
@@ -43,7 +43,7 @@ def in_other_hands(world: World, incident: Incident, hands: HandsOff, job: Job) 
 
 
 def failed(incident: Incident, job: Job) -> str:
-    """To the owner of a job without consent that failed of the fault."""
+    """Note to the owner of a job without consent that failed because of the fault."""
     return (
         f"the job failed on node {incident.node}, which had a fault ({incident.headline}). It did not opt in{why_not(job.comment)}, "
         f"so it is not started again. To do so: scontrol requeue {job.shown_id}; to opt in: sbatch --comment=holdfast"
@@ -57,7 +57,7 @@ def leave(world: World, incident: Incident, job: Job, text: str) -> list[Proposa
 
 
 def leave_in_hands(world: World, incident: Incident, hands: HandsOff, job: Job) -> list[Proposal]:
-    """The same of a node in other hands: another note, so that what is decided afterwards is told as well."""
+    """The same for a node in other hands: a separate note, so that the owner also learns what is decided afterwards."""
     step = steps.tell_owner_of_hands(job.key, job.restarts)
     return _note(world, incident, job, step, in_other_hands(world, incident, hands, job))
 
@@ -69,7 +69,7 @@ def _note(world: World, incident: Incident, job: Job, step: steps.Step, text: st
 
 
 def take_back(world: World, view: ClusterView) -> list[Proposal]:
-    """Take back what runs were told of a fault that, by a proof that came later, is not theirs."""
+    """Withdraw notes about a fault that later turned out not to affect the run."""
     over = (r for r in world.book.recoveries.values() if r.phase is RecoveryPhase.GONE)
     return [p for r in sorted(over, key=lambda r: r.id) for p in _taken_back(world, view, r)]
 

@@ -1,7 +1,7 @@
 """Recovery of affected jobs: hold, requeue, spare, release. Pure.
 
 Order of a recovery: promote a spare and hold the survivors for the job, requeue it, release it from Slurm's two-minute hold with the
-suspect nodes excluded, drop the hold when it runs. A job that did not opt in is never stopped ahead of its own failure."""
+suspect nodes excluded, drop the hold when it runs. A job that did not opt in is never stopped before it fails."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _MAY_BEGIN_ANEW = frozenset({RecoveryPhase.AWAITING_CONSENT, RecoveryPhase.WAITI
 _NOT_STOPPED_YET = frozenset({RecoveryPhase.SAVING, RecoveryPhase.WAITING, RecoveryPhase.STOPPING})
 _CONSENT = RecoveryPhase.AWAITING_CONSENT
 _FEW = 8
-"""So many nodes are named in a reason, more are counted."""
+"""Most nodes named in a reason; the others are only counted."""
 
 
 def recover(world: World) -> Part:
@@ -55,7 +55,7 @@ def recover(world: World) -> Part:
     if view is None:
         return Part()
     plan = _Plan(world, view)
-    # What rests on a job's own word comes last: the spares are given to the others first, also where a limit then withholds it.
+    # Stops based on a job's own report come last: the others get spares first, also if a limit then withholds the stop.
     for incident in sorted(world.book.open_incidents(), key=lambda i: i.kind in ABOUT_JOBS):
         for job in _jobs_of(world, view, incident):
             plan.add(incident, job)
@@ -97,7 +97,7 @@ def _spared(world: World, view: ClusterView, incident: Incident) -> list[Job]:
 
 
 class _Plan:
-    """Collects the steps for all hurt jobs of one cycle; a spare is given once, a job is planned once."""
+    """Collects the steps for all affected jobs of one cycle; a spare is given once, a job is planned once."""
 
     def __init__(self, world: World, view: ClusterView) -> None:
         self.world = world
@@ -153,7 +153,7 @@ class _Plan:
             self._tell(incident, job, known.note)
 
     def _given(self, incident: Incident, job: Job, *, failed: bool) -> consent.Consent | None:
-        """Why the run is stopped or recovered for this incident; None: it is not."""
+        """Ground for stopping or recovering the run for this incident; None: neither."""
         agreed = consent.consent(self.world, job)
         if failed:
             return consent.FAILED if agreed is not None else None
@@ -205,7 +205,7 @@ class _Plan:
         if given is None:
             self._leave(incident, job, recovery, _CONSENT, owner_note.runs_on(self.world, incident, job))
             return
-        # From here on it is this incident's, whichever one it was told of first: steps, hold and DOWN go by one id.
+        # From here on it belongs to this incident, whichever was reported first: steps, hold and DOWN use one id.
         recovery = replace(recovery, incident_id=incident.id)
         if incident.dead and not failed and (note := self._keeps_it_waiting(incident, job)) is not None:
             self._wait(recovery, note)
@@ -261,7 +261,7 @@ class _Plan:
             self._ask_to_save(cause, job, known)
 
     def _keeps_it_waiting(self, incident: Incident, job: Job) -> str | None:
-        """Why its dead node may not be set DOWN now; None: it may."""
+        """Reason why its dead node may not be set DOWN now; None: it may."""
         group = common_cause.holds(self.world, incident, self._held)
         if group is not None:
             return f"waits: {group.text}, one cause; until the power of {incident.node} is off"
@@ -370,12 +370,12 @@ class _Plan:
             self.proposals.append(Proposal(incident.id, step, action, reason, group=recovery.group, order=20))
 
     def _stop_again(self, cause: Incident | None, known: Recovery, job: Job, *, failed: bool) -> None:
-        """Until it is requeued: what Slurm did not take (it may have been away) is ordered again, the hold first.
+        """Until it is requeued: steps that Slurm did not take (it may have been down) are ordered again, the hold first.
 
-        A job that failed by itself before its node was set DOWN is not requeued by the DOWN."""
+        A job that failed on its own before its node was set DOWN is not requeued by the DOWN."""
         recovery = replace(known, via_down=known.via_down and not failed)
         if recovery.via_down and cause is not None and (note := self._keeps_it_waiting(cause, job)) is not None:
-            self._wait(recovery, note)  # somebody took the node out in between
+            self._wait(recovery, note)  # another user took the node out in between
             return
         if recovery != known:
             self.recoveries[recovery.id] = recovery

@@ -1,7 +1,7 @@
 """Restart budget: whether a job may be restarted once more. Pure.
 
-The budget looks at progress: a job that advances may go on for ever; one that is known to fail again and again at the same checkpoint, or
-that breaks one node after another, is held."""
+The budget depends on progress: a job that advances may restart without limit; one that repeatedly fails at the same checkpoint, or that
+breaks one node after another, is held."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from holdfast.model.incident import ABOUT_JOBS, Incident, IncidentKind, Recovery
 from holdfast.model.policy import JobPolicy
 
 _FEW = 8
-"""So many jobs are named, of more the first."""
+"""Most jobs named, the first ones."""
 _SAME_FILE = timedelta(seconds=2)
 """Two surveys of one file agree on its time to within this: each reckons it from the moment at which it was reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a job must not be followed any further."""
+    """Reason why a job must not be recovered any more."""
 
     text: str
     suspect: bool
@@ -34,7 +34,7 @@ class Refusal:
 
 
 def refuses(world: World, incident: Incident, recovery: Recovery) -> Refusal | None:
-    """Why the job must not be restarted once more; None: it may be."""
+    """Reason why the job must not be restarted once more; None: it may be."""
     earlier, others = _counted(world, recovery), _of_its_program(world, recovery)
     return _suspect(world, incident, earlier, others, recovery) or _no_progress(world, incident, earlier, recovery)
 
@@ -142,7 +142,7 @@ def _newest(recovery: Recovery) -> str:
 
 
 def _failures_of_the_job(policy: JobPolicy, causes: Sequence[Incident | None], nodes: int) -> int:
-    """How many of these failures the job may be to blame for. A node that fell silent or lost its power is none, also where an operator
+    """Number of these failures that the job may have caused. A node that fell silent or lost power does not count, even if an operator
     rebooted it, unless more nodes did so under this job than chance explains."""
     deaths = [cause for cause in causes if cause is not None and (cause.dead or cause.kind is IncidentKind.SILENCE)]
     by_chance = len({cause.node for cause in deaths}) <= most_by_chance(policy, nodes, programs_doing=False)
@@ -150,7 +150,7 @@ def _failures_of_the_job(policy: JobPolicy, causes: Sequence[Incident | None], n
 
 
 def _newer(recovery: Recovery, past: Recovery) -> bool:
-    """Another checkpoint was the newest then. Where names tell no steps (``last.ckpt``), the time of writing does."""
+    """Whether another checkpoint was the newest then. If names contain no steps (``last.ckpt``), the time of writing decides."""
     if recovery.checkpoint_step is not None or past.checkpoint_step is not None:
         return recovery.checkpoint_step != past.checkpoint_step
     if recovery.checkpoint_at is None or past.checkpoint_at is None:
@@ -159,7 +159,7 @@ def _newer(recovery: Recovery, past: Recovery) -> bool:
 
 
 def _dies_early(world: World, incident: Incident, earlier: list[Recovery], recovery: Recovery) -> Refusal | None:
-    """The bound for jobs of whose checkpoints nothing is known: so many runs in a row that ended minutes after their start."""
+    """Limit for jobs whose checkpoints are not known: runs in a row that ended minutes after their start."""
     policy = world.policy.job
     if not _ended_early(policy, recovery):
         return None
@@ -221,18 +221,18 @@ def _these(others: list[int]) -> str:
 
 
 def most_by_chance(policy: JobPolicy, nodes: int, *, programs_doing: bool) -> int:
-    """So many of a job's nodes may have a fault of one class within ``policy.suspect_window_s`` before the job is the suspect.
+    """Number of a job's nodes that may have a fault of one class within ``policy.suspect_window_s`` before the job is the suspect.
 
-    ``nodes``: how many it has. ``programs_doing``: a program can cause this fault. Faults that come by themselves follow Poisson's law,
-    with the mean m = nodes x days x ``faults_per_node_day`` and the standard deviation sqrt(m); three of these above the mean are taken for
-    chance. 2 nodes: m = 0.01, no more; 2,000 nodes: m = 13, 23 more."""
+    ``nodes``: how many it has. ``programs_doing``: a program can cause this fault. Random faults follow a Poisson distribution, with the
+    mean m = nodes x days x ``faults_per_node_day`` and the standard deviation sqrt(m); up to three of these above the mean count as chance.
+    2 nodes: m = 0.01, no more; 2,000 nodes: m = 13, 23 more."""
     mean = nodes * policy.suspect_window_s / 86_400 * policy.faults_per_node_day
     least = policy.suspect_nodes if programs_doing else policy.suspect_nodes_hardware
     return least - 1 + int(mean + 3 * sqrt(mean))
 
 
 def _may_be_its_doing(incident: Incident) -> bool:
-    """What the job says of itself, and what programs cause; of all else a job is hardly ever the cause."""
+    """Faults that the job reports of itself, or that programs cause; a job hardly ever causes any others."""
     return incident.kind in ABOUT_JOBS or incident.by_program
 
 
@@ -247,8 +247,8 @@ def _same_class(one: Incident, other: Incident) -> bool:
 
 
 def _let_go(world: World, recovery: Recovery) -> str:
-    """How the owner starts a held job: Slurm keeps a requeued one back for two minutes more after its release. An array's element by its
-    task: one of them has the array's own id, which would name them all."""
+    """Commands by which the owner starts a held job: Slurm delays a requeued one for two more minutes after its release. An array's element
+    is named by its task: one element has the array's own id, which would name them all."""
     job = world.view.jobs.get(recovery.job.job_id) if world.view is not None else None
     name = job.shown_id if job is not None and job.continues(recovery.job) else str(recovery.job)
     return f"scontrol release {name}; scontrol update jobid={name} StartTime=now"

@@ -1,7 +1,7 @@
-"""What is known of a run's checkpoints: by the job's own word, or by a survey of its directory. Pure.
+"""Checkpoints of a run, as the job reports them or as a survey of its directory found them. Pure.
 
-"Nothing newer was saved" is said only of what is known: by a job whose library reports each save, or by a survey that began after the run
-was over, or about to be. All else is no knowledge, and no decision against the job rests on it."""
+"Nothing newer was saved" needs a job whose library reports each save, or a survey that started when the run was over or about to be.
+Anything else counts as not known, and no decision against the job rests on it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def reports_saves(world: World, job: Job) -> bool:
 
 
 def found_in(mine: CheckpointRecord | None) -> tuple[Complete, ...]:
-    """What the newest survey of the directory that is registered now has found, newest first."""
+    """Checkpoints that the newest survey of the currently registered directory found, newest first."""
     if mine is None or mine.survey is None or mine.surveyed_at is None or mine.survey.directory != mine.directory:
         return ()
     at = mine.surveyed_at
@@ -106,7 +106,7 @@ def _reached(recovery: Recovery, found: tuple[Complete, ...]) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class WentOn:
-    """From where a run went on that does not say so itself."""
+    """Step from which a run resumed that does not report it."""
 
     step: int | None
     """The checkpoint's step; None: it went back before the newest one."""
@@ -114,8 +114,8 @@ class WentOn:
 
 
 def went_on(world: World, recovery: Recovery, job: Job, *, waited: bool) -> WentOn | None:
-    """From where the run after the recovery went on, as its own saves show; None: nothing shows it yet. ``waited``: for long enough, and
-    its newest checkpoint is taken for it."""
+    """Step from which the run after the recovery resumed, as its own saves show; None: not shown yet. ``waited``: it has been waited for
+    long enough, and the newest checkpoint is assumed."""
     mine = facts.checkpoint_of(world, job)
     start = job.start_time
     if mine is None or not recovery.checkpoint_known or reports_saves(world, job) or start is None:
@@ -146,8 +146,8 @@ def went_on(world: World, recovery: Recovery, job: Job, *, waited: bool) -> Went
 
 
 def went_back(recovery: Recovery, job: Job, step: int | None) -> str:
-    """What to note of a job that reports that it resumed from ``step``, where a later step was saved; empty: nothing. An elastic group
-    heals from its peers, so that its own saves say nothing."""
+    """Note about a job that reports that it resumed from ``step`` although a later step was saved; empty: none. An elastic group heals from
+    its peers, so its own saves do not count."""
     had = recovery.checkpoint_step
     if step is None or had is None or step >= had or declares_elastic(job.comment):
         return ""

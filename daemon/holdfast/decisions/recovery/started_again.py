@@ -1,6 +1,6 @@
-"""Is a run that is over started again: by Holdfast, by others, or not, and why not; and what its owner can do. Pure.
+"""Restart status of a run that is over: by Holdfast, by others, or not and why; and what its owner can do. Pure.
 
-Nothing is decided here: what the recoveries, Slurm and the incidents show is put in words for this very run."""
+Nothing is decided here: this describes what the recoveries, Slurm and the incidents show about this very run."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _QUEUED = frozenset({Again.STARTED, Again.BY_OTHERS, Again.COMING, Again.HELD})
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What becomes of a run that is over."""
+    """Restart status of a run that is over."""
 
     again: Again
     next_step: str
     """The same for people."""
     advice: str
-    """What its owner can do; empty: nothing, or it is still being looked into."""
+    """Actions open to its owner; empty: none, or the cause is still being investigated."""
 
 
 def outlook(world: World | None, end: JobEnd, recovery: Recovery | None) -> Outlook:
@@ -127,8 +127,8 @@ def _probed(world: World, end: JobEnd) -> bool:
 
 
 def now_says(world: World | None, job: Job, recovery: Recovery | None) -> str:
-    """What is to be said of the run that Slurm shows; empty: its end says it, or it runs and its owner was told nothing of it.
-    ``recovery``: of its run before."""
+    """Text about the run that Slurm shows; empty: its end says it, or it runs and its owner was not notified. ``recovery``: of the run
+    before."""
     if job.state == "COMPLETED":
         return (
             f"it completed: its script ended with exit code 0, whatever became of its steps (sacct -j {job.shown_id})"
@@ -207,7 +207,7 @@ _AS_IT_WAS = frozenset({Cause.NODE, Cause.DISK, Cause.NO_FILE, Cause.STOPPED, Ca
 
 
 def advice(again: Again, end: JobEnd, job: Job | None) -> str:
-    """What the job's owner can do."""
+    """Actions open to the job's owner."""
     if end.reading is Reading.PENDING:
         return ""
     node, output = next(iter(end.nodes), "the node"), end.output or "which went to the terminal that started it"

@@ -1,7 +1,7 @@
 """Jobs stuck in COMPLETING on a faulty node (tasks stuck in the driver, an epilog that never ends). Pure.
 
-First an order to the node's own agent, which ends what the job still has there and leaves the node's other jobs alone. A DOWN, which
-frees it too, is the last resort: it needs a node that nobody else uses, and on Slurm 22.05 it breaks the job's next run."""
+First an order to the node's own agent, which ends what the job still has there and leaves the node's other jobs alone. A DOWN, which frees
+it too, is the last resort: it needs a node that no other job uses, and on Slurm 22.05 it breaks the job's next run."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from holdfast.model.steps import Step
 _ORDER_LIFE_S = 30.0
 """Longer than the agent needs (``agent/orders/stuck_job.py``): the epilog's grace, and as long as slurmd may take to notice."""
 _EPILOG_GRACE_S = 5.0
-"""What an epilog gets that begins only when the tasks have been ended; one of a node that goes out of service anyway."""
+"""Time for an epilog that starts only when the tasks have been ended, on a node that goes out of service anyway."""
 _WAITS = frozenset({"COMPLETING", "PENDING", "REQUEUED"})
-"""How a job shows that was requeued and is not let go."""
+"""State of a job that was requeued and is not released."""
 
 
 def stuck(world: World, view: ClusterView) -> list[Proposal]:
-    """An order, or a DOWN where the order did not help or nobody is there to take it."""
+    """An order, or a DOWN if the order did not help or there is no agent to take it."""
     proposals = []
     for recovery in sorted(world.book.recoveries.values(), key=lambda r: r.id):
         incident = world.book.incidents.get(recovery.incident_id)
         if incident is None or not facts.acting(incident) or not _held(world, view, recovery, incident):
             continue
-        # One that nobody fetched counts too: the job holds its nodes meanwhile.
+        # An order that no agent fetched counts too: the job holds its nodes meanwhile.
         orders = world.book.planned(incident.id, _order_step(recovery, incident))
         order = facts.last(tuple(i for i in orders if i.planned_at >= recovery.created_at))
         if order is None and (proposal := _order(world, view, recovery, incident)) is not None:
@@ -72,7 +72,7 @@ def _order_step(recovery: Recovery, incident: Incident) -> Step:
 
 
 def _order(world: World, view: ClusterView, recovery: Recovery, incident: Incident) -> Proposal | None:
-    """The order, if the serving machine's agent is heard and the drain is ours."""
+    """The order, if the serving machine's agent reports and the drain is Holdfast's."""
     agent = _agent(world, incident)
     if agent is None or not facts.drained_by_us(world, view.nodes[incident.node]):
         return None
@@ -92,7 +92,7 @@ def _agent(world: World, incident: Incident) -> AgentView | None:
 
 
 def _in_vain(world: World, incident: Incident, order: Intent | None) -> bool:
-    """Nobody to take the order, or it did not free the job: it failed, or a second grace is over as well."""
+    """Whether there is no agent to take the order, or it did not free the job: it failed, or a second grace is over as well."""
     if order is None or order.state is IntentState.FAILED:
         return True
     if not order.settled:

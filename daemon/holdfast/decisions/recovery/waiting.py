@@ -1,4 +1,4 @@
-"""Why a recovered job waits in the queue, in words for its owner and for operators. Pure."""
+"""Reason why a recovered job waits in the queue, for its owner and for operators. Pure."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _WORDS = {
 
 
 def added_exclusions(recovery: Recovery, job: Job) -> tuple[str, ...]:
-    """What the job's list holds besides the user's own exclusions. Before these were read: what an earlier recovery added; where the list
-    cannot be read now, what was added as far as is known."""
+    """Nodes on the job's list in addition to the user's own exclusions. Before these were read: those that an earlier recovery added; if
+    the list cannot be read now, those known to have been added."""
     if not job.exclusions_known:
         return recovery.excluded_added
     if not recovery.exclusions_known:
@@ -31,7 +31,7 @@ def added_exclusions(recovery: Recovery, job: Job) -> tuple[str, ...]:
 
 
 def why(job: Job, recovery: Recovery | None) -> str:
-    """One sentence, with Slurm's own word where there is another one for it. ``recovery``: of its run before; None: there was none."""
+    """One sentence, with Slurm's own reason if it gives another one. ``recovery``: of the run before; None: there was none."""
     slurm = job.reason.partition(",")[0]  # rule prose: Slurm's own words, which are shown in others
     if job.fits_nowhere:
         return f"no node fits ({slurm}): {_fits_nowhere(job, recovery)}"

@@ -1,4 +1,4 @@
-"""Whom to ask about a silent node, and what its death leaves behind on the survivors. Pure."""
+"""Orders to witnesses about a silent node, and the cleanup of leftovers on the survivors of its job. Pure."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _ORDER_LIFE_S = 10.0
 _DEAD_PAUSE_S = 60.0
 """Between two questions to the provider about a node that was found dead."""
 _TASKS_END_S = 5.0
-"""So long an agent waits for a survivor's tasks to be gone; Slurm kills them with the DOWN."""
+"""Time that an agent waits for a survivor's tasks to be gone; Slurm kills them with the DOWN."""
 _DOUBTED = 2
-"""So many more are asked in turn where the peers contradict each other."""
+"""Number of further peers asked in turn if the peers contradict each other."""
 _UNASKED = object()
 """A peer that has not answered yet."""
 _MANY = 64
@@ -63,7 +63,7 @@ def _ask_provider(world: World, incident: Incident) -> list[Proposal]:
 
 
 def _may_ask(world: World, attempts: tuple[Intent, ...], pause_s: float) -> bool:
-    """A witness is asked again only after a pause; a question on its way is not repeated."""
+    """A witness is asked again only after a pause; a question in flight is not repeated."""
     latest = facts.last(attempts)
     if latest is None:
         return True
@@ -111,7 +111,7 @@ class _Peers:
         return chosen + self._in_turn(incident, watchers, max(most - len(chosen), _DOUBTED if doubted else 0))
 
     def _in_turn(self, incident: Incident, but: tuple[str, ...], count: int) -> list[str]:
-        """So many other nodes, first those that share a job with it; the next ones after each ``reprobe_s``."""
+        """Other nodes, at most ``count``, first those that share a job with it; the next ones after each ``reprobe_s``."""
         sharing = {n for job in self._view.jobs_on(incident.node) for n in job.nodes}
         rest = sorted((n for n in self._living(incident.node, *but)), key=lambda n: (n not in sharing, n))
         if count <= 0 or not rest:
@@ -136,9 +136,10 @@ def _named(node: Node) -> dict[str, object]:
 
 
 def _leftovers(world: World, view: ClusterView, recovery: Recovery) -> list[Proposal]:
-    """After a DOWN a survivor's slurmstepd can wait a minute for the dead node's word; it holds the whole job COMPLETING.
+    """Orders to end leftover steps: after a DOWN a survivor's slurmstepd can wait a minute for the dead node's report, and the whole job
+    stays COMPLETING.
 
-    The order goes out at once: the agent itself waits until the step's tasks are gone and the grace is over."""
+    The order is sent at once: the agent itself waits until the step's tasks are gone and the grace is over."""
     # Restarts grows at the DOWN itself: the recovery is RESTARTING while the old run is still COMPLETING.
     if recovery.phase not in (RecoveryPhase.STOPPING, RecoveryPhase.RESTARTING) or not recovery.via_down:
         return []

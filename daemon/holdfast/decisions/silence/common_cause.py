@@ -1,7 +1,7 @@
-"""Several nodes silent at once are one cause: a cut network, a bad roll-out, a lost rack. Pure.
+"""Common cause of several silent nodes: a network cut, a bad roll-out, a lost rack. Pure.
 
-Two are enough where the head node reaches neither: so a cut of the network looks from outside. Nothing is concluded from it about any of
-them until power says off; the operator is told once, with what their jobs do meanwhile."""
+Two nodes are enough if the head node reaches neither: a network cut looks the same. Nothing is concluded about any of them until the
+provider reports power off; the operator is notified once, with the state of their jobs."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ class Group:
     silent: tuple[str, ...]
     """Those of them that do not report now."""
     since: datetime
-    """When the first of them was last heard."""
+    """When the first of them last reported."""
     jobs_advance: bool
-    """The steps of a job of theirs still advance on its other nodes."""
+    """Whether a job of theirs still advances on its other nodes."""
     most: int
-    """How many deaths at once are allowed there."""
+    """Most deaths at once allowed there."""
     machines_only: bool = False
-    """They fell silent further apart than one cut, beside one that lost its power, or while no controller listened: each is judged alone,
-    and no machine of theirs is touched."""
+    """They fell silent further apart than one cut, together with one that lost its power, or while no controller listened: each is judged
+    alone, and no machine of theirs is touched."""
     unseen: bool = False
-    """One node, which fell silent while no controller listened: what was cut off with it may be back."""
+    """One node, which fell silent while no controller listened: nodes cut off with it may be back."""
 
     @property
     def text(self) -> str:
@@ -55,7 +55,7 @@ class Group:
 
     @property
     def reason(self) -> str:
-        """Why a node of theirs is left alone, with the group's text."""
+        """Reason why a node of theirs is left alone, with the group's text."""
         if self.unseen:
             return (
                 f"{self.text}, silent since before the controller started: others may have been cut off with it and be back. Its machine "
@@ -88,8 +88,8 @@ def groups(world: World, silent: Collection[str]) -> tuple[Group, ...]:
 def _many(
     world: World, view: ClusterView, silences: Collection[Span], cuts: Collection[Span], ours: Collection[str]
 ) -> list[Group]:
-    """More than the limits: of a failure domain those that may be cut off, of the cluster all that do not report. ``ours``: silent nodes
-    in nobody's hands; those in someone's may be switched off, and do not count."""
+    """Groups above the limits: in a failure domain, nodes that may be cut off; in the cluster, all that do not report. ``ours``: silent
+    nodes not taken over by an operator or Slurm; the others may be switched off, and do not count."""
     death, recent = world.policy.death, spans.recent(world, silences)
     cut_off = {s.node: s for s in spans.recent(world, cuts) if s.until is not None or s.node in ours}
     candidates: list[tuple[str, list[Span], int]] = [
@@ -118,8 +118,8 @@ def _cuts(
     machines_only: bool = False,
     within_s: float = 0.0,
 ) -> list[Group]:
-    """For each of our nodes that may be cut off, the others that may have stopped answering at the same moment, whether or not they answer
-    again, or within so many seconds."""
+    """For each of our nodes that may be cut off, the others that may have stopped answering at the same moment or within ``within_s``,
+    whether or not they answer again."""
 
     def end(span: Span) -> datetime:
         return max(span.begun_by, span.since + timedelta(seconds=within_s))
@@ -207,7 +207,7 @@ def _unbroken(those: list[Span]) -> list[Span]:
 
 
 def _widest(found: Iterable[Group]) -> tuple[Group, ...]:
-    """A group whose nodes are all in another is no cause of its own; of two with the same nodes the domain has the name."""
+    """Drop groups whose nodes are all in another group; of two with the same nodes the failure domain is kept."""
     ordered = sorted(found, key=lambda g: (-len(g.nodes), g.where == FLEET, g.since, g.where))
     kept: list[Group] = []
     for group in ordered:

@@ -1,7 +1,7 @@
 """Notification that verdicts on dead nodes are frozen. Pure.
 
-So many agents are silent at once that the controller's own network is the suspect. That is right for a minute; as a lasting state it means
-that no dead node is found."""
+Verdicts are frozen when too many agents are silent at once: the controller's own network is the suspect. That is right for a minute; as a
+lasting state it means that no dead node is found."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.model.ids import UPKEEP
 from holdfast.model.lookback import STEP_HOUR_S
 
 AFTER_S = 300.0
-"""A freeze of less than this is not told of."""
+"""A shorter freeze is not notified."""
 
 
 def tell_of_freeze(world: World) -> Part:

@@ -15,7 +15,7 @@ from holdfast.model.incident import Incident, IncidentKind, IncidentState
 
 
 class Why(Enum):
-    """What keeps a silent node's machine from being touched."""
+    """Reasons why a silent node's machine may not be touched."""
 
     ALIVE = "alive"
     """A sign of life."""
@@ -31,7 +31,7 @@ class Why(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a step is not allowed."""
+    """Reason why a step is not allowed."""
 
     why: Why
     text: str
@@ -51,7 +51,7 @@ def about_silence(world: World, incident: Incident) -> bool:
 def why_not(
     world: World, view: ClusterView, incident: Incident, what: Consequence, held: common_cause.Group | None
 ) -> Refusal | None:
-    """Why this may not be done to the silent node now; None: it may. ``held``: the group of :func:`common_cause.holds` by
+    """Reason why this may not be done to the silent node now; None: it may. ``held``: the group of :func:`common_cause.holds` by
     :func:`common_cause.keeping_machines`."""
     found = evidence.gather(world, view, incident)
     off = any(isinstance(e, PowerOff) for e in found)

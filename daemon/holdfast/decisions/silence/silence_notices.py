@@ -1,6 +1,6 @@
-"""What an operator is told of silence that nothing may be concluded from: many nodes at once, one that is neither dead nor alive. Pure.
+"""Notifications about silence without a verdict: many nodes at once, or one that is neither dead nor alive. Pure.
 
-Of a slurmctld that does not answer each controller tells by itself (:mod:`holdfast.head.pager`)."""
+Each controller notifies on its own about a slurmctld that does not answer (:mod:`holdfast.head.pager`)."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from holdfast.model.lookback import SILENCE_TOLD_S
 from holdfast.model.steps import Step
 
 AFTER_S = 60.0
-"""Silence of less than this is not told of."""
+"""Shorter silence is not notified."""
 UNDECIDED_S = 300.0
 """A node that is silent for this long, and that its peers and its provider were asked about some ten times, is not decided about soon."""
 _NAMED = 8
-"""So many nodes are named, more are counted."""
+"""Most nodes named; the others are only counted."""
 
 
 def page(world: World) -> Part:
@@ -58,7 +58,7 @@ def _nodes(world: World, view: ClusterView) -> list[Proposal]:
 
 
 def _size(group: common_cause.Group) -> int:
-    """A group of four times as many nodes is told of again, from four on."""
+    """Size class of a group: a group of four times as many nodes is notified again, from four on."""
     return max(0, len(group.silent).bit_length() - 1) // 2
 
 
@@ -100,7 +100,7 @@ def _undecided(world: World, view: ClusterView, incident: Incident, told: _Told)
 
 
 class _Told:
-    """What was told of silence within the last hour; read from the world once for all nodes."""
+    """Notifications about silence within the last hour; read from the world once for all nodes."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -112,7 +112,7 @@ class _Told:
         ]
 
     def next(self, where: str, since: datetime, size: int = 0) -> Step | None:
-        """The step that tells of it now; None: it was told less than an hour ago, since it began, of no fewer nodes."""
+        """The notification that is due now; None: one of no fewer nodes was sent less than an hour ago, since the silence began."""
         step = steps.notify_silent(where, since, _hours(self._world, since), size)
         told = (steps.size_told(i.step, where) for i in self._told if i.planned_at >= since and i.step != step)
         if any(of is not None and of >= size for of in told) or not self._world.may_try(UPKEEP, step):

@@ -1,7 +1,8 @@
 """Silent nodes. Silence is *unknown*: neither healthy nor failed. Pure.
 
-Opens a suspicion, asks :mod:`holdfast.controller.death` for the verdict, and moves the incident by it. Slurm's own "not responding" is seen
-from the head node like our silence: no second witness. Many nodes silent at once make the controller, or one cause, the suspect."""
+Opens a suspicion, gets the verdict from :mod:`holdfast.decisions.death`, and moves the incident by it. Slurm's own "not responding" is seen
+from the head node like the silence itself, so it is no second witness. Many nodes silent at once make the controller, or one cause, the
+suspect."""
 
 from __future__ import annotations
 
@@ -27,13 +28,13 @@ _FAULTY = frozenset({IncidentState.OPEN, IncidentState.CONTAINED})
 SILENT_CHECK = "node.silent"
 DEAD_CHECK = "node.dead"
 LONGEST_HEARTBEAT_S = 10.0
-"""The longest interval that the controller gives. Of an agent with a longer one of its own the head node asks the kernel instead."""
+"""The longest interval that the controller sets. For an agent configured with a longer one, the head node asks the kernel instead."""
 _UNHEARD_S = 30.0
-"""A node that this controller has not heard is silent after this, or after what makes the slowest agent silent that it has heard."""
+"""A node that has never reported to this controller is silent after this, or after the time for the slowest agent that has reported."""
 
 
 def silent_nodes(world: World) -> tuple[str, ...]:
-    """Nodes known to have had an agent, of which none was heard for long."""
+    """Nodes known to have had an agent, none of which has reported for long."""
     intervals = {a.heartbeat_interval_s for agents in world.agents.values() for a in agents}
     before = {
         interval_s: facts.silent_before(world, interval_s) for interval_s in intervals
@@ -56,17 +57,17 @@ def _patience_s(world: World, interval_s: float) -> float:
 
 
 def _unheard(world: World) -> list[str]:
-    """Nodes known to have had an agent that this controller has not heard."""
+    """Nodes known to have had an agent that has not reported to this controller."""
     return [n for n, r in world.book.nodes.items() if r.boot_id and not world.agents.get(n)]
 
 
 def _slow(agents: Iterable[AgentView]) -> bool:
-    """Its agent has a longer interval of its own than the controller gives: others are not judged by when it reports."""
+    """Whether its agent has a longer interval than the controller sets: other nodes are not judged by when it reports."""
     return all(a.heartbeat_interval_s > LONGEST_HEARTBEAT_S for a in agents)
 
 
 def _slow_and_gone(world: World, node: str) -> bool:
-    """A node with a slow agent that the head node has tried for the sake of another one, and does not reach."""
+    """Whether this is a node with a slow agent that the head node tried to reach because of another node, without success."""
     probe, agents = world.head[node], world.agents.get(node, ())
     if probe.answered or not agents or not _slow(agents):
         return False
@@ -91,7 +92,8 @@ def to_reach(world: World, silent: Iterable[str]) -> tuple[str, ...]:
 
 
 def freeze_reason(world: World, silent: Iterable[str] | None = None) -> str | None:
-    """Why nothing may be concluded from silence now; None: it may. ``silent``: :func:`silent_nodes`, where they are known already."""
+    """Reason why nothing may be concluded from silence now; None: conclusions are allowed. ``silent``: :func:`silent_nodes`, if known
+    already."""
     if world.frozen is not None:
         return world.frozen
     unexplained = [n for n in (silent_nodes(world) if silent is None else silent) if not _explained(world, n)]
@@ -104,7 +106,7 @@ def freeze_reason(world: World, silent: Iterable[str] | None = None) -> str | No
 
 
 def frozen_since(world: World) -> datetime | None:
-    """Since when so many agents are silent at once that nothing is concluded; None: they are not, or the controller has just started."""
+    """Time since which too many agents are silent at once for a verdict; None: they are not, or the controller has just started."""
     silent = silent_nodes(world)
     if world.frozen is not None or freeze_reason(world, silent) is None:
         return None
@@ -125,8 +127,8 @@ def known_agents(world: World) -> int:
 
 
 def _explained(world: World, node: str) -> bool:
-    """A node whose silence says nothing about the controller: it was pronounced dead, somebody took it out of service,
-    Slurm's power saving has it off, or Slurm has it no more (decommissioned, or renamed)."""
+    """Whether the node's silence says nothing about the controller: it was declared dead, another user took it out of service, Slurm's
+    power saving has it off, or Slurm no longer has it (decommissioned, or renamed)."""
     if world.view is not None and node not in world.view.nodes:
         return True
     shown = world.view.nodes.get(node) if world.view is not None else None
@@ -176,16 +178,16 @@ def _ours_to_lose(world: World, view: ClusterView, node: str) -> bool:
 
 
 def _at_stake(view: ClusterView, node: str) -> bool:
-    """It serves, or somebody's job is still on it. What Slurm's power saving has put off serves nobody."""
+    """Whether it serves, or a job is still on it. A node that Slurm's power saving has off does not serve."""
     shown = view.nodes[node]
     return not ((shown.out_of_service or shown.asleep) and facts.free_of_jobs(view, node))
 
 
 def watch_silence(world: World, new_id: Callable[[datetime], str]) -> Change:
-    """Open a suspicion for a node that fell silent, close it when it is heard, and move it by the verdict about the node.
+    """Open a suspicion for a node that fell silent, close it when the node reports, and move it by the verdict about the node.
 
-    A node with a fault of its own is not suspected by a second incident: the one that it has becomes dead. One that slurmctld itself has
-    set DOWN, while no one listened or during a maintenance, is no operator's: it is suspected though nothing is left on it."""
+    A node with an open fault gets no second incident: the one that it has becomes dead. A node that slurmctld itself has set DOWN, while no
+    controller listened or during maintenance, is not in an operator's hands: it is suspected although no job is left on it."""
     view = facts.fresh_view(world)
     silent = set(silent_nodes(world))
     incidents: list[Incident] = []
@@ -268,7 +270,7 @@ def _judge(
 def _note(
     world: World, view: ClusterView, incident: Incident, found: tuple[Evidence, ...], group: common_cause.Group | None
 ) -> str:
-    """Why nothing is concluded, for people; empty: what the incident says already."""
+    """Reason why nothing is concluded, for people; empty: the incident says it already."""
     if group is not None:
         return group.reason
     for each in found:

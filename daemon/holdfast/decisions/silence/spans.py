@@ -1,4 +1,4 @@
-"""Silences of nodes, and the times in which they did not answer at all, one after another. Pure."""
+"""Spans of time in which nodes were silent, or did not answer at all. Pure."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Span:
 
     node: str
     since: datetime
-    """When its agent was last heard before it, or its kernel last answered."""
+    """When its agent last reported before it, or its kernel last answered."""
     until: datetime | None
     """When it ended; None: it has not."""
     by: datetime | None = None
-    """By when it had begun at the latest; None: :data:`unreached.CUT_S` after ``since``."""
+    """Latest time by which it had started; None: :data:`unreached.CUT_S` after ``since``."""
     cut_with: str = ""
     """A node that was cut off together with it and answers again; empty: none is known."""
     near: str = ""
@@ -35,19 +35,19 @@ class Span:
 
     @property
     def begun_by(self) -> datetime:
-        """By when it had begun at the latest."""
+        """Latest time by which it had started."""
         return unreached.latest(self.since, self.by)
 
 
 def silences(world: World, silent: Collection[str]) -> tuple[Span, ...]:
-    """Agents' silences: those that last, of nodes that are in nobody's hands, and those that are over as far back as the state snapshot
-    goes. ``silent``: all silent nodes."""
+    """Silences of agents: ongoing ones, of nodes not taken over by an operator or Slurm, and finished ones as far back as the state
+    snapshot goes. ``silent``: all silent nodes."""
     return (*_lasting(world, silent), *_over(world, frozenset(silent)))
 
 
 def cuts(world: World, silent: Collection[str]) -> tuple[Span, ...]:
-    """When nodes did not answer the head node, which may be a cut of the network: the newest time of each node, in whosever hands it is.
-    One that the head node has not tried yet counts."""
+    """When nodes did not answer the head node, which may be a cut of the network: the newest time of each node, no matter who is in charge
+    of it. One that the head node has not tried yet counts."""
     known = world.book.nodes
     found = [span for record in known.values() if (span := _recorded(record)) is not None]
     away = {span.node for span in found if span.until is None}
@@ -87,7 +87,7 @@ def recent(world: World, found: Collection[Span]) -> list[Span]:
 
 
 def _lasting(world: World, silent: Collection[str]) -> Iterator[Span]:
-    """Of silent nodes that count as deaths: neither asleep nor taken out of service by someone else."""
+    """Silences of nodes that count as deaths: neither asleep nor taken out of service by another user."""
     view = world.view
     if view is None:
         return
@@ -117,7 +117,7 @@ def _over(world: World, silent: Collection[str]) -> Iterator[Span]:
 
 
 def _heard_again(world: World, incident: Incident) -> datetime | None:
-    """When the silence that the incident is about ended: an agent of the node is heard without a gap since then. None: it has not."""
+    """End of the incident's silence: since then an agent of the node has reported without a gap. None: it lasts."""
     heard = (a.first_heard for a in world.agents.get(incident.node, ()) if a.first_heard > incident.fault_at)
     ends = [at for at in (*heard, incident.closed_at) if at is not None]
     return min(ends, default=None)
