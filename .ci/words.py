@@ -76,7 +76,6 @@ NOT_YET: tuple[str, ...] = (
     "daemon/holdfast/agent",
     "daemon/holdfast/actor",
     "daemon/holdfast/controller",
-    "daemon/holdfast/decisions",
     "daemon/holdfast/head",
     "daemon/holdfast/metrics",
     "daemon/holdfast/descriptors.py",

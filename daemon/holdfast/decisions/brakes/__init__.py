@@ -1,1 +1,1 @@
-"""Brakes: which of the proposals may be done now, when a brake trips, and what one holds back. Pure."""
+"""Brakes: proposals that may be carried out now, when a brake trips, and what it holds back. Pure."""

@@ -1,9 +1,9 @@
-"""The brakes: what of the proposals may be done now. Pure.
+"""Guard: proposals that the brakes and limits allow now. Pure.
 
-Two brakes of their own (design, section 6): one on new automatic drains, one on running jobs stopped on a check's word. Pause and
-observe mode withhold everything. While a brake holds, jobs that failed by themselves are still recovered: that stops nobody. What the
-provider announces is no check's word: the brakes neither count nor withhold it. What a job reports of itself is none either: it has
-limits of its own (:mod:`own_word`)."""
+Two separate brakes (design, section 6): one on new automatic drains, one on running jobs stopped because of a check's verdict. Pause and
+observe mode withhold everything. While a brake holds, jobs that failed on their own are still recovered: that stops no running job.
+Announcements of the provider are no verdict of a check: the brakes neither count nor withhold them. Nor are a job's reports about itself:
+they have separate limits (:mod:`own_word`)."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _LOOKS = frozenset({Verb.PROBE_PEER, Verb.EVIDENCE, Verb.STACKS, Verb.OUTPUT, Ve
 
 
 class Ban(Enum):
-    """What withholds a proposal."""
+    """Kind of restraint that withholds a proposal."""
 
     OBSERVE_MODE = "observe_mode"
     PAUSE = "pause"
@@ -74,7 +74,7 @@ class Ban(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Withheld:
-    """Why a proposal is not carried out now."""
+    """Reason why a proposal is not carried out now."""
 
     ban: Ban
     text: str
@@ -125,12 +125,13 @@ def guard(world: World, proposals: tuple[Proposal, ...]) -> Guarded:
 
 
 def harmless(action: Action) -> bool:
-    """Telling and asking is never withheld, nor is the reservation of a maintenance window that an operator ordered."""
+    """Whether the action is never withheld: notifications, queries, and the reservation of a maintenance window that an operator
+    ordered."""
     return isinstance(action, _HARMLESS) or (isinstance(action, SendOrder) and action.verb in HARMLESS_VERBS)
 
 
 def _withhold(world: World, holding: Mapping[str, Brake], purse: Purse, proposal: Proposal) -> Withheld | None:
-    """Why this proposal must wait; None: it need not."""
+    """Reason why this proposal must wait; None: it need not."""
     action = proposal.action
     if harmless(action) or (
         isinstance(action, DropHold | TellOwner) and world.policy.mode is Mode.ACT and not world.book.paused
@@ -236,7 +237,7 @@ _CONSEQUENCES: Mapping[type[Action], Consequence] = {
 
 
 class _Deaths:
-    """What the verdict about a silent node allows, looked at once more for each step."""
+    """Actions that the verdict about a silent node allows, checked again for each step."""
 
     def __init__(self, world: World) -> None:
         self._world = world

@@ -1,4 +1,4 @@
-"""What tripped brakes hold back now: what a release would let go at once. Pure."""
+"""Steps held back by tripped brakes: a release would start them at once. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _count(number: int, what: str) -> str:
 
 
 def held_back(book: Book) -> HeldBack:
-    """By the steps on record that were withheld and not taken since. Pause and hands off withhold too: the number is an upper bound."""
+    """Count the recorded steps that were withheld and not taken since. Pause and hands off withhold too: the number is an upper bound."""
     waiting = {i.id for i in book.open_incidents() if i.state is IncidentState.OPEN and not i.acknowledged}
     nodes = {i.action.node for i in _withheld(book) if isinstance(i.action, Drain) and i.incident_id in waiting}
     jobs = {i.action.job.job_id for i in _withheld(book) if isinstance(i.action, Requeue) and _waits(book, i.action)}

@@ -1,7 +1,7 @@
-"""Stops that rest on what a job reports of itself: limits of their own within an hour, for each user and in all. Pure.
+"""Limits on stops that rest on a job's own reports: within an hour, for each user and in all. Pure.
 
-Its user makes a job report what he likes: that it makes no step, that one of its groups is slow. That says nothing of a node, so such a
-stop counts for no brake; above its own limits it alone is withheld, until fewer were done within the last hour."""
+A user can make a job report anything: that it makes no step, that one of its groups is slow. That is no evidence about a node, so such a
+stop counts for no brake; above these limits only such stops are withheld, until fewer were made within the last hour."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class _Wave:
 
 
 class OwnStops:
-    """What one turn may still stop of it. Counted when the first proposal asks: most turns have none."""
+    """Stops of this kind that one turn may still make. Counted when the first proposal asks: most turns have none."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -112,7 +112,7 @@ def _joins(world: World, waves: Iterable[_Wave], wave: _Wave) -> bool:
 
 
 def tell(world: World, reached: Iterable[TooMany]) -> list[Proposal]:
-    """An operator is told once of each limit, while an incident that it holds is open or was told of within the hour."""
+    """Notify an operator once of each limit, while an incident that it holds is open or was notified within the hour."""
     found: dict[int | None, TooMany] = {}
     for each in reached:
         found.setdefault(each.uid, each)

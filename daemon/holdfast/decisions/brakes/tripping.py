@@ -1,4 +1,4 @@
-"""When a brake trips: too many nodes drained, or jobs stopped, on a check's word within a time. Pure."""
+"""Tripping of brakes: too many nodes drained, or jobs stopped, because of checks within a time. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holdfast.model.incident import Incident
 from holdfast.model.lookback import BRAKE_LONG_S, BRAKE_SHORT_S
 
 _SMALL = 0.05
-"""One job alone may hold most of the GPUs, and be stopped for its fault; beside it jobs on less than this share count for nothing."""
+"""A single job may hold most of the GPUs, and be stopped for its fault; further jobs on less than this share do not count."""
 
 
 def drain_limits(world: World) -> tuple[tuple[float, int], ...]:
@@ -31,8 +31,8 @@ def drain_limits(world: World) -> tuple[tuple[float, int], ...]:
 
 
 def too_early(world: World) -> frozenset[str]:
-    """Incidents of notices that wait until the provider was asked after a start: where it was never asked, or where they are so many that
-    a brake would hold them otherwise."""
+    """Incidents of notices that wait until the provider has been polled after a start: if it was never polled, or if a brake would hold
+    that number otherwise."""
     waiting = [i for i in world.book.open_incidents() if facts.acting(i) and notices.unasked(world, i)]
     if not waiting:
         return frozenset()
@@ -145,10 +145,10 @@ def _too_many_planned(world: World, proposals: tuple[Proposal, ...]) -> str | No
 
 
 def _too_many_stops(world: World, proposals: tuple[Proposal, ...]) -> str | None:
-    """Nodes whose running jobs were stopped on a check's word in the last hour, with those of this cycle. None: few enough.
+    """Reason to trip: nodes whose running jobs were stopped because of checks in the last hour, including this cycle. None: few enough.
 
-    Nodes, not jobs: whatever runs on one node, its fault is one cause. A user's many small jobs on a shared node trip nothing, nor do
-    large ones side by side on the same nodes: the share of GPUs is that of the jobs of two nodes at least."""
+    Nodes, not jobs: whatever runs on one node, its fault is one cause. A user's many small jobs on a shared node trip nothing, nor do large
+    ones side by side on the same nodes: the share of GPUs is that of the jobs of two nodes at least."""
     since = max(world.now - timedelta(seconds=BRAKE_LONG_S), _released(world, BrakeKind.JOB_STOPS))
     early = too_early(world)
     new = [
@@ -192,7 +192,7 @@ def _node_of(world: World, incident_id: str) -> str:
 
 
 def _has_limits_of_its_own(world: World, incident_id: str) -> bool:
-    """What users can cause: what a job says of itself is limited by user, what a job can do to a node by ``task_drains``."""
+    """Whether users can cause it: a job's own reports are limited by user, its effects on a node by ``task_drains``."""
     incident = world.book.incidents.get(incident_id)
     return own_word.about(world, incident_id) is not None or (incident is not None and incident.users_doing)
 
@@ -202,7 +202,7 @@ def _job_id(action: Action) -> int:
 
 
 def _stopped(world: World, intent: Intent) -> bool:
-    """Whether this intent stopped a running job on a check's word."""
+    """Whether this intent stopped a running job because of a check's verdict."""
     action = intent.action
     no_checks_word = _planned(world, intent.incident_id) or _has_limits_of_its_own(world, intent.incident_id)
     if not isinstance(action, Requeue) or no_checks_word:

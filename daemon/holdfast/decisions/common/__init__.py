@@ -1,1 +1,1 @@
-"""Questions that several topics ask of a world: nodes, jobs, elastic and heterogeneous jobs, budgets, consent. Pure."""
+"""Queries on a world shared by several topics: nodes, jobs, elastic and heterogeneous jobs, budgets, consent. Pure."""

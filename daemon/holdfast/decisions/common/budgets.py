@@ -1,6 +1,6 @@
-"""What is left of the budgets on machines. Pure.
+"""Remaining budgets on machines. Pure.
 
-Steps that were refused or failed spend nothing; each step that this turn allows counts for the next of the same turn."""
+Refused and failed steps do not count; each step allowed in this turn counts for the next one of the same turn."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COUNTED = frozenset({IntentState.PLANNED, IntentState.STARTED, IntentState.DONE}
 
 
 def budgets(world: World) -> dict[BudgetKind, BudgetState]:
-    """All of them, as they stand."""
+    """State of all budgets."""
     return {kind: _state(world, kind) for kind in BudgetKind}
 
 
@@ -47,8 +47,8 @@ def _state(world: World, kind: BudgetKind) -> BudgetState:
 
 
 def limits(policy: RepairPolicy, kind: BudgetKind, nodes: int) -> tuple[int, int, int]:
-    """(most in an hour, most in a day, most different nodes in a day) of a fleet of so many nodes. The first two are the number or the
-    share, whichever is greater; the third is ``budget_cluster_share``, and always one."""
+    """(most in an hour, most in a day, most different nodes in a day) of a fleet of ``nodes`` nodes. The first two are the number or the
+    share, whichever is greater; the third is ``budget_cluster_share``, at least one."""
     hour, day = _numbers(policy, kind)
     return (
         max(hour, math.floor(nodes * policy.budget_hour_share)) if hour else 0,
@@ -68,7 +68,7 @@ def _numbers(policy: RepairPolicy, kind: BudgetKind) -> tuple[int, int]:
 
 
 class Purse:
-    """What one turn may still take. A budget is counted when the first step asks for it: most turns ask for none."""
+    """Budgets that one turn may still spend. A budget is counted when the first step requests it: most turns request none."""
 
     def __init__(self, world: World) -> None:
         self._world = world

@@ -14,7 +14,7 @@ from holdfast.model.opt_in import Said, read_comment
 
 @dataclass(frozen=True, slots=True)
 class Consent:
-    """Why a run may be stopped before it fails."""
+    """Ground for stopping a run before it fails."""
 
     ground: Ground
     text: str
@@ -26,8 +26,8 @@ NODE_LOST = Consent(Ground.NODE_LOST, "the job has lost the node")
 
 
 def consent(world: World, job: Job) -> Consent | None:
-    """Why the job may be stopped before it fails; None: it may not. ``JobRequeue=1`` is no consent, and a user who suspended a job
-    wants it as it is: queued again, Slurm holds it, and ``scontrol resume`` is refused (tried on 22.05)."""
+    """Consent to stop the job before it fails; None: there is none. ``JobRequeue=1`` is no consent. A suspended job is left alone: if
+    requeued, Slurm holds it, and ``scontrol resume`` is refused (tried on 22.05)."""
     if job.suspended:
         return None
     if facts.checkpoint_of(world, job) is not None:

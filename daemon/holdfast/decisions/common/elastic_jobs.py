@@ -1,6 +1,6 @@
 """The elastic jobs of a view: two arrays of one user as one job made of replica groups (``docs/elastic.md``). Pure.
 
-What is no such job, by its comment or its owner, is left out: a declaration that makes no sense changes nothing."""
+Jobs that are not elastic by comment or owner are left out: an invalid declaration has no effect."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Group:
 
     @property
     def start(self) -> str:
-        """Names this start of the group in its quorum room; empty for an element that has not started."""
+        """Name of this start of the group in its rendezvous; empty for an element that has not started."""
         return "" if self.waiting else start_name(self.job.key.job_id, self.job.restarts)
 
     @property
@@ -57,7 +57,7 @@ class ElasticJob:
     """One elastic job as Slurm shows it now."""
 
     spec: ElasticSpec
-    """As the base array declares it."""
+    """Declaration of the base array."""
     user: str
     uid: int
     name: str
@@ -68,7 +68,7 @@ class ElasticJob:
 
     @property
     def label(self) -> str:
-        """How texts and steps name it. Its rendezvous: ``elastic/naming.py``."""
+        """Name in texts and steps. Its rendezvous: ``elastic/naming.py``."""
         return job_label(self.base_array_id)
 
     @property
@@ -114,7 +114,7 @@ class ElasticJob:
 
     @property
     def changed_at(self) -> datetime | None:
-        """When a group last started, came back into the queue or ended, as Slurm tells it."""
+        """Time when a group last started, was requeued or ended, as Slurm reports it."""
         times = [g.job.start_time for g in self.running]
         times += [g.job.key.submit_time for g in self.waiting if g.job.restarts]
         times += [g.job.end_time for g in self.groups if g.over]
@@ -135,13 +135,13 @@ class _Found:
 
 
 class _Last:
-    """What the newest view held: a view never changes, and is asked for its elastic jobs many times."""
+    """Elastic jobs of the newest view, cached: a view never changes, and they are read many times."""
 
     def __init__(self) -> None:
         self._seen: tuple[ClusterView, _Found] | None = None
 
     def of(self, view: ClusterView) -> _Found:
-        seen = self._seen  # one look: other threads ask, too
+        seen = self._seen  # a single read: other threads use it, too
         if seen is None or seen[0] is not view:
             jobs = _work_out(view)
             by_element = {g.job.key.job_id: each for each in jobs for g in each.groups}
@@ -153,7 +153,7 @@ _last = _Last()
 
 
 def elastic_jobs(view: ClusterView) -> tuple[ElasticJob, ...]:
-    """By base array id. Those with an element that waits, runs or is being cleared away; the others are over."""
+    """Elastic jobs by base array id, if an element is pending, running or completing; the others are over."""
     return _last.of(view).jobs
 
 
@@ -176,7 +176,7 @@ def _work_out(view: ClusterView) -> tuple[ElasticJob, ...]:
 
 
 def elastic_spec(job: Job) -> ElasticSpec | None:
-    """What this array element's comment declares; None for any other job, and for a declaration that makes no sense."""
+    """Declaration in this array element's comment; None for any other job, and for an invalid declaration."""
     return _spec(job.comment) if job.array_job_id and declares_elastic(job.comment) else None
 
 
@@ -190,7 +190,7 @@ def _spec(comment: str) -> ElasticSpec | None:
 
 def _together(array: int, base: list[tuple[Job, ElasticSpec]], flexible: list[Job]) -> ElasticJob:
     first, spec = min(base, key=lambda each: _by_number(array, each[0]))
-    mine = [job for job in flexible if job.uid == first.uid]  # nobody joins another user's job
+    mine = [job for job in flexible if job.uid == first.uid]  # no user joins another user's job
     own = [job for job, _ in base if job.uid == first.uid]
     groups = _groups(own, spec, spec.base_indices) | _groups(mine, spec, spec.flexible_indices)
     arrays = tuple(sorted({job.array_job_id or 0 for job in mine}))

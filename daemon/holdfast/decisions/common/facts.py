@@ -1,4 +1,4 @@
-"""Questions that several decisions ask of a world. Pure."""
+"""Queries on a world that several decisions use. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from holdfast.model.report import AgentView, Finding
 from holdfast_checks.result import Severity
 
 IDLE_INCIDENTS = frozenset({IncidentState.WATCHING, IncidentState.SUSPECTED, IncidentState.CLOSED})
-"""States in which an incident keeps nobody off its node."""
+"""States in which an incident keeps no job off its node."""
 
 
 ENDED = frozenset(
@@ -63,7 +63,7 @@ def with_agents(world: World) -> frozenset[str]:
 
 
 SLURMD_TIMEOUT_S = 300.0
-"""SlurmdTimeout as Slurm ships it, and what stands in for one that is 0 or not known."""
+"""Slurm's default SlurmdTimeout, used if the setting is 0 or not known."""
 
 
 def slurmd_timeout_s(config: Mapping[str, str]) -> float | None:
@@ -85,14 +85,14 @@ def acting(incident: Incident) -> bool:
 
 
 def findings_of(world: World, incident: Incident) -> list[Finding]:
-    """What the node's agents found, but for what follows from another fault."""
+    """Findings of the node's agents, except consequences of another fault."""
     return [f for f in world.book.findings.values() if f.incident_id == incident.id and not f.consequence]
 
 
 def suspect_nodes(world: World) -> frozenset[str]:
-    """Nodes with an open fatal incident, drained or not: no recovered job may land there. Nor on one that pair probes have convicted after
-    a job failed, nor for a while on one that stood out when a job hung, nor on one that is held by a reservation: Slurm lets a job in a
-    hold of ours use what other reservations keep (docs/slurm-notes.md). Nor on one of which an incident cannot be read: it may be fatal."""
+    """Nodes that no recovered job may run on: those with an open fatal incident, drained or not; found bad by pair probes after a job
+    failed; for a while, suspects of a hang; held by a reservation, since Slurm lets a job in a Holdfast hold use nodes of other
+    reservations (docs/slurm-notes.md); and those with an incident that cannot be read, which may be fatal."""
     incidents = world.book.open_incidents()
     return frozenset(
         i.node
@@ -130,7 +130,7 @@ def unreadable_incident(book: Book, incident_id: str, action: Action) -> Inciden
 
 
 def _stands_out(world: World, incident: Incident) -> bool:
-    """Its odd nodes are kept off for as long as the probe of them may take."""
+    """Whether its odd nodes are excluded: for as long as the probe of them may take."""
     since = incident.state_since or incident.opened_at
     bound = timedelta(seconds=world.policy.hangs.probe_s)
     return bool(incident.odd) and not incident.acknowledged and (incident.hangs or world.now - since <= bound)
@@ -142,17 +142,17 @@ def _held_by_reservation(world: World, incident: Incident) -> bool:
 
 
 def is_silent(world: World, agent: AgentView) -> bool:
-    """Not heard for ``silent_after_heartbeats`` of its own intervals."""
+    """Whether the agent has not reported for ``silent_after_heartbeats`` of its intervals."""
     return agent.last_heard < silent_before(world, agent.heartbeat_interval_s)
 
 
 def silent_before(world: World, heartbeat_interval_s: float) -> datetime:
-    """An agent with this interval that was last heard before this is silent."""
+    """Time limit: an agent with this interval is silent if its last report is older."""
     return world.now - timedelta(seconds=heartbeat_interval_s * world.policy.death.silent_after_heartbeats)
 
 
 def agent_of(world: World, node: str, instance_id: str | None = None) -> AgentView | None:
-    """The agent of the node (on that machine) that was heard last, if it is not silent."""
+    """The agent of the node (on that machine) that reported last, if it is not silent."""
     heard = [
         a
         for a in world.agents.get(node, ())
@@ -162,7 +162,7 @@ def agent_of(world: World, node: str, instance_id: str | None = None) -> AgentVi
 
 
 def unheard_yet(world: World, node: str, instance_id: str | None = None) -> bool:
-    """Whether this controller has just started and has not heard the node's agent (on that machine) yet: that it does not report means
+    """Whether this controller has just started and the node's agent (on that machine) has not reported to it yet: its silence means
     nothing, and no repair may rest on it."""
     return world.frozen is not None and agent_of(world, node, instance_id) is None
 
@@ -224,7 +224,7 @@ def _not_in_view(world: World, intent: Intent) -> bool:
 
 
 def _reasons(action: Action, incident_id: str) -> tuple[str, ...]:
-    """What a node's reason reads, word for word, by a step that sets or clears it."""
+    """Reason texts of a node, word for word, that a step sets or clears."""
     if isinstance(action, Drain | SetDown):
         return (action.reason, held_reason(incident_id))
     return (action.mark,) if isinstance(action, Undrain) else ()
@@ -265,9 +265,9 @@ def free_of_jobs(view: ClusterView, node: str) -> bool:
 
 
 def checkpoint_of(world: World, job: Job) -> CheckpointRecord | None:
-    """What the job said of its checkpoints: by its own uid, on a node that it holds or held. An agent's word counts for no other job.
+    """The job's reports about its checkpoints: by its own uid, on a node that it holds or held. An agent's report counts for no other job.
 
-    A task of a heterogeneous job speaks as the component that it belongs to; the component that saved last speaks for all."""
+    A task of a heterogeneous job reports for its component; the component that saved last counts for all."""
     nodes = _held_ever(world, job)
     said = (world.book.checkpoint_of(part.key.job_id, job.uid, nodes, job.speaks_since) for part in job.components)
     mine = [record for record in said if record is not None]
@@ -275,8 +275,8 @@ def checkpoint_of(world: World, job: Job) -> CheckpointRecord | None:
 
 
 def restorable_step(world: World, job: Job) -> int | None:
-    """The step that the job's next run can go on from, by its own word: that of its newest checkpoint; of a group of an elastic job the
-    last one that it told of, which its peers hold. None: it has said nothing."""
+    """The step that the job's next run can resume from, as the job reports: that of its newest checkpoint; for a group of an elastic job
+    the last step that it reported, which its peers hold. None: nothing was reported."""
     mine = checkpoint_of(world, job)
     known = [mine.saved_step] if mine is not None else []
     if declares_elastic(job.comment):
@@ -302,14 +302,14 @@ def _is_own(world: World, reservation: str) -> bool:
 
 
 def reserved_by_others(world: World, node: str, job: Job) -> bool:
-    """Somebody has reserved the node for a time that the job, started anew, would reach: maintenance, a course, another group."""
+    """Whether another reservation has the node at a time that the restarted job would reach: maintenance, a course, another group."""
     return any(node in r.nodes and not _is_own(world, r.name) for r in _in_the_way(world, job))
 
 
 def kept_for_others(world: World, hold: str, job: Job) -> frozenset[str]:
-    """Nodes that other reservations keep for a time that the job would reach, but for those of its own hold.
+    """Nodes that other reservations keep for a time that the job would reach, except those of the job's hold.
 
-    Slurm keeps a job in a hold of ours off them, but for one in a hold of an earlier release, which has OVERLAP (docs/slurm-notes.md)."""
+    Slurm keeps a job in a Holdfast hold off them, except in a hold of an earlier release, which has OVERLAP (docs/slurm-notes.md)."""
     kept = frozenset(n for r in _in_the_way(world, job) if r.name != hold for n in r.nodes)
     own = world.view.reservations.get(hold) if world.view is not None else None
     return kept - frozenset(own.nodes) if own is not None else kept
@@ -342,12 +342,12 @@ def done(attempts: tuple[Intent, ...]) -> Intent | None:
 
 
 def hour(world: World) -> int:
-    """Part of the name of a step that may come after its incident was closed: of such a one the store remembers an hour's intents, and
-    an attempt of another hour is a step of its own."""
+    """Hour number in the name of a step that may come after its incident was closed: the store keeps such intents for an hour, and an
+    attempt in another hour is a separate step."""
     return int(world.now.timestamp()) // STEP_HOUR_S
 
 
 def failed_for_good(attempts: tuple[Intent, ...]) -> Intent | None:
-    """The last attempt of a step, if it failed in a way that repeating cannot mend."""
+    """The last attempt of a step, if it failed in a way that repeating cannot fix."""
     latest = last(attempts)
     return latest if latest is not None and latest.state is IntentState.FAILED and not latest.retryable else None

@@ -1,7 +1,7 @@
-"""Whether a fault of a GPU hits a job: only by the map of the node's own slurmd. Pure.
+"""Link between a faulty GPU and the jobs that hold it, from the map of the node's own slurmd. Pure.
 
 Slurm shows which *indices* of a node's GRES a job holds, a finding names the device's minor number. They are the same number only where
-gres.conf happens to list the files so. The node's agent reports what stands between them (:mod:`holdfast.agent.sources.gres`)."""
+gres.conf happens to list the files so. The node's agent reports the map between them (:mod:`holdfast.agent.sources.gres`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.model.incident import Incident
 
 
 class Link(Enum):
-    """How a job on the incident's node stands to the fault."""
+    """Relation of a job on the incident's node to the fault."""
 
     NODE = "node"
     """The node itself is at fault."""
@@ -34,12 +34,12 @@ class Link(Enum):
 HIT = frozenset({Link.NODE, Link.WHOLE_NODE, Link.HOLDS})
 """A running job may be stopped for the fault."""
 PROOF_WAIT_S = 30.0
-"""How long a proof may take before its absence is put on record: three heartbeats at the slowest pace (``pace.LONGEST_S``), as in a cold
-start. The agent's map comes with a heartbeat, and is read again whenever the agent or slurmd starts."""
+"""Longest time for a proof before its absence is recorded: three heartbeats at the slowest pace (``pace.LONGEST_S``), as in a cold start.
+The agent's map comes with a heartbeat, and is read again whenever the agent or slurmd starts."""
 
 
 def link(world: World, incident: Incident, job: Job) -> Link:
-    """How the job stands to the fault."""
+    """Relation of the job to the fault."""
     if incident.gpu_minors is None:
         return Link.NODE
     held = job.gpu_indices.get(incident.node, frozenset())
@@ -88,7 +88,7 @@ def _has_more(world: World, node: Node) -> bool:
 
 
 def _map_of(world: World, incident: Incident) -> Mapping[str, tuple[int, ...]]:
-    """Of the machine and the boot that had the fault: minors may change with a boot."""
+    """The map of the machine and the boot that had the fault: minors may change with a boot."""
     agents = world.agents.get(incident.node, ())
     mine = (a for a in agents if (a.instance_id, a.boot_id) == (incident.instance_id, incident.boot_id))
     return next((agent.gres for agent in mine if agent.gres is not None), {})

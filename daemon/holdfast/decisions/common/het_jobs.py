@@ -67,7 +67,7 @@ def stragglers(job: Job) -> tuple[Job, ...]:
 
 
 def _in_the_old_run(part: Job, leader: Job) -> bool:
-    """Restarts tell the runs apart: when all start anew, Slurm may show a component running a moment before its leader."""
+    """Restarts distinguish the runs: when all components restart, Slurm may show one running a moment before its leader."""
     return part.state in _OLD_RUN and part.restarts < leader.restarts
 
 

@@ -1,4 +1,4 @@
-"""Network file systems that do not answer: what agents report of it, and what is laid to it and to no node. Pure."""
+"""Network file systems that do not answer: the agents' findings, and which of them speak against no node. Pure."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _UNANSWERED = frozenset(
 )
 """(check, code) of a server that is away."""
 ALONE_S = 300.0
-"""For this long a file system that does not answer on one node is nobody's fault: others report it as late as that (``host.mounts`` asks
-every 60 s and is believed at the second failure of three)."""
+"""For this long a file system that does not answer on one node is blamed on no one: other nodes may report it this late (``host.mounts``
+asks every 60 s and counts at the second failure of three)."""
 LASTS = timedelta(hours=1)  # rule undeclared-window: of an open incident
-"""Jobs that have stood still together for longer say nothing of one that stops now."""
+"""Jobs that have been stalled together for longer do not count for one that stops now."""
 _OF_STORAGE = frozenset({"host.mounts", "host.dstate", "kernel.nfs", "kernel.lustre", "kernel.hung_task"})
-"""Checks that find what a stalled file system does to every node that uses it. Watched, they are no fault of the node."""
+"""Checks that find what a stalled file system does to every node that uses it. While only watched, they are no fault of the node."""
 
 
 def unanswered(world: World, nodes: Iterable[str], since: datetime) -> dict[str, list[str]]:
-    """File system → which of the nodes report that it does not answer: a state that stands, or an event since then."""
+    """File system → the nodes that report that it does not answer: an ongoing state, or an event since then."""
     there, found = set(nodes), dict[str, list[str]]()
     for finding in world.book.findings.values():
         if finding.node in there and _is_unanswered(finding) and _counts(finding, since):
@@ -35,8 +35,8 @@ def unanswered(world: World, nodes: Iterable[str], since: datetime) -> dict[str,
 
 
 def waits(world: World, finding: Finding) -> bool:
-    """Whether a finding that calls for action on its node waits, since a file system may be to blame: it does not answer on other nodes
-    either, or nobody knows that yet. The server is one cause, and to drain its clients mends nothing."""
+    """Whether a finding that calls for action on its node waits because a file system may be to blame: it does not answer on other nodes
+    either, or that is not known yet. The server is one cause, and draining its clients repairs nothing."""
     if finding.check not in _OF_STORAGE:  # rule kind-not-check: a finding has no kind
         return False
     if any(finding.node in {f.node for f in found} for found in away(world).values()):
@@ -46,7 +46,7 @@ def waits(world: World, finding: Finding) -> bool:
 
 
 def away(world: World) -> dict[str, list[Finding]]:
-    """File system → what says that it does not answer, where two nodes or more say so."""
+    """File system → findings that it does not answer, if two nodes or more report it."""
     found, since = dict[str, list[Finding]](), world.now - timedelta(seconds=ALONE_S)
     for finding in world.book.findings.values():
         if _is_unanswered(finding) and _counts(finding, since):

@@ -1,2 +1,2 @@
-"""Death as a verdict: who may witness it (:mod:`domains`), what counts (:mod:`evidence`), what follows (:mod:`verdict`), and whether the
-old run is kept from writing (:mod:`fencing`). Pure."""
+"""Verdict on dead nodes: witnesses (:mod:`domains`), evidence (:mod:`evidence`), consequences (:mod:`verdict`), and fencing of the old run
+(:mod:`fencing`). Pure."""

@@ -1,8 +1,8 @@
-"""Nodes without an agent: the head node's connects alone say whether they answer. Pure.
+"""Nodes without an agent: only the head node's connects show whether they answer. Pure.
 
-They bear no witness, and are never judged. But one that answered before and does not any more may be cut off with a node that fell silent
-(docs/decisions/0024). So the head node asks each now and then, and again once a node falls silent, those of its failure domain first. What
-never answered counts for nothing: a firewall or another port may be why."""
+They are no witnesses and never get a verdict. But one that answered before and no longer does may be cut off together with a node that fell
+silent (docs/decisions/0024). So the head node connects to each now and then, and again once a node falls silent, those of its failure
+domain first. A node that never answered does not count: a firewall or another port may be the cause."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FAILURES = 2
 
 
 def names(world: World) -> list[str]:
-    """Nodes of which no agent was ever heard, and that Slurm's power saving has not switched off."""
+    """Nodes whose agent has never reported, and that Slurm's power saving has not switched off."""
     if world.view is None:
         return []
     agents, known = world.agents, world.book.nodes

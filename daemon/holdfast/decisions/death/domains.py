@@ -1,4 +1,4 @@
-"""Failure domains: nodes that share a management switch or a PDU, and so who can bear witness about whom. Pure.
+"""Failure domains: nodes that share a management switch or a PDU, and the witnesses that follow from that. Pure.
 
 A domain is a setting (``[death] domains``), by default the subnet of the node's address. A node's *watchers* are the peers of its domain
 that try to reach it now and then in calm times: only one that has reached it before can bear witness that it is gone."""
@@ -92,7 +92,7 @@ def all_on_duty(world: World) -> dict[str, AgentView]:
 
 
 def why_no_witness(world: World, view: ClusterView, node: str) -> str | None:
-    """Why no peer can bear witness about the node, whatever it answers; None: some can."""
+    """Reason why no peer can bear witness about the node; None: some can."""
     domain = domain_of(view.nodes[node], world.policy.death, world.background.addresses)
     if domain is None:
         return "its failure domain is not known ([death] domains)"

@@ -1,4 +1,4 @@
-"""What is known of a silent node now, as evidence that :mod:`verdict` can judge. Pure."""
+"""Evidence about a silent node, gathered for :mod:`verdict`. Pure."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ TERMINATED = "terminated"
 OFF = frozenset({"stopped", TERMINATED})
 OFF_LASTS_S = 30.0
 """Power that was off for this long was not switched off and on by hand: no one holds a button for this long."""
-"""Only off counts: a machine that is on its way there is asked about again."""
+"""Only off counts: a machine that is still stopping is polled again."""
 ALIVE_EVERY = timedelta(seconds=60)
 """A passing sign of life of a node that the head node does not reach is put on record this often."""
 _VETOES = TcpAnswered | SlurmHeard | StepsAdvance | AgentSpoke
 _STEP_PATIENCE_S, _STEP_PATIENCE_MAX_S = 10.0, 300.0
 """Bounds on how long the newest step of a job speaks for its nodes; in between it is twice the job's own longest gap."""
 _STEP_UNKNOWN_S = 30.0
-"""The same for a job that has told of one step so far."""
+"""The same for a job that has reported one step so far."""
 _USERS_WORD_S = 120.0
-"""A job's word of its steps counts for a node that holds other users' jobs as well until the node has been silent for this: more than a
+"""A job's report of its steps counts for a node that holds other users' jobs as well until the node has been silent for this: more than a
 cut of a minute, less than a default SlurmdTimeout."""
 
 
@@ -55,13 +55,13 @@ def _agents(world: World, incident: Incident) -> tuple[AgentView, ...]:
 
 
 def last_heard(world: World, incident: Incident) -> datetime:
-    """When the machine's agent was last heard; as the incident says where this controller has heard none."""
+    """Time of the last report of the machine's agent; from the incident if none has reported to this controller."""
     heard = max((a.last_heard for a in _agents(world, incident)), default=None)
     return heard if heard is not None else incident.fault_at
 
 
 def last_answered(world: World, incident: Incident) -> datetime:
-    """When the machine last answered the head node: its agent was heard, or its kernel was reached."""
+    """Time when the machine last answered the head node: its agent reported, or its kernel was reached."""
     probe, record = world.head.get(incident.node), world.book.nodes.get(incident.node)
     answers = [last_heard(world, incident)]
     if probe is not None and probe.answered_at is not None:
@@ -81,8 +81,8 @@ def last_alive(world: World, incident: Incident, found: Iterable[Evidence]) -> d
 
 
 def alive_at(world: World, view: ClusterView, incident: Incident) -> datetime | None:
-    """The newest sign of life of the silent machine now; None: there is none, or only one peer's word against all others. One that is
-    yet to come is no sign: Slurm's view is of before the clock was set back."""
+    """The newest sign of life of the silent machine now; None: there is none, or only one peer's report against all others. A sign in the
+    future does not count: Slurm's view is from before the clock was set back."""
     signs = (e.at for e in gather(world, view, incident, patience_s=0) if isinstance(e, _VETOES))
     return max((at for at in signs if at <= world.now + timedelta(seconds=facts.CLOCK_STEP_S)), default=None)
 
@@ -95,7 +95,7 @@ def silent_s(world: World, incident: Incident) -> float:
 def gather(
     world: World, view: ClusterView, incident: Incident, *, patience_s: float | None = None
 ) -> tuple[Evidence, ...]:
-    """Everything that speaks for or against the death of the incident's node. ``patience_s``: how long one peer's word counts against all
+    """Gather all evidence for and against the death of the incident's node. ``patience_s``: how long one peer's report counts against all
     others; None: ``death.reboot_grace_s``."""
     since = last_heard(world, incident)
     found: list[Evidence] = list(_answers(world, view, incident, since))
@@ -221,7 +221,7 @@ def probes(world: World, incident: Incident, since: datetime) -> tuple[Intent, .
 
 @dataclass(frozen=True, slots=True)
 class ProviderAnswer:
-    """What the provider said of the machine, word for word."""
+    """The provider's answer about the machine, word for word."""
 
     at: datetime
     state: str
@@ -253,7 +253,8 @@ def provider_answer(world: World, incident: Incident) -> ProviderAnswer | None:
 
 
 def _newest_check(world: World, incident: Incident, since: datetime) -> Intent | None:
-    """What is off stays off until it is seen otherwise, so this answer does not age while the node is silent."""
+    """The newest check of the provider. A machine that is off stays off until seen otherwise, so it does not expire while the node is
+    silent."""
     mine = _checks(world, incident, since)
     return mine[-1] if mine else None
 
@@ -302,10 +303,11 @@ def _same_domain(world: World, view: ClusterView, one: str, other: str) -> bool:
 
 
 def _slurm_heard(world: World, view: ClusterView, node: Node, since: datetime) -> datetime | None:
-    """slurmctld pings each slurmd every third of SlurmdTimeout: a node that it still shows responding two thirds after the agent's last
-    report has answered it since. Before that the flag says nothing; its own state after a restart of slurmctld says nothing either. With a
-    SlurmdTimeout of 0 it pings only what does not respond already, so that a node which died goes on to be shown responding.
-    A start that is yet to come was written before the clock was set back: it says nothing about what was first."""
+    """Time when slurmctld was last in contact with the node's slurmd; None: not known. slurmctld pings each slurmd every third of
+    SlurmdTimeout: a node shown as responding two thirds after the agent's last report has answered since. Before that the flag means
+    nothing, nor does the state right after a restart of slurmctld. With a SlurmdTimeout of 0 it pings only nodes that do not respond
+    already, so a dead node is still shown as responding. A slurmd start time in the future was written before the clock was set back and is
+    ignored."""
     if not node.responding or node.down or not facts.slurm_settled(world):
         return None
     started = node.slurmd_start_time
@@ -322,8 +324,8 @@ def _slurm_heard(world: World, view: ClusterView, node: Node, since: datetime) -
 
 
 def _all_steps(world: World, view: ClusterView, incident: Incident, since: datetime) -> Iterator[StepsAdvance]:
-    """What the jobs there say of themselves. On a node of several users each one's word is believed for a while, lest it keep the others'
-    jobs on a dead node."""
+    """Steps reported by the jobs there. On a node of several users a job's reports count only for a while, so that it cannot keep the
+    others' jobs on a dead node."""
     jobs = view.jobs_on(incident.node)
     if len({job.uid for job in jobs}) > 1 and silent_s(world, incident) > _USERS_WORD_S:
         return
@@ -343,7 +345,7 @@ def advances(world: World, job: Job, away: frozenset[str]) -> bool:
 
 
 def newest_step_at(world: World, job: Job, away: frozenset[str]) -> datetime | None:
-    """When one of the job's other nodes reported its newest step, however long ago; None: none did."""
+    """Time when one of the job's other nodes reported its newest step, however long ago; None: none did."""
     newest = _newest_record(world, job, away)
     return _stepped_at(newest) if newest is not None else None
 
@@ -376,7 +378,7 @@ def _stepped_at(record: CheckpointRecord) -> datetime:
 
 
 def patience(record: CheckpointRecord) -> timedelta:
-    """How long after its newest step a job still counts as advancing."""
+    """Time after its newest step during which a job still counts as advancing."""
     gaps = [gap for gap in (record.progress_gap_s, record.longest_step_s) if gap is not None]
     if not gaps:
         return timedelta(seconds=_STEP_UNKNOWN_S)

@@ -36,7 +36,7 @@ def powered_off(world: World, incident: Incident) -> bool:
 
 
 class Waits(Enum):
-    """Why a dead node is not set DOWN under a job."""
+    """Reason why a dead node is not set DOWN under a job."""
 
     CONSENT = "consent"
     """The job did not opt in: Slurm ends its run at SlurmdTimeout, as without Holdfast."""
@@ -45,7 +45,7 @@ class Waits(Enum):
 
 
 def keeps_waiting(world: World, view: ClusterView, incident: Incident, job: Job) -> Waits | None:
-    """Why the dead node of this incident may not be set DOWN under this job now; None: it may."""
+    """Reason why the dead node of this incident may not be set DOWN under this job now; None: it may."""
     ends = job.state == "COMPLETING"
     if not ends and consent.consent(world, job) is None and not _slurm_never_would(world, incident):
         return Waits.CONSENT

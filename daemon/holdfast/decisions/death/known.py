@@ -1,4 +1,4 @@
-"""What is known of a silent node, for an operator: as facts, and as a text of them. Pure; no decision reads it."""
+"""Facts about a silent node for an operator, and a text of them. Pure; no decision reads it."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ class Known:
     """Evidence for and against the death of a node, and from when it is."""
 
     verdict: Verdict
-    """What the evidence of now amounts to."""
+    """Verdict on the current evidence."""
     alive: bool
     """There is a sign of life among it."""
     silent_since: datetime
     head: HeadProbe | None
     """None: the head node has not tried to reach it since it fell silent."""
     peers: Mapping[str, TcpAnswered | LivingPeer | None]
-    """By name; None: its answer says nothing."""
+    """Answers by peer name; None: inconclusive."""
     slurm: Node
     provider: ProviderAnswer | None
     """Since it fell silent; None: it did not answer."""

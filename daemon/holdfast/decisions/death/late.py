@@ -1,8 +1,8 @@
 """Nodes whose heartbeat is overdue and that are not silent yet: the head node asks their kernels. Pure.
 
 Those that are cut off with a node may report again before they count as silent, and so leave it to be judged alone (docs/decisions/0024).
-That a heartbeat is overdue shows nothing: an agent restarts, is slow, or says an interval that it does not keep. A kernel that does not
-answer either does, and no agent's word can imitate it."""
+An overdue heartbeat alone shows nothing: an agent restarts, is slow, or reports an interval that it does not keep. A kernel that does not
+answer either is evidence that no agent can fake."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST = 64
 
 
 def nodes(world: World) -> dict[str, datetime]:
-    """Each node with an agent of which none was heard since its heartbeat was overdue, and when one was last; silent ones too."""
+    """Nodes whose agents' heartbeats are all overdue, with the time of the last report; silent ones too."""
     intervals = {a.heartbeat_interval_s for agents in world.agents.values() for a in agents}
     before = {s: world.now - timedelta(seconds=max(LEAST_S, s + OVERDUE_S)) for s in intervals}
     return {
@@ -49,7 +49,7 @@ def to_ask(world: World, silent: Collection[str], asked: Mapping[str, HeadProbe]
 
 
 def unreached(world: World) -> Iterator[str]:
-    """Those whose kernel did not answer the head node either since they were last heard."""
+    """Late nodes whose kernel has not answered the head node either since their last report."""
     for name, heard in nodes(world).items():
         probe = world.head.get(name)
         if probe is not None and not probe.answered and probe.at > heard:

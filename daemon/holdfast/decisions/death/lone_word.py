@@ -1,9 +1,9 @@
-"""What one peer says against everybody else: that it reaches a silent node. Pure.
+"""Lone witness: a single peer that reaches a silent node against all other evidence. Pure.
 
-Its agent may be wrong or lie, and would keep a dead node as it is for ever. Nothing is done on that for a while: the word may be true, and
-the node cut off from all others. After the time in which a silent machine is left alone anyway it takes a second sign of life, if nothing
-else has any: not the head node, not Slurm, which then runs no job there, and not two other peers that reach another node. Meanwhile the
-others are asked in turn, and each that reached it within that time is such a second one."""
+Its agent may be wrong or lie, and would protect a dead node for ever. For a while its report counts: it may be true, and the node cut off
+from all others. After the time in which a silent machine is left alone anyway, a second sign of life is needed if there is no other: the
+head node fails to reach it, Slurm has lost it and so runs no job there, and two other peers that reach another node fail too. Meanwhile the
+other peers are asked in turn, and each that reached it within that time is such a second sign."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from holdfast.decisions.death.verdict import (
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What else is known of the node."""
+    """Other evidence about the node."""
 
     head_failed: bool
     """The head node itself has tried to reach it since it fell silent, and got no answer."""
     slurm_lost_it: bool
-    """Slurm has heard nothing of it, and shows it so."""
+    """Slurm has lost contact with it, and shows it so."""
     reached_by: frozenset[str]
     """All that reached it within ``patience_s``, as they are named in the evidence."""
     silent_s: float

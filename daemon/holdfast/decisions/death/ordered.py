@@ -8,7 +8,7 @@ from holdfast.model.book import World
 from holdfast.model.lookback import DEATHS_S
 
 _SHUTDOWN_S = 120.0
-"""A node that is told to reboot or to go off is silent by then: systemd gives what it stops 90 s (``DefaultTimeoutStopSec``)."""
+"""A node that was ordered to reboot or power off is silent by then: systemd gives what it stops 90 s (``DefaultTimeoutStopSec``)."""
 
 
 def by_slurm(world: World, name: str, alive_at: datetime | None) -> bool:

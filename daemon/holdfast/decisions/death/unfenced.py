@@ -1,7 +1,7 @@
-"""What an operator is told of a node that does not answer while an old run on it could still write. Pure.
+"""Notification about a node that does not answer while an old run on it could still write. Pure.
 
-The node may train on, unseen: the message says what speaks for and against that and from when it is, and asks for a look at the machine
-before anything is switched off."""
+The node may still be training, unseen: the message lists the evidence for and against that with its times, and asks the operator to check
+the machine before switching anything off."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""When a node stopped answering the head node, and when it answered again: the store's memory of cuts. Pure.
+"""Record of when a node stopped answering the head node and when it answered again, kept to recognise network cuts. Pure.
 
-It is kept for every node, whoever has it in hand and whatever else is wrong with it: that a node does not answer says nothing about its own
-death then, but it shows that its neighbours may be cut off with it (docs/decisions/0024). What Slurm or Holdfast itself has switched off or
-rebooted is silent by order, and what lost its power is no cut: neither is remembered."""
+It is kept for every node, no matter who is in charge of it and what else is wrong with it: its silence may say nothing about its own death,
+but it shows that its neighbours may be cut off with it (docs/decisions/0024). Nodes that Slurm or Holdfast switched off or rebooted are
+silent by order, and a lost power supply is no cut: neither is recorded."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from holdfast.model.book import Change, NodeRecord, World
 from holdfast.model.lookback import DEATHS_S
 
 CUT_S = 30.0
-"""Nodes that stopped answering within this of each other were cut off together: three of the longest heartbeats that the controller gives
-(``controller/pace.py``), since each was last heard up to one heartbeat before, and one may be lost."""
+"""Nodes that stopped answering within this of each other were cut off together: three of the longest heartbeats that the controller sets
+(``controller/pace.py``), since each last reported up to one heartbeat before, and one may be lost."""
 _BEATS = 3.0
-"""The same for a node with a longer heartbeat of its own."""
+"""The same in heartbeats, for a node whose heartbeat is longer."""
 _LONGEST_BEAT_S = 60.0
 """The longest interval that ``agent.toml`` may have (``config/agent.py``)."""
 _MACHINE_STEPS = (Reboot, Replace, StopStart, Terminate)
@@ -55,33 +55,34 @@ def lasts(record: NodeRecord) -> bool:
 
 
 def latest(since: datetime, by: datetime | None) -> datetime:
-    """By when a node that last answered ``since`` had stopped. ``by``: as it is on record."""
+    """Latest time by which a node that last answered at ``since`` had stopped. ``by``: the recorded time."""
     return since + timedelta(seconds=CUT_S) if by is None else by
 
 
 def stopped_by(world: World, name: str, since: datetime) -> datetime:
-    """By when the silent node, last heard at ``since``, had stopped answering: it would have been heard again by then.
+    """Latest time by which the silent node, whose last report was at ``since``, had stopped answering: it would have reported again by
+    then.
 
-    An interval longer than any that ``agent.toml`` may have is no agent's of ours: with it one node would count as cut off together with
-    each that dies for hours after."""
+    No Holdfast agent has an interval longer than ``agent.toml`` allows: it is capped, or one node would count as cut off together with
+    every node that dies in the hours after."""
     interval_s = max((a.heartbeat_interval_s for a in world.agents.get(name, ())), default=0.0)
     return since + timedelta(seconds=max(CUT_S, _BEATS * min(interval_s, _LONGEST_BEAT_S)))
 
 
 def asked(world: World, name: str) -> bool:
-    """Whether the head node has tried to reach the silent node since its agent was last heard."""
+    """Whether the head node has tried to reach the silent node since its agent's last report."""
     probe, since = world.head.get(name), last_heard(world, name) or world.listening_since
     return probe is not None and (since is None or probe.at > since)
 
 
 def last_heard(world: World, name: str) -> datetime | None:
-    """When an agent of the node was last heard; None: not by this controller."""
+    """Time of the last report of an agent of the node; None: none to this controller."""
     return max((a.last_heard for a in world.agents.get(name, ())), default=None)
 
 
 def by_order(world: World, name: str) -> bool:
     """Whether the node is silent because Slurm or Holdfast switched it off or reboots it. A reboot that only waits for the node's jobs
-    (REBOOT_REQUESTED) silences nothing, and one after which an agent was heard is over."""
+    (REBOOT_REQUESTED) silences nothing, and one after which an agent reported is over."""
     probe = world.head.get(name)
     lived = [at for at in (last_heard(world, name), probe.answered_at if probe is not None else None) if at is not None]
     if ordered.by_slurm(world, name, max(lived, default=None)):
@@ -104,7 +105,7 @@ def lost_power(world: World, name: str) -> bool:
 
 
 def off_at_once(world: World, silent: Collection[str]) -> Iterator[tuple[str, datetime]]:
-    """Silent nodes that :func:`lost_power`, and when they were last heard."""
+    """Silent nodes that :func:`lost_power`, and the time of their last report."""
     for name in silent:
         since = last_heard(world, name)
         for incident in world.book.open_on(name):
@@ -147,7 +148,7 @@ def _stopped(record: NodeRecord, since: datetime, by: datetime, *, unseen: bool 
 
 
 def _alive(world: World, record: NodeRecord) -> NodeRecord:
-    """With the newest sign of life of a node that the head node does not reach; what answers it needs no record."""
+    """Record the newest sign of life of a node that the head node does not reach; nodes that answer it need no record."""
     view = world.view
     if view is None or not lasts(record) or record.name not in view.nodes:
         return record
@@ -164,8 +165,8 @@ def _heard_again(world: World, record: NodeRecord) -> datetime:
 
 
 def _with_companions(world: World, changed: dict[str, NodeRecord], silent: Collection[str]) -> dict[str, NodeRecord]:
-    """With the marks of those that do not answer: what stopped answering with them, and answers again by now, or lost its power. A later
-    silence of that one takes the place of this one on its own record."""
+    """Mark nodes that do not answer with another node that stopped together with them and answers again by now, or lost power. The other
+    node's own record is overwritten by its next silence."""
     known = {**world.book.nodes, **changed}
     off = tuple(off_at_once(world, silent))
     ended = [r for n, r in changed.items() if not lasts(r) and _began(world, n)]
@@ -202,7 +203,7 @@ def _marked(record: NodeRecord, others: Iterable[NodeRecord]) -> NodeRecord:
 
 
 def _beside_power(record: NodeRecord, off: Iterable[tuple[str, datetime]]) -> NodeRecord:
-    """With a node that lost its power in the moment in which this one stopped answering: a switch may have lost it too."""
+    """Mark the record with a node that lost power at the moment when this one stopped answering: a switch may have lost it too."""
     for name, at in off:
         if not record.unreached_near and name != record.name and may_be_one(record, at, None):
             record = replace(record, unreached_near=name)
@@ -210,7 +211,7 @@ def _beside_power(record: NodeRecord, off: Iterable[tuple[str, datetime]]) -> No
 
 
 def _cut_before(world: World, record: NodeRecord) -> NodeRecord:
-    """With a node that was cut off together with this one minutes ago, as this one came back from: the same switch, once more."""
+    """Mark the record with a node that was cut off together with this one in its previous cut, minutes ago: the same switch, once more."""
     before, since = world.book.nodes.get(record.name), record.unreached_since
     if before is None or before.unreached_until is None or record.unreached_with or since is None:
         return record

@@ -1,4 +1,4 @@
-"""From evidence about a silent node to a verdict, and from the verdict to what it allows. Pure: two functions and a table.
+"""Verdict on a silent node from evidence, and the actions that each verdict allows. Pure: two functions and a table.
 
 Silence is the suspicion, not evidence. Evidence *for* death is power that is off, or a living peer of the node's own failure domain that
 cannot reach it now, had reached it before, and reaches another node at that moment. Any sign of life *against* it is a veto."""
@@ -38,7 +38,7 @@ class TcpAnswered:
 
 @dataclass(frozen=True, slots=True)
 class SlurmHeard:
-    """slurmctld has heard its slurmd since the agent fell silent."""
+    """slurmctld has been in contact with its slurmd since the agent fell silent."""
 
     at: datetime
 
@@ -102,7 +102,7 @@ def judge(evidence: Iterable[Evidence]) -> Verdict:
 
 
 class Consequence(StrEnum):
-    """What may be done about a silent node."""
+    """Actions that may be taken on a silent node."""
 
     AVOID = "avoid"
     """Never chosen: no spare, no place for a recovered job; a mark on the page."""
@@ -144,12 +144,12 @@ ALLOWS: Mapping[Verdict, Mapping[Consequence, When]] = {
         Consequence.SET_DOWN_LATE: When.BELOW_BRAKE,
     },
 }
-"""What each verdict allows; a consequence that is absent is never allowed. Shown in ``docs/safety.md``."""
+"""Consequences that each verdict allows; one that is absent is never allowed. Shown in ``docs/safety.md``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """What the conditions of :class:`When` look at."""
+    """Inputs of the conditions of :class:`When`."""
 
     power_off: bool
     braked: bool

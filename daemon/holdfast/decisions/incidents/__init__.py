@@ -1,1 +1,1 @@
-"""Incidents: findings become incidents, and each is moved to where the world shows it to be. Pure."""
+"""Incidents: opened from findings, and moved to the state that the world shows. Pure."""

@@ -1,4 +1,4 @@
-"""Findings become incidents. Pure: a world in, a change out.
+"""Correlation of findings into incidents. Pure: a world in, a change out.
 
 Related findings of one node are one fault: a PCIe error, Xid 79 and a lost GPU join one incident. A fatal finding opens or raises an
 incident in the same cycle in which it arrives; findings that join later never delay the first action."""
@@ -20,7 +20,7 @@ from holdfast.model.transitions import Detection, Moved, NewIncident, not_dead, 
 from holdfast_checks.result import Remedy, Severity
 
 NO_INCIDENT = "-"
-"""Where a finding is placed that calls for no incident (a consequence whose cause was never seen)."""
+"""Placement of a finding that calls for no incident (a consequence whose cause was never seen)."""
 
 _SEVERITY_RANK = {Severity.WARNING: 0, Severity.DEGRADED: 1, Severity.FATAL: 2}
 _REMEDY_RANK = {remedy: rank for rank, remedy in enumerate(Remedy)}
@@ -73,7 +73,8 @@ def correlate(world: World, new_id: NewId) -> Change:
 
 
 def _may_be_storage(world: World, finding: Finding) -> bool:
-    """It is told as one event (``decide/file_systems.py``), and counts once its node is the only one."""
+    """Whether a shared file system may be the cause: reported as one event (``file_systems.py``), and counted once its node is the only
+    one."""
     return acts(finding.severity, finding.remedy) and mounts.waits(world, finding)
 
 
@@ -93,7 +94,7 @@ def _home(world: World, opened: dict[str, Incident], finding: Finding) -> Incide
     watched: list[Incident] = []
     for incident in sorted(candidates.values(), key=lambda i: (i.state is IncidentState.WATCHING, i.id)):
         if incident.state is IncidentState.SUSPECTED or incident.kind in _STANDS_APART or is_about(incident):
-            continue  # a silent node, or a job that failed on it, is no fault of the node; evidence of one stands by itself
+            continue  # a silent node, or a job that failed on it, is no fault of the node; evidence of one is separate
         if incident.acknowledged and _SEVERITY_RANK[finding.severity] > _SEVERITY_RANK[incident.severity]:
             continue  # an operator took over something milder: this is news
         acting = incident.state is not IncidentState.WATCHING
@@ -106,7 +107,7 @@ def _home(world: World, opened: dict[str, Incident], finding: Finding) -> Incide
 
 
 def _too_many(world: World, opened: Mapping[str, Incident], node: str) -> bool:
-    """Whether what this node reports has opened so many incidents within the hour that no more are opened for it now."""
+    """Whether this node's reports have opened too many incidents within the hour to open another one now."""
     since = world.now - timedelta(seconds=OPENED_S)
     mine = {i.id for i in world.book.incidents.values() if i.node == node and i.opened_at > since}
     return len(mine | {i.id for i in opened.values() if i.node == node}) >= _MOST_AN_HOUR
@@ -148,11 +149,11 @@ _USED_UP_BY_JOBS: Mapping[str, frozenset[str]] = {
     "host.pids": _ANY,
     "host.zombies": _ANY,
 }
-"""Check → codes of what a user's jobs can use up, or leave behind, on as many nodes as they run on; of a shared file system, on all nodes.
-Not a file system that went read-only: an error of its disk does that, or another hand on many nodes alike. munged takes connections of
-anybody, and a file server is as slow as its users make it."""
+"""Codes, by check, of resources that a user's jobs can exhaust, or of leftovers, on as many nodes as they run on; for a shared file system,
+on all nodes. A file system that went read-only is not included: a disk error causes that, or someone else on many nodes alike. munged
+accepts connections of any user, and a file server is as slow as its users make it."""
 _SERVICES = frozenset({"host.slurmd", "host.munge", "host.services"})
-"""What the kernel may end where a user's job uses up all memory of a node."""
+"""Services that the kernel may kill if a user's job uses up all memory of a node."""
 
 RAISED_BY_PROGRAMS = frozenset({"8", "11", "13", "25", "31", "32", "43", "45", "68", "69", "109", "137"})
 """Xids that an error of a program raises too: those for which NVIDIA's catalogue says to restart the application or to look at another
@@ -190,15 +191,16 @@ def _used_up(finding: Finding) -> bool:
 
 
 def _still_by_job(incident: Incident, finding: Finding, world: World) -> bool:
-    """What is only watched says nothing of the cause: a user's job can raise warnings of other kinds first."""
+    """Whether the incident may still be a job's doing. A watched incident does not show the cause: a user's job can raise warnings of other
+    kinds first."""
     if not acts(incident.severity, incident.remedy) and acts(finding.severity, finding.remedy):
         return _by_job(finding, world)
     return incident.by_job and not _says_more(incident, finding, world)
 
 
 def _says_more(incident: Incident, finding: Finding, world: World) -> bool:
-    """Whether a finding speaks against the node where what is known already may be a job's doing. That the driver wants the GPU reset
-    after what a program raised on it is the same fault told again."""
+    """Whether a finding speaks against the node although the incident so far may be a job's doing. A reset that the driver requests after
+    an error raised by a program is the same fault reported again."""
     if _by_job(finding, world) or not acts(finding.severity, finding.remedy):
         return False
     xid = finding.check == "gpu.xid"  # rule kind-not-check: a finding has no kind
@@ -228,14 +230,15 @@ def _join(incident: Incident, finding: Finding, world: World) -> Moved:
 
 
 def _changes(incident: Incident, finding: Finding) -> bool:
-    """Evidence of another machine (a replacement under test) changes nothing of it, nor does any while the fault is being repaired."""
+    """Whether the finding changes the incident. Evidence of another machine (a replacement under test) does not, nor does any while the
+    fault is being repaired."""
     if finding.consequence or (incident.instance_id and finding.instance_id not in ("", incident.instance_id)):
         return False
     return incident.state in _STILL_ITS_FAULT
 
 
 def _risen(incident: Incident, finding: Finding, world: World) -> Incident:
-    """With the graver of both in each respect."""
+    """The incident with the more severe of both in each respect."""
     raises = _SEVERITY_RANK[finding.severity] > _SEVERITY_RANK[incident.severity]
     leads = raises or _leads_what_is_watched(incident, finding, world)
     return replace(
@@ -253,8 +256,8 @@ def _risen(incident: Incident, finding: Finding, world: World) -> Incident:
 
 
 def _fault_at(incident: Incident, finding: Finding, world: World) -> datetime:
-    """A milder finding does not tell when the fault occurred. A graver one is a fault of its own, unless both show within the join
-    window."""
+    """Time of the fault. A milder finding does not show when it occurred. A more severe one is a separate fault, unless both appear within
+    the join window."""
     more = _SEVERITY_RANK[finding.severity] - _SEVERITY_RANK[incident.severity]
     if more < 0:
         return incident.fault_at
@@ -264,7 +267,7 @@ def _fault_at(incident: Incident, finding: Finding, world: World) -> datetime:
 
 
 def _would(finding: Finding) -> int:
-    """How serious it would be if its check did not only observe."""
+    """Severity rank that the finding would have if its check did not only observe."""
     return _SEVERITY_RANK[finding.would_severity or finding.severity]
 
 
@@ -272,16 +275,16 @@ def _leads_what_is_watched(incident: Incident, finding: Finding, world: World) -
     """Whether it would be worse than anything else in a watched incident: the headline should say so."""
     would = _would(finding)
     if incident.state is not IncidentState.WATCHING or would <= _SEVERITY_RANK[incident.severity]:
-        return False  # the usual case, without a look at the others
+        return False  # the usual case, without reading the others
     mine = (f for f in world.book.findings.values() if f.incident_id == incident.id and not f.consequence)
     return all(would > _would(f) for f in mine)
 
 
 def as_found(world: World, incident: Incident) -> Incident | None:
-    """The incident as it was before its node was pronounced dead, with what its agent has found since: of a node that is heard again. What
-    began as a silence is a fault from then on.
+    """The incident of a node that reports again: as it was before the node was declared dead, with its agent's findings since. A silence
+    with findings is a fault from then on.
 
-    None: silence was all."""
+    None: there was only silence."""
     mine = facts.findings_of(world, incident)
     mine = [f for f in sorted(mine, key=lambda f: f.id) if f.instance_id in ("", incident.instance_id)]
     before = incident.before_death or _fault_of(incident, mine)
@@ -295,8 +298,8 @@ def as_found(world: World, incident: Incident) -> Incident | None:
 
 
 def _fault_of(incident: Incident, findings: Sequence[Finding]) -> Fault | None:
-    """Of one that was pronounced dead by an earlier release, or while it was only suspected. Its first finding; where a probe or an
-    ordered check had found the fault it is not known any more what it was, and an operator decides."""
+    """Fault of an incident whose node was declared dead by an earlier release, or while it was only suspected: its first finding. If a
+    probe or an ordered check had found the fault, it is no longer known, and an operator decides."""
     if findings:
         first = findings[0]
         return Fault(first.severity, first.remedy, first.check, first.headline, first.fault_at, _minors(first))
@@ -306,7 +309,7 @@ def _fault_of(incident: Incident, findings: Sequence[Finding]) -> Fault | None:
 
 
 def _widened(incident: Incident, finding: Finding, *, raises: bool) -> frozenset[int] | None:
-    """Which GPUs are at fault now. Only a finding at least as severe as the incident can widen it."""
+    """GPUs at fault now. Only a finding at least as severe as the incident can add some."""
     if raises:
         return _minors(finding)
     if _SEVERITY_RANK[finding.severity] < _SEVERITY_RANK[incident.severity]:

@@ -1,6 +1,6 @@
 """File systems that do not answer on several nodes: one notification. Pure.
 
-The nodes are left in service (:func:`holdfast.decisions.common.mounts.waits`); an operator is told once."""
+The nodes are left in service (:func:`holdfast.decisions.common.mounts.waits`); an operator is notified once."""
 
 from __future__ import annotations
 

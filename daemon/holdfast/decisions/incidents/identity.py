@@ -1,4 +1,4 @@
-"""Which machine serves a node: (node name, instance id, boot id, GPU UUIDs). Pure."""
+"""Identity of the machine that serves a node: (node name, instance id, boot id, GPU UUIDs). Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.model.report import AgentView
 
 
 def follow_identity(world: World) -> Change:
-    """Node records that have to change: a machine heard for the first time, a new boot, a name handed over."""
+    """Node records that have to change: a machine that reports for the first time, a new boot, a name handed over."""
     records: dict[str, NodeRecord] = {}
     for node, agents in world.agents.items():
         record = world.book.nodes.get(node)
@@ -35,13 +35,13 @@ def follow_identity(world: World) -> Change:
 
 
 def _may_be_the_nodes(world: World, node: str, record: NodeRecord | None, heard: AgentView) -> bool:
-    """Whether a machine that is heard under the node's name, and was not known as its machine, is taken for it."""
+    """Whether a machine that reports under the node's name, and was not known as its machine, is accepted as it."""
     if claimed_elsewhere(world, node, heard.instance_id):
         return False  # a claim moves no machine away from the node that has it
     if record is None:
         return True
     if replacement.was_launched(world, heard.instance_id):
-        return False  # it becomes the node by being assigned, never by being the only one that is heard
+        return False  # it becomes the node by being assigned, never by being the only one that reports
     if world.frozen is not None:
         return False  # the machine that the node has may report in a moment
     alone = sum(not facts.is_silent(world, agent) for agent in world.agents.get(node, ())) == 1
@@ -49,7 +49,7 @@ def _may_be_the_nodes(world: World, node: str, record: NodeRecord | None, heard:
 
 
 def _at_work(world: World, node: str) -> bool:
-    """An incident is open on the node; one about the dispute of its machine's id changes nothing there."""
+    """Whether an incident is open on the node; one about a dispute of its machine's id does not count."""
     return any(i.kind is not IncidentKind.DISPUTED for i in world.book.open_on(node))
 
 
@@ -66,6 +66,6 @@ def _handed_over(world: World, incident: Incident) -> NodeRecord | None:
         return None
     agent = facts.agent_of(world, incident.node, new)
     if agent is None and not assigned:
-        return None  # known by the provider's word alone: what stood there before is remembered
+        return None  # known only from the provider: the previous record is kept
     before = record or NodeRecord(incident.node)
     return before.of_machine(new, agent.boot_id if agent is not None else "", uuids)

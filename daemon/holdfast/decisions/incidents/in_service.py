@@ -1,4 +1,4 @@
-"""Incidents whose node should be out of service, and is in service: an operator's resume, or a drain that slurmctld forgot. Pure."""
+"""Incidents whose node is in service but should not be: an operator's resume, or a drain that slurmctld forgot. Pure."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def in_service(world: World, view: ClusterView, incident: Incident) -> Moved | N
 
 
 def _put_to_sleep(world: World, incident: Incident) -> Moved | None:
-    """Slurm takes a node's drain away as it powers the node down (seen on 22.05): nobody trusts it for that. None: it is known."""
+    """Slurm removes a node's drain as it powers the node down (seen on 22.05): that is no operator's resume. None: already recorded."""
     if incident.drain_lost_at is not None:
         return None
     note = "powered down through Slurm, which took its drain away: it is drained again once it is up"
@@ -57,7 +57,7 @@ def _cold(world: World) -> str:
 
 
 def _in_doubt(world: World, incident: Incident) -> Moved:
-    """Out of service costs capacity, a faulty node costs jobs: it is drained, and all else is an operator's."""
+    """Drain a node whose resume is in doubt, and leave the rest to an operator: a drain costs capacity, a faulty node costs jobs."""
     note = (
         f"{incident.node} is in service; unknown whether an operator resumed it or slurmctld forgot its drain ({_cold(world)}; "
         f"Holdfast did not watch). It is drained again; if you trust it: scontrol update nodename={incident.node} state=resume"
@@ -69,8 +69,8 @@ def _in_doubt(world: World, incident: Incident) -> Moved:
 
 
 def _put_back(world: World, incident: Incident) -> Moved:
-    """An operator trusts the node: the incident is over at once, so that nobody's job on it counts as hurt, and a new fault as a new
-    one. What was launched for it is terminated all the same (:mod:`decide.tidy`)."""
+    """Close the incident of a node that an operator trusts: at once, so that no job on it counts as affected, and a new fault counts as
+    new. Machines launched for it are still terminated (:mod:`holdfast.decisions.repair.cleanup`)."""
     return close(incident, world.now, f"{PUT_BACK}{_still_so(world, incident)}")
 
 
@@ -93,7 +93,7 @@ def _trusted(world: World, view: ClusterView, incident: Incident) -> Moved | Non
 
 
 def _still_so(world: World, incident: Incident) -> str:
-    """What nothing shows to be mended; empty: nothing of it, or only silence spoke against the node."""
+    """Text about faults that are not shown to be repaired; empty: none, or only silence spoke against the node."""
     stands = [
         f
         for f in facts.findings_of(world, incident)

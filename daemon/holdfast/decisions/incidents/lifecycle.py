@@ -1,4 +1,5 @@
-"""Open incidents, moved to where the world shows them to be. Pure; each step goes through :mod:`holdfast.model.transitions`."""
+"""Lifecycle of open incidents: each is moved to the state that the world shows. Pure; each step goes through
+:mod:`holdfast.model.transitions`."""
 
 from __future__ import annotations
 
@@ -221,12 +222,12 @@ def _reports_again(world: World, view: ClusterView, incident: Incident) -> Moved
     if found is not None and _acts(incident, found):
         note = "the agent reported again: the node is not dead"
         again = replace(found, note=note), [remark(incident, world.now, note)]
-        return again if incident.state is _S.CONTAINED else None  # it has a fault of its own: its repair goes on
+        return again if incident.state is _S.CONTAINED else None  # it has another fault: its repair continues
     if not incident.dead and incident.repair_attempt:
-        return None  # heard before: it is on the ladder for what its validation found
+        return None  # it has reported before: it is on the ladder for what its validation found
     held = bool(view.jobs_on(incident.node))
     if held and agent.boot_id != incident.boot_id:
-        return None  # it was rebooted: proved once Slurm has let its jobs go
+        return None  # it was rebooted: proved once Slurm has released its jobs
     back = repair_progress.attempt_over(incident) if incident.rung else incident
     back = replace(back, dead=False, rung="", validated_at=world.now if held else None)
     how = "its job runs on, it is returned without a test" if held else "it is tested, then returned"
@@ -259,8 +260,8 @@ def machine_touched(world: World, incident: Incident) -> bool:
 
 
 def _taken_over(world: World, incident: Incident, node: Node) -> Moved:
-    """Somebody took the node over while it was being repaired: what was launched for it is given back (the attempt is over)."""
-    note = f"{node.reason_user or 'somebody'} took the node over ({node.reason!r}): theirs to repair and to resume"
+    """Another user took the node over while it was being repaired: what was launched for it is given back (the attempt is over)."""
+    note = f"{node.reason_user or 'another user'} took the node over ({node.reason!r}): theirs to repair and to resume"
     return move(repair_progress.attempt_over(incident), _S.AWAITING_HUMAN, world.now, note)
 
 
@@ -288,8 +289,8 @@ def _repairing(world: World, view: ClusterView, incident: Incident) -> Moved:
 
 
 def _unproven(world: World, incident: Incident, tries: tuple[Intent, ...]) -> Intent | None:
-    """The last attempt, if it was refused since its machine was not shown to be the node's, or fails for that for so long that no machine
-    would be waited for."""
+    """The last attempt, if it was refused because its machine was not proved to be the node's, or has failed for that longer than a launch
+    may take."""
     latest = facts.last(tries)
     if latest is None or not refused_unproven(latest.result):
         return None
@@ -332,7 +333,7 @@ def _validating(world: World, view: ClusterView, incident: Incident) -> Moved:
 
 
 def _next_attempt(world: World, incident: Incident, failure: Failure) -> Moved:
-    """Climb the ladder: another rung, another machine, or a human."""
+    """Climb the ladder: another rung, another machine, or an operator."""
     why = failure.text
     machine = failed_launches.successor(world, incident) or incident.machine
     failed = replace(incident, note=why, validated_at=None, machine=machine)

@@ -1,7 +1,7 @@
-"""What the record says of each node over weeks: its outages, and whether it is a lemon. Pure.
+"""History of each node over weeks: its outages, and whether it is a lemon. Pure.
 
-Meta found that few nodes cause many failures (1.2 % of RSC-1 were lemons, 13 % of its daily jobs met one) and that taking them out
-lowered failures of large jobs from 14 to 4 %. The thresholds are those of :class:`~holdfast.model.policy.HistoryPolicy`."""
+Meta found that few nodes cause many failures (1.2 % of RSC-1 were lemons, 13 % of its daily jobs met one) and that taking them out lowered
+failures of large jobs from 14 to 4 %. The thresholds are those of :class:`~holdfast.model.policy.HistoryPolicy`."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Ends of runs: exit codes, why a run died, whether a node is to blame, series of one program, dependent jobs. Pure."""
+"""Ends of runs: exit codes, cause of death, attribution to a node, series of one program, dependent jobs. Pure."""

@@ -90,7 +90,7 @@ def _last_event(world: World, incident: Incident) -> datetime | None:
 
 
 def faults_of(world: World, job: Job | None, end: JobEnd) -> list[NearFault]:
-    """Of the nodes that the run had. ``job``: it, where Slurm still shows which GPUs it held."""
+    """Faults near the end on nodes that the run had. ``job``: the job, if Slurm still shows which GPUs it held."""
     found = (i for i in world.book.incidents.values() if i.node in end.nodes)
     mine = (i for i in found if job is None or gpu_link.may_have_hit(world, i, job))
     return [fault_near(world, i, end) for i in sorted(mine, key=lambda i: (i.fault_at, i.id))]

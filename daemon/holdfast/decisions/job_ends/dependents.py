@@ -1,8 +1,8 @@
-"""Jobs that depend on how another one ends, and have gone on because it did. Pure.
+"""Dependent jobs that have started, or are free to start, because another one ended. Pure.
 
 Slurm forgets a dependency once it is met, so that what a job waited for is known only from when it was seen waiting
-(:attr:`Job.dependency`). One that was never seen so counts as depending where its times allow it: two runs beside each other may write
-into one place, a job that is not requeued loses time.
+(:attr:`Job.dependency`). One that was never seen waiting counts as dependent if its times allow it: two concurrent runs may write into one
+place, while a job that is not requeued only loses time.
 
 Of an array Slurm keeps the worst exit of any run of any element (tried on 22.05): once one element has failed, ``afterok:8_*`` is never met
 and ``afternotok:8_*`` is met at the array's end, however well that element ends when it is started again. A dependency on the element alone
@@ -23,7 +23,7 @@ _SINGLETON = "singleton"
 _BY_EXIT = frozenset({"afterok", "afternotok"})
 """Decided by how the other one ends; ``afterany`` only by that it ends."""
 _TASK_BY_TASK = "aftercorr"
-"""Each element waits for the other array's element of its own number; a job that is no element waits as by ``afterok``."""
+"""Each element waits for the other array's element with the same number; a job that is no element waits as by ``afterok``."""
 _LINK = timedelta(seconds=60)
 """A job of the same name that its owner submitted so shortly before a job's end was submitted by its script, as a chain does."""
 _GIVEN_UP = "failed"
@@ -55,20 +55,20 @@ def latched_for(dependency: str, other: Job, job: Job) -> bool:
 
 def gone_on(view: ClusterView, job: Job) -> Job | None:
     """A job of the same user that has started, is free to start or was cancelled because this one, which is over, has ended; None: there is
-    none. One that waits for an array in which this one has failed counts too (:func:`latched_for`). Anybody may let a job depend on another
-    one's: what that costs its owner is for the owner alone to choose."""
+    none. One that waits for an array in which this one has failed counts too (:func:`latched_for`). Any user may make a job depend on
+    another one's, so only jobs of the same owner count."""
     return next((other for _, other in sorted(view.jobs.items()) if _went_on(other, job)), None)
 
 
 def _next_link(other: Job, job: Job) -> bool:
-    """A script that submits its own next job as it fails, without a dependency: the two would train beside each other."""
+    """Whether a script submitted its own next job as it failed, without a dependency: the two would train at the same time."""
     if job.end_time is None or other.name != job.name or other.restarts > 0 or other.state not in _ALIVE:
         return False
     if other.array_job_id is not None and other.array_job_id == job.array_job_id:
         return False
     ran = (
         job.start_time is not None and job.start_time + _LINK <= other.key.submit_time
-    )  # not one of a batch of its own
+    )  # not one of a batch submitted together
     return ran and job.end_time - _LINK <= other.key.submit_time <= job.end_time
 
 

@@ -1,8 +1,8 @@
-"""What a run's exit code says: a status, a signal, or an error of Slurm's own that reads like one. Pure.
+"""Exit codes of runs: a status, a signal, or an error of Slurm that looks like one. Pure.
 
 Slurm keeps what wait(2) gave. Where slurmstepd could not begin the script, the number of its error is there instead (4021), and its low
-bits are shown as a signal (``0:53``). Releases before 25.05 print the whole number, which tells the two apart; of later ones 32 to 63
-may be either."""
+bits are shown as a signal (``0:53``). Releases before 25.05 print the whole number, which distinguishes the two; of later ones 32 to 63 may
+be either."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CANNOT_OPEN = 4021
 """ESLURMD_IO_ERROR: a file of the job's standard output, error or input cannot be opened (tried on 22.05)."""
 KILL, TERM = 9, 15
 CRASHES = frozenset({4, 6, 7, 8, 11})
-"""Signals by which a program ends for an error of its own: SIGILL, SIGABRT, SIGBUS, SIGFPE, SIGSEGV."""
+"""Signals that end a program after an error in its code: SIGILL, SIGABRT, SIGBUS, SIGFPE, SIGSEGV."""
 _OF_A_SHELL = CRASHES | {KILL, TERM}
 _NAMES = (
     *("HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE", "ALRM", "TERM", "STKFLT"),

@@ -1,4 +1,4 @@
-"""Whose output is to be read: the last lines of a job that failed, once, by the agent of the node that its script ran on. Pure."""
+"""Orders to read job output: the last lines of a failed job, once, by the agent of the node that its script ran on. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.model.ids import UPKEEP
 from holdfast.model.job_ends import JobEnd, Reading
 
 AT_A_TIME = 16
-"""Orders on their way in all; the others wait, and count as not read when their time is over."""
+"""Most orders in flight; the others wait, and count as not read when their time is over."""
 READ_S = 5.0
 """The agent gives up after this: a file server may hang."""
 

@@ -1,7 +1,7 @@
-"""How runs of jobs ended: put on record as long as Slurm shows them, with why, as far as that is known. Pure.
+"""Record of how runs of jobs ended, and why as far as known, made while Slurm still shows them. Pure.
 
-The end of each run that failed, was ended or was lost is recorded once. The last lines of a failed job's output come from the agent of
-the node that its script ran on (:mod:`decide.outputs`); until they have come, or their time is over, the cause is open."""
+The end of each run that failed, was ended or was lost is recorded once. The last lines of a failed job's output come from the agent of the
+node that its script ran on (:mod:`.read_output`); until they have arrived, or their time is over, the cause is open."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from holdfast.model.output_path import OutputOf, as_given, filled_in
 MOST, MOST_OF_A_USER = 1000, 200
 """Ends within :data:`JOB_ENDS_S` that are put on record."""
 WAIT_S = 10.0
-"""How long the output is waited for: a recovery of the job waits as well."""
+"""Longest wait for the output: a recovery of the job waits as well."""
 STALE_S = 30.0
 """Output that is so much older than the end was not written because of it: an error that the program caught and lived through. Two
 machines' clocks may differ by some seconds; srun and slurmstepd write their lines in the second of the end."""
 _OPEN_S = 600.0
-"""For so long a finding that comes in late may still explain an end."""
+"""Time in which a late finding may still explain an end."""
 _UNTOLD = frozenset({"COMPLETED"})
 
 
@@ -134,14 +134,14 @@ def _seen(world: World, job: Job, ended_at: datetime) -> JobEnd:
 
 
 def _file(job: Job, path: str) -> str:
-    """As people find it. The agent knows the host's own name, where that is another one than the node's."""
+    """Path of the output file as a user sees it. The agent knows the host's own name, if it differs from the node's."""
     host = job.batch_host or next(iter(job.nodes), "")
     names = OutputOf(job.key.job_id, job.name, job.user, host, job.array_job_id, job.array_task_id, job.restarts)
     return filled_in(path, names)
 
 
 def _why_not_read(world: World, job: Job) -> str | None:
-    """Why its output cannot be read; None: it can."""
+    """Reason why its output cannot be read; None: it can."""
     if not world.policy.job.read_output:
         return "[jobs] read_output is off"
     if not job.batch or not (job.stderr or job.stdout):
@@ -152,7 +152,7 @@ def _why_not_read(world: World, job: Job) -> str | None:
 
 
 def _read(world: World, end: JobEnd) -> JobEnd:
-    """With what the agent has answered."""
+    """The end with the agent's answer."""
     if end.reading is not Reading.PENDING:
         return end
     order = order_of(world, end)
@@ -174,7 +174,7 @@ def _read(world: World, end: JobEnd) -> JobEnd:
 
 
 def _silent_before_end_s(end: JobEnd, order: Intent) -> float:
-    """How long before its end the run last wrote to the file; 0: not known."""
+    """Time before its end at which the run last wrote to the file, in s; 0: not known."""
     quiet_s = answers.output_quiet_s(order.result)
     if quiet_s is None or order.finished_at is None:
         return 0.0

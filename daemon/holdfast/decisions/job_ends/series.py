@@ -1,7 +1,8 @@
 """Jobs that run one program: the elements of an array, and one user's submissions of one script. Pure.
 
-Nodes that break under one of them and then under another speak against the program as if it had been one job (:mod:`decide.budget`).
-Never of two users: a job counts for those of its own user alone, whatever its name and folder are."""
+Nodes that break under one of them and then under another count against the program as if it had been one job
+(:mod:`holdfast.decisions.recovery.restart_budget`). Never of two users: a job counts only for jobs of its user, whatever its name and
+folder are."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ def related(one: Recovery, other: Recovery) -> bool:
 
 
 def nodes_of(world: World, recovery: Recovery) -> int:
-    """How many nodes jobs of its program have now, its own counted as of before."""
+    """Number of nodes that jobs of its program have now; its own count as before the fault."""
     jobs = world.view.jobs.values() if world.view is not None else ()
     others = (
         len(job.nodes)

@@ -1,7 +1,7 @@
-"""Why a run of a job died: from Slurm's state, its exit code, its own last lines and the faults of its nodes. Pure.
+"""Cause of death of a run, from Slurm's state, its exit code, its last lines of output and the faults of its nodes. Pure.
 
-Says what the evidence shows, else ``unknown``. Only ``node_fault`` speaks against a node; a job's own words never make it one unless a
-fault of its node was found, or Slurm itself says so (ADR 26)."""
+``unknown`` unless the evidence shows a cause. Only ``node_fault`` speaks against a node; a job's output never leads to it unless a fault of
+its node was found, or Slurm itself reports one (ADR 26)."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class NearFault:
 
 @dataclass(frozen=True, slots=True)
 class Died:
-    """Why, in a word and in a sentence."""
+    """Cause, as a value and as a sentence."""
 
     cause: Cause
     text: str
@@ -105,7 +105,7 @@ def speaks_against(end: JobEnd, fault: NearFault) -> bool | None:
 
 
 def _by_state(end: JobEnd, faults: Sequence[NearFault]) -> Died | None:
-    """What Slurm's own word settles."""
+    """Cause that Slurm's own state settles."""
     state, reason = end.slurm_state, end.reason
     if state in ("TIMEOUT", "DEADLINE"):
         return Died(Cause.TIME, "it reached its time limit" if state == "TIMEOUT" else "it reached its deadline")

@@ -1,1 +1,1 @@
-"""Machines behind nodes: which one serves a node, disputes, proof before a step, replacements, orphans. Pure."""
+"""Machines behind nodes: the one that serves a node, disputes, proof before a step, replacements, orphans. Pure."""

@@ -10,7 +10,7 @@ from holdfast.model.incident import IncidentKind
 
 
 def tell_of_disputes(world: World) -> Part:
-    """An operator is told of each once, with both nodes named."""
+    """Notify an operator of each dispute once, with both nodes named."""
     proposals = []
     for incident in world.book.open_incidents():
         step = steps.notify_dispute()

@@ -2,8 +2,8 @@
 
 An agent reports its own machine's id, and may lie or be misconfigured. While two nodes claim one id nothing that ends, stops, reboots,
 exchanges or renames a machine is done for the one that only says so. Nor for the node that has it by the record, unless that node's own
-agent still reports it, or it is off: then the claim is the other one's trouble alone, and the provider is asked right before each step
-(docs/decisions/0015). An operator is told of both. Faults are recorded, nodes drained and jobs recovered as ever: those steps go by the
+agent still reports it, or it is off: then only the other node is affected by the claim, and the provider is asked right before each step
+(docs/decisions/0015). An operator is notified of both. Faults are recorded, nodes drained and jobs recovered as usual: those steps use the
 node's name."""
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class _Claim:
     instance_id: str
     node: str
     proved: bool
-    """More than an agent's word: the node's record, the provider's hand-over, or what the actor found right before a step."""
+    """Not only reported by an agent: known from the node's record, the provider's hand-over, or the actor's check right before a step."""
 
 
 def disputes(world: World) -> Mapping[str, Dispute]:
@@ -175,7 +175,8 @@ def follow_disputes(world: World, new_id: Callable[[datetime], str]) -> Change:
 
 
 def _covers(world: World, incident: Incident) -> bool:
-    """It is open, or an operator closed it within the hour: nothing is done meanwhile, and the operator is not told of it at once again."""
+    """Whether the dispute is open, or an operator closed it within the hour: no action is taken meanwhile, and the operator is not notified
+    again at once."""
     if incident.kind is not IncidentKind.DISPUTED:
         return False
     closed = incident.closed_at
@@ -199,7 +200,7 @@ def _new(world: World, dispute: Dispute, new_id: Callable[[datetime], str]) -> N
 
 @dataclass(frozen=True, slots=True)
 class Contested:
-    """What no repair may touch now."""
+    """Machines and nodes that no repair may touch now."""
 
     by_id: Mapping[str, Dispute]
     by_node: Mapping[str, Dispute]

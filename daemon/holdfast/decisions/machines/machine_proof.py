@@ -1,7 +1,7 @@
 """Proof that a machine is the node's, in front of every provider step that ends, stops, reboots, exchanges or renames one. Pure.
 
-Which machine a node has, its own agent reports, and an agent may lie. So right before each step the provider is asked (by id and by node),
-Slurm is asked for the nodes' addresses, and the store for other nodes that claim the id. All must name this node. The actor's steps take a
+A node's own agent reports its machine, and an agent may lie. So right before each step the provider is asked (by id and by node), Slurm is
+asked for the nodes' addresses, and the store for other nodes that claim the id. All must name this node. The actor's steps take a
 :class:`ProvenMachine`, which only this module makes."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DOUBT, OTHER_NODE = "doubt", "other_node"
 
 @unknown_reads_as(None, "the step is still refused; it opens no incident")
 class OwnershipDoubt(StrEnum):
-    """Why a machine is not proved to be the node's."""
+    """Reason why a machine is not proved to be the node's."""
 
     NO_ID = "no_id"
     """Nothing says which machine the node has."""
@@ -41,12 +41,12 @@ class OwnershipDoubt(StrEnum):
 
 
 DISPUTES = frozenset({OwnershipDoubt.ELSEWHERE, OwnershipDoubt.ADDRESS, OwnershipDoubt.CLAIMED})
-"""Doubts that name a second node: an incident of their own, and no repair for either node."""
+"""Doubts that name a second node: a separate incident, and no repair for either node."""
 
 
 @dataclass(frozen=True, slots=True)
 class MachineFacts:
-    """What was read right before the step."""
+    """Facts about the machine, read right before the step."""
 
     node: str
     instance_id: str
@@ -125,8 +125,8 @@ def prove_successor(facts: MachineFacts, incident: str) -> ProvenMachine | Unpro
 
 
 def prove_not_exchanged(action: Launch, serving: Instance | None) -> Unproven | None:
-    """For a launch beside a node's machine: no one has put another one in its place meanwhile, which may take a while to report. None: so
-    it is."""
+    """Check before a launch in addition to a node's machine that no one has replaced that machine meanwhile; a new one may take a while to
+    report. None: no one has."""
     if serving is None or action.instead_of in ("", serving.instance_id):
         return None
     shown = MachineFacts(action.node, action.instead_of, serving=serving)
@@ -134,8 +134,8 @@ def prove_not_exchanged(action: Launch, serving: Instance | None) -> Unproven | 
 
 
 def prove_exchangeable(facts: MachineFacts) -> ProvenMachine | Unproven:
-    """For a replacement in place. Of a machine that is gone, or that the provider shows as no node's while the node has none, the provider
-    itself tells what became of it: :meth:`~holdfast.ports.Provider.replace` proves the rest."""
+    """Proof for a replacement in place. For a machine that is gone, or that the provider assigns to no node while the node has none, the
+    provider itself reports what became of it: :meth:`~holdfast.ports.Provider.replace` proves the rest."""
     doubt, shown, serving = _contradiction(facts), facts.shown, facts.serving
     if doubt is not None:
         return doubt
@@ -163,7 +163,7 @@ def shared_address(node: str, places: Mapping[str, tuple[str, int]]) -> str | No
 
 
 def _contradiction(facts: MachineFacts) -> Unproven | None:
-    """What speaks for another node, or leaves nothing to prove."""
+    """Contradiction: evidence for another node, or no machine to prove."""
     node, machine, shown = facts.node, facts.instance_id, facts.shown
     if not machine:
         return Unproven(OwnershipDoubt.NO_ID, f"nothing says which machine {node} has: left alone")
@@ -214,7 +214,7 @@ def _unknown(facts: MachineFacts) -> Unproven:
 
 
 def _unnamed(facts: MachineFacts) -> Unproven:
-    """Retired, on trial, or on its way: a machine that has the node's name may serve it again in a moment."""
+    """Doubt about a machine that is retired, on trial, or starting: one that has the node's name may serve it again in a moment."""
     named = facts.shown is not None and facts.shown.node == facts.node
     text = f"{facts.instance_id} belongs to no node by the provider's record, not to {facts.node}: left alone"
     if named:

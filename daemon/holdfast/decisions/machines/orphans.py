@@ -1,9 +1,8 @@
 """Orphaned instances: launched by Holdfast, unknown to the store. Pure.
 
-A launch whose answer was lost for good, a store that was lost or put back: the provider shows a machine that was launched on trial and
-that no open incident waits for. One whose incident is known and over is terminated; any other is reported to an operator. One that serves
-is never touched,
-nor one of an incident that is open."""
+Causes: a launch whose answer was lost for good, or a store that was lost or restored; the provider shows a machine that was launched on
+trial and that no open incident waits for. One whose incident is known and over is terminated; any other is reported to an operator. One
+that serves is never touched, nor one of an incident that is open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Machines launched beside the old one: where a replacement with a trial stands, read from its intents. Pure.
+"""Replacement with a trial: progress of a machine launched in addition to the old one, read from its intents. Pure.
 
 Step names carry the attempt of the ladder, so that a second machine is a second step and the first is never repeated."""
 

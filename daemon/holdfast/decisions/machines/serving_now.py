@@ -1,8 +1,8 @@
-"""Whether a finding is about the machine, boot and GPUs that serve its node now. Pure.
+"""Relation of a finding to the machine, boot and GPUs that serve its node now. Pure.
 
 A state (sticky) that was found on a machine which no longer serves the node, or on a board that was exchanged, is no ground for a drain, a
-job stop or a step at a machine: an agent that was installed again does not know of it, and so never clears it. What counts is what the
-node's only reporting agent shows; where two machines report, or none does, the finding holds."""
+job stop or a step at a machine: an agent that was installed again does not know of it, and so never clears it. The report of the node's
+only reporting agent decides; if two machines report, or none, the finding holds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holdfast.model.report import AgentView, Finding
 
 
 class Gone(StrEnum):
-    """What of a finding no longer serves the node."""
+    """Part named by a finding that no longer serves the node."""
 
     MACHINE = "machine"
     """Another machine reports, by its instance id."""
@@ -28,8 +28,8 @@ class Gone(StrEnum):
 
 
 def successor(world: World, incident: Incident) -> str | None:
-    """Machine that serves the incident's node in place of the one with the fault, by the word of the only agents heard there; None: it
-    is the same one, one of Holdfast's own launching (the repair sees to that), or it cannot be told."""
+    """Machine that serves the incident's node in place of the one with the fault, as the only agent that reports there shows; None: it is
+    the same one, Holdfast launched it (the repair handles that), or it is not known."""
     agent = _only_agent(world, incident)
     before = {incident.instance_id, incident.serving_id} - {""}
     if agent is None or not before or agent.instance_id in before | {""}:
@@ -55,7 +55,7 @@ def _only_agent(world: World, incident: Incident) -> AgentView | None:
 
 
 def gone(world: World, incident: Incident, finding: Finding) -> Gone | None:
-    """Why a finding of the incident does not speak of what serves the node now; None: it does, or it cannot be told."""
+    """Part that a finding of the incident names and that no longer serves the node; None: it still serves, or this is not known."""
     agent = _only_agent(world, incident)
     if agent is None:
         return None

@@ -1,8 +1,8 @@
 """Adoption of Holdfast's drains that the store does not have: after an outage during a step, or with an empty or older store. Pure.
 
-A drain that Slurm took while its answer was lost is known by its reason, which is the step's own, word for word.
-A node whose reason names a Holdfast incident that the store does not know was drained by an earlier life of this controller. It gets
-a mark, so that it can be released, and an incident that waits for an operator: nothing is concluded from a reason alone."""
+A drain that Slurm took while its answer was lost is known by its reason, which is the step's own, word for word. A node whose reason names
+a Holdfast incident that the store does not know was drained by a previous Holdfast installation. It gets a mark, so that it can be
+released, and an incident that waits for an operator: nothing is concluded from a reason alone."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _SECOND = timedelta(seconds=1)
 
 
 def lost_memory(world: World) -> str | None:
-    """Why this store cannot be the whole truth, so that Holdfast pauses; None: nothing speaks against it, or nothing is done anyhow.
+    """Reason to pause because the store must be incomplete; None: it seems complete, or no action is taken anyway.
 
-    A drain of ours stands in Slurm without a mark, for an incident that is newer than every one that the store knows, or for an open one of
-    which the store knows no step that could have set it: the store was lost, or an older one was put in its place. What was under way then
-    is not known either (a machine launched, a job stopped)."""
+    Slurm has a Holdfast drain without a mark, for an incident newer than every one in the store, or for an open one without a step that
+    could have set it: the store was lost, or replaced by an older one. Other steps under way then are not known either (a machine launched,
+    a job stopped)."""
     view = facts.fresh_view(world)
     if view is None or world.policy.mode is Mode.OBSERVE or world.book.paused is not None:
         return None
@@ -128,8 +128,8 @@ def _adopted(world: World, incident_id: str, node: Node) -> Moved:
 
 
 def _drained_since(world: World, incident: Incident, node: Node) -> Moved:
-    """An incident as of the backup, whose node was drained since. In the words that the store would use its repair goes on once an operator
-    has ended the pause; in others it had become another fault, which an operator knows."""
+    """The incident from the backup, whose node was drained since. If the reason is the text that the store would use, its repair continues
+    once an operator ends the pause; another text means another fault, which an operator has to judge."""
     text = f"drained after this store's backup was made: {node.reason}"
     if is_reason(node.reason, slurm_reason(incident.id, incident.headline)) and incident.state is IncidentState.OPEN:
         return incident, [remark(incident, world.now, text)]
@@ -144,7 +144,8 @@ def _at_least_degraded(severity: Severity) -> Severity:
 
 
 def _reboot_of_ours(world: World, mark: NodeMark, node: Node) -> bool:
-    """Slurm adds its own words to the reason of a node that it reboots, with a new time and SlurmUser's name: ours all the same."""
+    """Whether the reason is Holdfast's with Slurm's additions: Slurm adds text, a new time and SlurmUser's name for a node that it
+    reboots."""
     if not is_reboot_of(node.reason, mark.reason):
         return False
     begun = (i for i in world.book.intents_of(mark.incident_id) if i.started_at is not None)
@@ -152,8 +153,8 @@ def _reboot_of_ours(world: World, mark: NodeMark, node: Node) -> bool:
 
 
 def _taken_unheard(world: World, incident_id: str, node: Node) -> bool:
-    """A drain or DOWN that was begun for this open incident and whose outcome was lost stands on the node, in the very words and not from
-    before it was planned; nobody has undone it since."""
+    """Whether the node has a drain or DOWN that was started for this open incident and whose outcome was lost: with the exact text, not
+    from before it was planned, and not undone since."""
     incident = world.book.incidents[incident_id]
     if not facts.acting(incident) or incident.node != node.name or node.reason_time is None:
         return False

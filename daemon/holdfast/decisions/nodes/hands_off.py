@@ -1,7 +1,7 @@
-"""Hands off: which nodes are in an operator's hands, or Slurm's, and until when. Pure.
+"""Hands off: nodes that are in an operator's hands or Slurm's, and until when. Pure.
 
-A node in a MAINT reservation, in a reservation for operators alone, in a reboot or asleep by power saving is silent for a reason, and
-what is wrong on it may be under repair. Findings are recorded, the incident says why it waits, and nothing is done: not by a decision
+A node in a MAINT reservation, in a reservation for operators alone, in a reboot or asleep by power saving is silent for a reason, and what
+is wrong on it may be under repair. Findings are recorded, the incident says why it waits, and nothing is done: not by a decision
 (:func:`on`), and not by a step that was decided just before (:func:`found`, read from Slurm right before each step)."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from holdfast.model.maintenance import Window, window_of
 from holdfast.model.policy import MaintenancePolicy
 
 SETTLE_S = 60.0
-"""How long an agent must have reported after a window before what it found counts again: its checks have run by then."""
+"""Time that an agent must have reported after a window before its findings count again: its checks have run by then."""
 _MACHINE_STEPS = (Launch, Reboot, Replace, StopStart, Terminate)
 _WAITS = frozenset({IncidentState.OPEN, IncidentState.CONTAINED, IncidentState.REPAIRING, IncidentState.VALIDATING})
 
@@ -39,7 +39,7 @@ class Hands(StrEnum):
     REBOOT_WAITS = "reboot_waits"
     """Slurm was asked to reboot it, not by Holdfast, and waits for its jobs: it serves until then."""
     POWER_SAVING = "power_saving"
-    """Slurm's power saving has it off, or on its way there or back."""
+    """Slurm's power saving has it off, or is switching it off or on."""
     WINDOW = "window"
     """A maintenance window that an operator ordered (``holdfast maintain``)."""
     DRAINED = "drained"
@@ -64,11 +64,11 @@ _TEXT = {
 
 @dataclass(frozen=True, slots=True)
 class HandsOff:
-    """Why nothing is done about a node, and until when."""
+    """Reason why no action is taken on a node, and until when."""
 
     hands: Hands
     name: str = ""
-    """Of the reservation, or of the user that drained the node."""
+    """Name of the reservation, or of the user that drained the node."""
     until: datetime | None = None
     """None: not known; it ends when Slurm shows that it has ended."""
 
@@ -132,8 +132,8 @@ def found(
 
 
 def own_reservations(book: Book, spare_reservation: str) -> frozenset[str]:
-    """By which Holdfast keeps nodes for jobs, by the store. A name that begins like ours makes none so; that of a maintenance window is
-    an operator's."""
+    """Reservations by which Holdfast keeps nodes for jobs, from the store. A name with Holdfast's prefix is not enough; a maintenance
+    window's reservation is an operator's."""
     return book.holds | {spare_reservation}
 
 
@@ -198,7 +198,7 @@ def _ours(world: World, name: str) -> bool:
 
 
 def explains_silence(world: World, name: str) -> HandsOff | None:
-    """Why it means nothing that the node does not report; None: nothing explains it."""
+    """Explanation of the node's silence; None: there is none."""
     hands = on(world, name)
     return hands if hands is not None and hands.holds_incidents else _just_back(world, name)
 
@@ -218,7 +218,7 @@ def ended_at(world: World, name: str) -> datetime | None:
 
 
 def holds(world: World, incident: Incident) -> HandsOff | None:
-    """Why an incident waits where it is; None: it need not."""
+    """Reason why an incident waits; None: it need not."""
     if incident.state not in _WAITS:
         return None
     now = on(world, incident.node)
@@ -243,8 +243,8 @@ def _reading_again(world: World, incident: Incident, ended: datetime) -> HandsOf
 
 
 def since_window(world: World, incident: Incident, at: datetime | None) -> datetime | None:
-    """A time from which the patience of a repair counts: no earlier than the end of the node's last window, nor than this controller began
-    to listen. While none did, no machine could be heard."""
+    """Start of a repair's time limit: no earlier than the end of the node's last window, nor than this controller started to listen.
+    Without a controller no machine could report."""
     if at is None:
         return None
     return max(at, ended_at(world, incident.node) or at, world.listening_since or at)

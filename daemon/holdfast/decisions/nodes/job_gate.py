@@ -1,7 +1,7 @@
-"""Whether Slurm's prolog and epilog may fail on a node. Pure.
+"""Permission for Slurm's prolog and epilog to fail on a node. Pure.
 
-A prolog that fails drains its node and requeues the job by Slurm's own hand, past every brake. So it may only follow a decision: this
-controller has decided to drain the node, in ``act``, and nothing has overtaken that since."""
+If a prolog fails, Slurm drains the node and requeues the job, past every brake. So it may only follow a decision: this controller has
+decided to drain the node, in ``act``, and nothing has overtaken that since."""
 
 from __future__ import annotations
 

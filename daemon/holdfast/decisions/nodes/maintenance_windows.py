@@ -17,9 +17,9 @@ from holdfast.model.maintenance import KeepWindow, Window
 _LASTS = timedelta(seconds=30)
 """A reservation that was as ordered this long ago, and is not now, was changed by Slurm or by an operator: it is ordered again."""
 _REFUSED = timedelta(seconds=60)
-"""What Slurm has refused is tried again after this: a node may have left slurm.conf in that moment."""
+"""Retry a request that Slurm refused after this long: a node may have left slurm.conf at that moment."""
 _TOLD_AFTER = 3
-"""So many refusals in a row are told of."""
+"""Notify after this many refusals in a row."""
 
 
 def keep_windows(world: World) -> Part:

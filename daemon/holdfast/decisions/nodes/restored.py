@@ -1,8 +1,8 @@
-"""What a store that was restored from a backup still believes of nodes: not a ground to act upon today. Pure.
+"""Incidents from a store restored from a backup: too old to act upon. Pure.
 
-An incident of before the restore about which nothing had been done is closed: its fault may have been repaired or cleared since the backup.
-Agents report again what lasts (``reminder_s``, ten minutes), which opens another one. Those with a step that was begun go on, and
-a node that Slurm shows drained for one is :mod:`holdfast.decisions.nodes.adopt_drains`'s."""
+An incident from before the restore on which no action was taken is closed: its fault may have been repaired or cleared since the backup.
+Agents report again what lasts (``reminder_s``, ten minutes), which opens another one. Incidents with a started step continue, and
+:mod:`holdfast.decisions.nodes.adopt_drains` handles nodes that Slurm shows drained for one."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Node of an open incident in service again: resumed by an operator, or its drain lost by slurmctld. Pure.
+"""Resume of a node with an open incident: by an operator, or because slurmctld lost its drain. Pure.
 
 slurmctld forgets a node that leaves slurm.conf, and everything when it starts cold (``slurmctld -c``, a lost StateSaveLocation). A plain
 restart, a reconfiguration and a takeover by a backup keep all states. So the drain was forgotten if Slurm did not show the node for a
-while, or if slurmctld started after the drain was set and shows no job and no drain that is older than its start. All else is an
-operator's word."""
+while, or if slurmctld started after the drain was set and shows no job and no drain that is older than its start. In all other cases an
+operator resumed it."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from holdfast.model.cluster import ClusterView, Node
 from holdfast.model.incident import Incident, IncidentState
 
 SKEW = timedelta(seconds=1)
-"""Slurm's times have no fraction, and its host has a clock of its own."""
+"""Slurm's times have no fraction, and its host's clock may differ."""
 AGENT_STARTS_S = 60.0
-"""A node whose slurmd started so recently is given the time for its agent's first word: a machine that boots starts both."""
+"""Wait this long for the agent's first report after a node's slurmd has started: a machine that boots starts both."""
 
 
 class Resumed(StrEnum):
-    """Why a node that was out of service for an incident is in service."""
+    """Reason why a node that was out of service for an incident is in service."""
 
     BY_HUMAN = "by_human"
     """An operator, or a tool of theirs, resumed it: they trust the node."""
@@ -35,7 +35,7 @@ class Resumed(StrEnum):
 
 
 def expects_drain(world: World, incident: Incident) -> bool:
-    """Its node was seen out of service, and is to stay so: Holdfast does not return it yet."""
+    """Whether its node was seen out of service and must stay so: Holdfast does not return it yet."""
     if not incident.took_node_out or incident.acknowledged:
         return False
     returns = world.book.attempts(incident.id, steps.undrain(incident.node))
@@ -43,8 +43,8 @@ def expects_drain(world: World, incident: Incident) -> bool:
 
 
 def up_again(world: World, view: ClusterView, incident: Incident) -> bool:
-    """slurmctld had set its node DOWN before anything was done about the incident, which no slurmd ends by itself, and the node serves
-    again: an operator resumed it, unless slurmctld has forgotten all (:func:`resumed`)."""
+    """Whether the node serves again after slurmctld set it DOWN before any action on the incident. No slurmd ends that on its own: an
+    operator resumed it, unless slurmctld lost its state (:func:`resumed`)."""
     node, seen = view.nodes[incident.node], world.seen_down.get(incident.node)
     if incident.state is not IncidentState.OPEN or incident.acknowledged or seen is None or node.out_of_service:
         return False
@@ -53,7 +53,7 @@ def up_again(world: World, view: ClusterView, incident: Incident) -> bool:
 
 
 def in_question(world: World) -> bool:
-    """Whether a node is seen in service of which it has to be known when slurmctld started."""
+    """Whether a node is seen in service for which slurmctld's start time is needed."""
     view = facts.fresh_view(world)
     return view is not None and any(
         i.drain_lost_at is None
@@ -65,7 +65,7 @@ def in_question(world: World) -> bool:
 
 
 def resumed(world: World, view: ClusterView, incident: Incident) -> Resumed:
-    """Why the incident's node, which the view shows in service, is so."""
+    """Reason why the incident's node is in service, as the view shows it."""
     if incident.drain_lost_at is not None:
         return Resumed.FORGOTTEN
     started_at = world.slurmctld_started_at
@@ -80,7 +80,7 @@ def resumed(world: World, view: ClusterView, incident: Incident) -> Resumed:
 
 
 def _drained_at(world: World, incident: Incident) -> datetime:
-    """By Slurm's own clock, where the drain is one of Holdfast's; of a node that was only DOWN, when that was first seen."""
+    """Time of the drain by Slurm's own clock, if the drain is Holdfast's; for a node that was only DOWN, when that was first seen."""
     seen = world.seen_down.get(incident.node)
     if seen is not None and not incident.took_node_out:
         return seen.since
@@ -92,13 +92,13 @@ def _drained_at(world: World, incident: Incident) -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """What was before slurmctld's start."""
+    """Test for times before slurmctld's start."""
 
     started_at: datetime
     now: datetime
 
     def holds(self, at: datetime) -> bool:
-        """Whether Slurm's time lies before the start. A time to come is from before the clock was set back."""
+        """Whether Slurm's time lies before the start. A time in the future is from before the clock was set back."""
         return at < self.started_at or at > self.now + SKEW
 
 
@@ -110,8 +110,8 @@ def kept_states(view: ClusterView, before: Before) -> bool:
 
 
 def may_yet_speak(world: World, node: Node) -> bool:
-    """slurmd has started just now, or not yet (no job starts there then), and no agent was heard since: which machine it is may be known
-    within the minute."""
+    """Whether slurmd has started just now, or not yet (no job starts there then), and no agent has reported since: the machine may be
+    identified within the minute."""
     started_at = node.slurmd_start_time
     if started_at is None:
         return True

@@ -1,4 +1,4 @@
-"""Nodes that serve again after their incident has ended: the end of the outage, as it is measured. Pure."""
+"""Returns to service after the end of an incident: the measured end of the outage. Pure."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from holdfast.model.transitions import returned
 
 
 def at_the_end(world: World, view: ClusterView | None, incident: Incident) -> Event | NodeRecord:
-    """Of an incident that took its node out and ends in this turn: the node's return, whoever put it back, or its record, which keeps that
-    the return is to come."""
+    """Result for an incident that took its node out and ends in this turn: the event of the node's return, by Holdfast or by others, or its
+    record, which notes that the return is still to come."""
     node = view.nodes.get(incident.node) if view is not None else None
     if node is None or node.out_of_service:
         record = world.book.nodes.get(incident.node) or NodeRecord(incident.node)

@@ -1,9 +1,9 @@
-"""Drains that Slurm itself set: which of them Holdfast takes over, and what they call for. Pure.
+"""Drains that Slurm itself set: those that Holdfast takes over, and their remedy. Pure.
 
 slurmctld drains a node whose prolog or epilog failed, whose tasks did not end, or that registered with less than slurm.conf says. No one
 owns such a drain. It is recognised by its text, by the user that set it and only while both are unchanged; a minute later, so that a wave
-is seen as one, it becomes an incident's own, and counts for a brake: for ``task_drains`` where a user's job can
-have caused it, so that no user stops the healing of others; else for ``drains`` like any other drain."""
+is seen as one, it becomes an incident's own, and counts for a brake: for ``task_drains`` where a user's job can have caused it, so that no
+user blocks repairs for others; else for ``drains`` like any other drain."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class SlurmDrain:
     by_slurmd: bool = False
     """Set from the node, in slurmd's name, not by slurmctld."""
     by_job: bool = False
-    """What a user's job leaves behind can cause it, on as many nodes as he has jobs."""
+    """Leftovers of a user's job can cause it, on as many nodes as the user has jobs."""
 
 
 def _row(text: str, remedy: Remedy, means: str, *, by_slurmd: bool = False, by_job: bool = False) -> SlurmDrain:

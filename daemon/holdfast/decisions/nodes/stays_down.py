@@ -1,8 +1,8 @@
-"""Nodes that slurmctld itself set DOWN and that stay so though they report: an operator is told, and resumes them. Pure.
+"""Nodes that slurmctld itself set DOWN and that stay so although they report: an operator is notified to resume them. Pure.
 
 ``ReturnToService`` decides which DOWN nodes Slurm brings back; where it does not, the site wants an operator to do so, and Holdfast does
-not overrule that. A node that an operator rebooted and that does not come back is told of in the same way: its machine is the operator's.
-Each such node gets an incident that is only watched: nothing is done for it, and a fault or a death of the node is an incident of its own.
+not overrule that. A node that an operator rebooted and that does not come back is reported in the same way: its machine is the operator's.
+Each such node gets an incident that is only watched: no action is taken for it, and a fault or a death of the node is a separate incident.
 It is over when the node serves, is drained, or is DOWN for another reason."""
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from holdfast.model.transitions import Moved, NewIncident, close, open_incident
 from holdfast_checks.result import Remedy, Severity
 
 AFTER_S = 300.0
-"""So long it is DOWN and reports: slurmctld asks a node that it lost to register at least this often (a third of SlurmdTimeout)."""
+"""Time that a node is DOWN and reports: slurmctld asks a node that it lost to register at least this often (a third of SlurmdTimeout)."""
 REBOOT_S = 3600.0
-"""So long after Slurm began an operator's reboot its machine should be up, whatever ResumeTimeout is."""
+"""This long after Slurm started an operator's reboot, its machine should be up, whatever ResumeTimeout is."""
 CHECK = "slurm.down"
 
 
@@ -55,7 +55,7 @@ def is_about(incident: Incident) -> bool:
 
 
 def _over(node: Node | None, incident: Incident) -> str | None:
-    """Why the node does not stay DOWN for this; None: it does."""
+    """Reason why the node does not stay DOWN for this; None: it does."""
     if node is None:
         return "Slurm no longer shows the node"
     if not (node.out_of_service or node.reboot_issued):
@@ -64,8 +64,9 @@ def _over(node: Node | None, incident: Incident) -> str | None:
 
 
 def _stays(world: World, node: Node) -> bool:
-    """By slurmctld's own words, unchanged, for long enough that no slurmd is to bring it back; not in an operator's hands, and no incident
-    of it is acted upon. A reboot that timed out may also never end: such a node is not judged by its silence."""
+    """Whether slurmctld's own reason is on the node, unchanged, long enough that no slurmd will bring it back; it is not in an operator's
+    hands, and no action is taken on an incident of it. A reboot that timed out may also never end: such a node is not judged by its
+    silence."""
     by_slurm = node.down_by_slurm or node.reboot_timed_out or node.reboot_issued
     if not by_slurm or node.reason_time is None or node.reason_user != world.background.slurm_user:
         return False

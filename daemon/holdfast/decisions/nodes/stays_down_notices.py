@@ -1,4 +1,4 @@
-"""What an operator is told of nodes that Slurm set DOWN and that only a resume brings back. Pure."""
+"""Notifications about nodes that Slurm set DOWN and that only a resume brings back. Pure."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from holdfast.model.cluster import ClusterView, Node
 from holdfast.model.incident import Incident
 
 PAUSE_S = 600.0
-"""Least time between two messages: what comes back in between is told of together."""
+"""Least time between two messages: nodes found in between share the next one."""
 _NOT_TOLD = (IntentState.FAILED, IntentState.WITHHELD)
 _NAMED = 16
-"""So many nodes are described, more are counted."""
+"""Most nodes described; the others are only counted."""
 
 
 def tell_of_nodes_down(world: World) -> Part:

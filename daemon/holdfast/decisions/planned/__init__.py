@@ -1,1 +1,1 @@
-"""Planned stops: what a provider announces, saving before it, what is done before capacity ends. Pure."""
+"""Planned stops: a provider's announcements, saving before them, steps before capacity ends. Pure."""

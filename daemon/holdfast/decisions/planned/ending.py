@@ -1,7 +1,7 @@
 """Steps before a capacity block or reservation ends. Pure.
 
-A capacity block or a reservation ends with all of its machines: a new one there would end, too, so nothing is drained, stopped or
-replaced. The jobs are asked to save in time, their owners and a human are told."""
+A capacity block or a reservation ends with all of its machines: a new one there would end, too, so nothing is drained, stopped or replaced.
+The jobs are asked to save in time; their owners and an operator are notified."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ def _longest_s(world: World) -> float:
 
 
 def _before_s(world: World, job: Job) -> float:
-    """So long before the end the job is asked: earlier if it said that it takes longer."""
+    """Time before the end at which the job is asked to save: earlier if the job reported that it takes longer."""
     mine = facts.checkpoint_of(world, job)
     own_s = mine.save_s + world.policy.planned.margin_s if mine is not None and mine.save_s is not None else 0.0
     return max(world.policy.planned.capacity_save_s, own_s)
 
 
 def _ask(world: World, incident: Incident, job: Job) -> list[Proposal]:
-    """On this node only: its other nodes have notices of their own."""
+    """Ask on this node only: the job's other nodes have their own notices."""
     mine = facts.checkpoint_of(world, job)
     agent = facts.agent_of(world, incident.node, incident.instance_id)
     if mine is None or mine.save_signal is None or agent is None:

@@ -1,8 +1,7 @@
-"""What a provider says by itself about the machines that serve: read from its API by the actor, or on the machine by the agent. Pure.
+"""Provider notices about machines that serve: read from its API by the actor, or on the machine by the agent. Pure.
 
-A finding of an agent passes such a word on when a check of the instance metadata made it (:data:`PASSED_ON_BY`), its evidence
-names a kind under ``notice`` (and ``goes_at``, where a time is told), and the provider has such metadata. Its severity bounds
-what is done."""
+A finding of an agent passes such a notice on if a check of the instance metadata made it (:data:`PASSED_ON_BY`), its evidence names a kind
+under ``notice`` (and ``goes_at``, if a time is given), and the provider has such metadata. Its severity limits the actions."""
 
 from __future__ import annotations
 
@@ -17,9 +16,9 @@ from holdfast.model.report import Finding
 from holdfast_checks.result import Severity
 
 LOOK_OLD_S = 180.0
-"""The actor looks every 20 s: an older look at the provider says nothing of now."""
+"""The actor polls every 20 s: an older reading of the provider says nothing about the present."""
 TAKES_AWAY = frozenset({NoticeKind.INTERRUPTION, NoticeKind.STOP, NoticeKind.REBOOT})
-"""Kinds after which no job goes on."""
+"""Kinds that no job survives."""
 _KINDS = {kind.value: kind for kind in NoticeKind}
 _FURTHEST = timedelta(seconds=ANNOUNCED_S)
 """A time further off is a mistake (AWS announces retirements two weeks ahead)."""
@@ -30,7 +29,7 @@ _ASKED_WITHIN = timedelta(seconds=45)
 
 
 def key_of(notice: Notice) -> str:
-    """Names a notice for as long as it stands; its time may be put off meanwhile."""
+    """Key of a notice while it is active; its time may be postponed meanwhile."""
     return f"{notice.kind.value}/{notice.code}/{notice.instance_id}"
 
 
@@ -87,7 +86,7 @@ def _time(said: object) -> datetime | None:
 
 
 def evidence(world: World, incident: Incident) -> list[Finding]:
-    """What was found on the incident's machine and has not cleared; consequences of it left out."""
+    """Findings on the incident's machine that have not cleared, without consequences."""
     return [
         f
         for f in world.book.findings.values()
@@ -99,7 +98,7 @@ def evidence(world: World, incident: Incident) -> list[Finding]:
 
 
 def of_incident(world: World, incident: Incident) -> list[Notice]:
-    """All that is said of the incident's machine now, by the provider or by its agent."""
+    """All current notices about the incident's machine, from the provider or its agent."""
     told = [n for n in from_provider(world) if incident.instance_id and n.instance_id == incident.instance_id]
     passed_on = (of_finding(world, f) for f in evidence(world, incident))
     return told + [n for n in passed_on if n is not None]
@@ -129,7 +128,7 @@ def by_notice_alone(world: World, incident: Incident) -> bool:
 
 
 def by_agent_alone(world: World, incident: Incident) -> bool:
-    """The same, of a notice that only the node's own agent tells of: the provider's API has not said so."""
+    """The same, for a notice that only the node's own agent reports: the provider's API does not."""
     return not incident.notice and by_notice_alone(world, incident)
 
 
@@ -146,7 +145,7 @@ def unasked(world: World, incident: Incident) -> bool:
 
 
 def withdrawn(world: World, incident: Incident) -> bool:
-    """Whether the provider took its word back: it says nothing any more, nothing else was found, and the machine is heard."""
+    """Whether the provider withdrew its notice: it is no longer reported, nothing else was found, and the machine's agent reports."""
     if not (incident.goes_at or incident.notice) or incident.dead or _stands(world, incident):
         return False
     if incident.state is IncidentState.CLOSED or facts.agent_of(world, incident.node, incident.instance_id) is None:
@@ -161,7 +160,7 @@ def _stands(world: World, incident: Incident) -> bool:
 
 
 def silent_about(world: World, incident: Incident) -> bool:
-    """Whether a look at the provider since then shows that its notice does not stand any more."""
+    """Whether a reading of the provider since then shows that its notice is no longer active."""
     provider = looked(world)
     if provider is None or provider.error or provider.seen_at <= incident.opened_at:
         return False

@@ -1,7 +1,7 @@
-"""What the provider announces becomes an incident: watched until its time comes, then a planned stop. Pure.
+"""Incidents from the provider's announcements: watched until their time comes, then a planned stop. Pure.
 
 An interruption is acted upon at once, maintenance ``planned.act_before_s`` before it, a failing status check after ``planned.impaired_s``.
-What an agent passes on has its incident already (:mod:`correlate`); here it is given its time, and raised when that comes."""
+A notice passed on by an agent has its incident already (:mod:`correlate`); here it gets its time, and is raised when that comes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def plan_stops(world: World, new_id: Callable[[datetime], str]) -> Change:
             followed[incident.id] = _follow(world, view, incident, at_work)
             after = followed[incident.id][0]
             if after.state in _IN_PLAY:
-                at_work.add(after.node)  # of two that tell of the same thing one is raised
+                at_work.add(after.node)  # of two that report the same event one is raised
         if incident.node in nodes and after.open:
             by_node.setdefault(incident.node, []).append(after)
     for notice in told:
@@ -140,13 +140,13 @@ def _raised(world: World, incident: Incident, notice: Notice) -> Moved:
 
 
 def _severity(notice: Notice) -> Severity:
-    """Of a notice that is due: jobs on an impaired machine go on; whatever takes it away ends them."""
+    """Severity of a notice that is due: jobs on an impaired machine continue; a notice that takes it away ends them."""
     return Severity.DEGRADED if notice.kind is NoticeKind.IMPAIRED else notice.at_most
 
 
 def _remedy(notice: Notice) -> Remedy:
-    """What brings the node past it. AWS lets one's own reboot take the place of an announced instance-reboot; a system-reboot, and a
-    failing system status, are the host's, which a stop and start leaves."""
+    """Remedy for the notice. AWS accepts a reboot by the customer in place of an announced instance-reboot; a system-reboot and a failing
+    system status belong to the host, which a stop and start leaves."""
     match notice.kind:
         case NoticeKind.REBOOT:
             return Remedy.STOP_START if notice.of_the_host else Remedy.REBOOT
@@ -169,7 +169,7 @@ def _follow(world: World, view: ClusterView | None, incident: Incident, at_work:
 
 
 def _confirmed(world: World, incident: Incident) -> Incident:
-    """With the provider's notice, once its API says what only an agent told of before."""
+    """The incident with the provider's notice, once its API reports what only an agent reported before."""
     if not notices.by_agent_alone(world, incident):
         return incident
     said = (n for n in notices.from_provider(world) if n.instance_id == incident.instance_id)
@@ -179,7 +179,7 @@ def _confirmed(world: World, incident: Incident) -> Incident:
 
 def _watched(world: World, incident: Incident, said: list[Notice], at_work: set[str]) -> Moved:
     if incident.notice and not any(notices.key_of(n) == incident.notice for n in said):
-        # Of what an agent found the agent has the last word.
+        # A finding of an agent ends only when the agent clears it.
         over = notices.silent_about(world, incident) and not notices.evidence(world, incident)
         return close(_not_going(incident), world.now, "the provider says it no more") if over else (incident, [])
     for notice in said:

@@ -1,6 +1,6 @@
 """Request to jobs to save before their machine goes. Pure.
 
-A machine that goes at a known time leaves its jobs well until then. One that takes a signal is asked to save, on all of its nodes and
+A machine that goes at a known time does not harm its jobs until then. A job that takes a signal is asked to save, on all of its nodes and
 once; it is stopped as soon as it has said so, or when the time is short. A job that takes no signal is stopped at once: the newest
 checkpoint does not become newer by waiting."""
 
@@ -20,7 +20,7 @@ from holdfast.model.steps import Step
 from holdfast_checks.result import Severity
 
 _ORDER_S = 60.0
-"""An order that no agent has fetched after so long comes too late to help."""
+"""An order that no agent has fetched after this long comes too late to help."""
 
 
 def worth_asking(world: World, incident: Incident, job: Job) -> bool:
@@ -56,7 +56,7 @@ def latest_stop(world: World, job: Job, incident: Incident) -> datetime:
 
 
 def why_stop(world: World, incident: Incident, job: Job, recovery: Recovery) -> str | None:
-    """Why a job that was asked to save is stopped now; None: it still has time."""
+    """Reason why a job that was asked to save is stopped now; None: it still has time."""
     mine = facts.checkpoint_of(world, job)
     asked = orders_of(world, recovery)
     if mine is None or mine.save_signal is None:
@@ -82,7 +82,7 @@ def orders_of(world: World, recovery: Recovery) -> tuple[Intent, ...]:
 
 
 def ask(world: World, job: Job, recovery: Recovery, *, group: str) -> list[Proposal]:
-    """One order to each node of the job, as its agent is heard; what was asked once is not asked again."""
+    """One order to each node of the job whose agent reports; none is sent twice."""
     mine = facts.checkpoint_of(world, job)
     if mine is None or mine.save_signal is None:
         return []
@@ -101,7 +101,7 @@ def ask(world: World, job: Job, recovery: Recovery, *, group: str) -> list[Propo
 
 
 def order(agent: AgentView, part: Job, signal: str) -> SendOrder:
-    """Tell the job's processes on the agent's node to save."""
+    """Order the job's processes on the agent's node to save."""
     args = {"job_id": part.key.job_id, "uid": part.uid, "signal": signal}
     return facts.order_to(agent, Verb.SAVE, _ORDER_S, args)
 

@@ -1,9 +1,9 @@
-"""Which nodes are probed with which, and what the answers say of each. Pure.
+"""Pair probes: choice of pairs, and verdict on each node from the answers. Pure.
 
-Round one pairs the suspects among themselves, round two pairs the members of pairs that failed with others. A failed probe says that one
-of two nodes, or the path between them, is bad, and one side alone can make it fail: by what its agent says, or by sending nothing. So a
-node is called bad only when it failed with two partners that each passed with another node; and never once one of its own probes was good,
-for which both sides must say so. What was not answered says nothing. One lying agent convicts nobody but its own node; two could."""
+Round one pairs the suspects among themselves, round two pairs the members of pairs that failed with others. A failed probe means that one
+of two nodes, or the path between them, is bad, and one side alone can make it fail: by its agent's report, or by sending nothing. So a node
+is called bad only if it failed with two partners that each passed with another node; and never once one of its probes was good, which both
+sides must report. An unanswered probe does not count. One lying agent can make only its own node look bad; two could accuse another."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from enum import StrEnum
 MOST_TRIES = 4
 """Probes of one suspect, unanswered ones among them; after that nothing more is to be learned from it now."""
 _MOST_UNANSWERED = 2
-"""Of the same pair."""
+"""Unanswered probes of the same pair."""
 _WITNESSES = 2
 """Partners that passed with another node, with which a node must fail to be called bad: one of them may lie."""
 
 
 class Outcome(StrEnum):
-    """Of one probe."""
+    """Outcome of one probe."""
 
     RUNNING = "running"
     GOOD = "good"
@@ -30,7 +30,7 @@ class Outcome(StrEnum):
 
 
 class Standing(StrEnum):
-    """Of one suspect."""
+    """Verdict on one suspect."""
 
     CLEARED = "cleared"
     BAD = "bad"
@@ -39,7 +39,7 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Two nodes and what came of it."""
+    """A probe between two nodes, and its outcome."""
 
     listener: str
     connector: str
@@ -54,7 +54,7 @@ class Probe:
 
 
 def judge(suspects: Collection[str], trusted: Collection[str], probes: Sequence[Probe]) -> dict[str, Standing]:
-    """What the probes say of each suspect. ``trusted``: nodes in service with nothing against them."""
+    """Verdict of the probes on each suspect. ``trusted``: nodes in service with nothing against them."""
     proven = _passed(probes)
     vouched = proven & {*suspects, *trusted}
     return {node: _judge(node, proven, vouched, probes) for node in suspects}
@@ -68,7 +68,7 @@ def _judge(node: str, proven: set[str], vouched: set[str], probes: Sequence[Prob
     if node in proven:
         return Standing.CLEARED
     if any(node in probe.nodes and probe.outcome is Outcome.RUNNING for probe in probes):
-        return Standing.UNDECIDED  # the answer on its way may clear it
+        return Standing.UNDECIDED  # the answer in flight may clear it
     if len(_partners(node, probes, Outcome.BAD) & vouched) >= _WITNESSES:
         return Standing.BAD
     return Standing.UNDECIDED
@@ -89,8 +89,8 @@ def next_pairs(
 ) -> list[tuple[str, str]]:
     """Pairs (listener, connector) to be probed now.
 
-    ``trusted``: partners from outside, the best first; ``free``: nodes that can be probed at this moment; ``most``: so many pairs may be
-    under way; ``connect_only``: machines whose address is not known (they cannot listen)."""
+    ``trusted``: partners from outside, the best first; ``free``: nodes that can be probed at this moment; ``most``: pairs that may be under
+    way; ``connect_only``: machines whose address is not known (they cannot listen)."""
     plan = _Plan(suspects, trusted, probes)
     room = most - sum(probe.outcome is Outcome.RUNNING for probe in probes)
     left = {node for node in free if node not in plan.running}
@@ -115,7 +115,7 @@ def exhausted(
     *,
     connect_only: Collection[str] = (),
 ) -> bool:
-    """Nothing is under way and no probe would tell more, even if every node were free."""
+    """Whether no probe is under way and no further one would help, even if every node were free."""
     if any(probe.outcome is Outcome.RUNNING for probe in probes):
         return False
     everybody = {*suspects, *trusted}
@@ -123,7 +123,7 @@ def exhausted(
 
 
 class _Plan:
-    """What is known so far, and who is to be asked next."""
+    """Results so far, and the nodes to probe next."""
 
     def __init__(self, suspects: Collection[str], trusted: Sequence[str], probes: Sequence[Probe]) -> None:
         self._standing = judge(suspects, trusted, probes)
@@ -191,9 +191,7 @@ class _Plan:
         proven = other in self._proven
         fellow = other in self._standing and not cleared
         if fellow and (node in self._failed or other in self._failed):
-            return (
-                None if self.running else 3
-            )  # the last resort: two that are suspect, once nobody else is left to wait for
+            return None if self.running else 3  # the last resort: two suspects, once no other node is left to wait for
         if node in self._failed:
             return 0 if proven else 1
         return 0 if fellow else 1

@@ -1,4 +1,4 @@
-"""Pair probes as they stand in the book: two orders each, and who could take part in the next. Pure."""
+"""Orders of pair probes, two each, and the nodes that could take part in the next one. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _START_TORCH_S = 180.0
 
 
 def all_orders(world: World) -> list[Intent]:
-    """Every side of every probe in the book that was not withheld."""
+    """Every side of every probe in the state that was not withheld."""
     return [
         intent
         for intent in world.book.intents.values()
@@ -127,7 +127,8 @@ def partners(world: World, probes: Iterable[Probe], suspects: Collection[str]) -
 
 
 def secret_of(world: World, incident_id: str, tag: str) -> str:
-    """What only the two agents of this probe are told; both prove it to each other. Made of this turn's chance, which is kept nowhere."""
+    """Secret that only the two agents of this probe receive; both prove it to each other. Derived from this turn's random value, which is
+    not stored."""
     return hmac.new(world.chance.encode(), f"probe_pair/{incident_id}/{tag}".encode(), hashlib.sha256).hexdigest()
 
 

@@ -1,7 +1,7 @@
-"""Suspects without evidence: the nodes of a job that failed, or that hung, and no finding says why. Pure.
+"""Suspects without evidence: the nodes of a job that failed or hung without a finding. Pure.
 
-Each such job run is looked into once. Its incident is only watched: nothing is drained for it. It lists the nodes, and the pair probes are
-its intents, so that a restart neither repeats nor loses them. A node that the probes convict gets an incident of its own."""
+Each such job run is investigated once. Its incident is only watched: nothing is drained for it. It lists the nodes, and the pair probes are
+its intents, so that a restart neither repeats nor loses them. A node that the probes find bad gets a separate incident."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CHECKS = {
     IncidentKind.HELD_JOB: "job.held",
     IncidentKind.STALL: "job.stall",
 }
-"""What an incident about a job is shown as when it is opened; one whose nodes are probed is shown as unexplained."""
+"""Check shown with an incident about a job when it is opened; one whose nodes are probed is shown as unexplained."""
 
 NewId = Callable[[datetime], str]
 Changed = tuple[list[Incident], list[Event]]
@@ -85,8 +85,8 @@ def _unexplained(world: World, view: ClusterView) -> list[tuple[Job, datetime]]:
 
 
 class Quota:
-    """Jobs that were looked into within the last hour, by :func:`whole`, and which others still may be: so many in all, and fewer of
-    one user, whose jobs may fail or pause as often as he likes."""
+    """Limit on the jobs investigated within an hour, counted by :func:`whole`: one for all jobs, and a lower one for each user, whose jobs
+    may fail or pause at will."""
 
     def __init__(self, world: World, view: ClusterView) -> None:
         self._view, self._policy = view, world.policy.suspects
@@ -163,7 +163,7 @@ def _opened(world: World, job: Job, at: datetime, new_id: NewId) -> Changed:
 def about_job(
     world: World, job: Job, kind: IncidentKind, at: datetime, told: str, note: str, new_id: NewId
 ) -> NewIncident:
-    """What is known of an incident about this run, its nodes the suspects. ``told``: what the job did."""
+    """New incident about this run, with its nodes as suspects. ``told``: what the job did."""
     what = f"job {job.key.job_id} of {job.user} on {len(job.nodes)} node{'s' * (len(job.nodes) > 1)}"
     check = CHECKS[kind]
     return NewIncident(
@@ -194,12 +194,12 @@ def one(step: Moved) -> Changed:
     return [step[0]], step[1]
 
 
-# How an inquiry goes on
+# Progress of an inquiry
 
 
 @dataclass(frozen=True, slots=True)
 class Inquiry:
-    """Where the probes of one job's nodes stand."""
+    """Progress of the probes of one job's nodes."""
 
     probes: tuple[Probe, ...]
     standings: Mapping[str, Standing]
@@ -224,7 +224,7 @@ class Inquiry:
 
 
 def read(world: World, incident: Incident, orders: Iterable[Intent]) -> Inquiry:
-    """``orders``: of all probes in the book."""
+    """``orders``: of all probes in the state."""
     probes = probe_orders.probes_of(world, (o for o in orders if o.incident_id == incident.id))
     trusted = probe_orders.partners(world, probes, incident.suspects)
     return Inquiry(tuple(probes), judge(incident.suspects, trusted, probes))
@@ -289,9 +289,9 @@ def _end(world: World, view: ClusterView, incident: Incident, inquiry: Inquiry) 
     if not _answered(world, view, incident, inquiry):
         return [], []
     if inquiry.one_cause and not _over(world, incident):
-        return [], []  # stands for as long as a human may want to see it
+        return [], []  # stays open for as long as an operator may want to see it
     if cannot_tell(world, view, incident, inquiry) and not world.book.attempts(incident.id, notify_cannot_tell()):
-        return [], []  # an operator is told first
+        return [], []  # an operator is notified first
     undecided = inquiry.of(Standing.UNDECIDED)
     parts = {"failed": inquiry.of(Standing.BAD), "cleared": inquiry.of(Standing.CLEARED), "not known": undecided}
     said = "; ".join(f"{word}: {','.join(nodes)}" for word, nodes in parts.items() if nodes)
@@ -315,8 +315,8 @@ def _over(world: World, incident: Incident) -> bool:
 
 
 def cannot_tell(world: World, view: ClusterView, incident: Incident, inquiry: Inquiry) -> str | None:
-    """What an operator is told of nodes that failed, while too few others could be asked to tell whose fault it is. None: there are
-    none, or it may still be found out."""
+    """Notification about nodes that failed while too few others could be probed to find the side at fault. None: there are none, or it may
+    still be found."""
     failed = [p for p in inquiry.probes if p.outcome is Outcome.BAD]
     open_ = {n for n in inquiry.of(Standing.UNDECIDED) if any(n in p.nodes for p in failed)}
     if not open_ or not _answered(world, view, incident, inquiry):

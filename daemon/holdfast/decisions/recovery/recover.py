@@ -275,9 +275,7 @@ class _Plan:
             return f"waits until {incident.node} is confirmed off: its old run could still write"
         node = self.view.nodes[incident.node]
         if facts.drained_by_others(self.world, node) and not node.down:
-            return (
-                f"waits until {incident.node} is DOWN: {node.reason_user or 'somebody'} took it out ({node.reason!r})"
-            )
+            return f"waits until {incident.node} is DOWN: {node.reason_user or 'another user'} took it out ({node.reason!r})"
         return None
 
     def _wait(self, recovery: Recovery, note: str) -> None:

@@ -1,1 +1,1 @@
-"""Spares: the pool's size, which spare takes a node's place, refill, checks of idle spares. Pure."""
+"""Spares: the pool's size, choice of a spare, refill, checks of idle spares. Pure."""

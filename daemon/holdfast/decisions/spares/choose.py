@@ -29,12 +29,12 @@ def choose_spare(
 ) -> str | None:
     """A ready spare of the job's partition with no fewer GPUs than its nodes had, and of the same type; None: there is none.
 
-    Of several the one that is not under test, then one that its last check found nothing wrong with, with the features of ``replaced``,
-    that is no lemon, with the least switches between it and the nodes ``near``, and the first by name.
+    Of several: one that is not under test, then one whose last check found nothing wrong, with the features of ``replaced``, that is no
+    lemon, with the fewest switches between it and the nodes ``near``, and the first by name.
 
-    Ready: idle and in service, no open incident, its agent heard. A spare whose agent is silent is unknown, not ready; one whose
-    agent has not had the time to be heard since this controller started is what it was before. ``serves_again``: nodes that stand in
-    the job's list because Holdfast put them there for an earlier run."""
+    Ready: idle and in service, no open incident, its agent reports. A spare whose agent is silent is unknown, not ready; one whose agent
+    has not had the time to report since this controller started keeps its previous status. ``serves_again``: nodes that are on the job's
+    list because Holdfast put them there for an earlier run."""
     promised = taken | {r.spare for r in world.book.recoveries.values() if r.spare is not None and not r.final}
     wanted_gpus = max((len(m) for m in job.gpu_indices.values()), default=0)
     excluded = set(job.excluded_nodes) - serves_again
@@ -84,7 +84,7 @@ def _leaves(world: World, near: tuple[str, ...]) -> Counter[str]:
 
 
 def _same_gpus(node: Node, bad: Node | None) -> bool:
-    """The types of GPUs that Slurm shows of both are the same; where it shows none of one of them nothing is known."""
+    """Whether Slurm shows the same types of GPUs for both; true if it shows none for one of them."""
     if bad is None:
         return True
     here, there = set(_GPU_TYPE.findall(node.gres)), set(_GPU_TYPE.findall(bad.gres))
@@ -92,12 +92,12 @@ def _same_gpus(node: Node, bad: Node | None) -> bool:
 
 
 def busy_nodes(view: ClusterView) -> frozenset[str]:
-    """Nodes that some job holds; to be asked for once where many are looked at."""
+    """Nodes that some job holds; to be read once if many nodes are checked."""
     return frozenset(name for job in view.jobs.values() if job.state in HOLDING_STATES for name in job.nodes)
 
 
 def why_not_ready(world: World, view: ClusterView, node: Node, busy: frozenset[str]) -> str | None:
-    """Why a spare cannot take a bad node's place now; None: it can. ``busy``: of :func:`busy_nodes`."""
+    """Reason why a spare cannot take a bad node's place now; None: it can. ``busy``: of :func:`busy_nodes`."""
     if node.out_of_service:
         return f"out of service: {node.reason or node.base_state}"
     if node.asleep:
@@ -120,9 +120,10 @@ def why_not_ready(world: World, view: ClusterView, node: Node, busy: frozenset[s
 
 
 def _heard_before(world: World, name: str) -> bool:
-    """While the controller has just started: known to the store, nothing open on it (not even a suspicion), not heard yet.
+    """Whether, just after a start of the controller, the node is known to the store, has no open incident (not even a suspicion) and has
+    not reported yet.
 
-    Waiting for its first heartbeat would hold the job back by up to an interval, for a spare that Slurm hears."""
+    Waiting for its first heartbeat would hold the job back by up to an interval, for a spare that responds to Slurm."""
     if world.frozen is None or world.agents.get(name) or world.book.open_on(name):
         return False
     record = world.book.nodes.get(name)

@@ -1,7 +1,7 @@
-"""Checks of spares: which are due now. Pure.
+"""Orders for checks of spares that are due now. Pure.
 
-A light check (all periodic checks afresh) every hour, a deep one (active checks) once a night, each spare at a time of its own within
-the window. So few at once that a spare is ready at any time."""
+A light check (all periodic checks afresh) every hour, a deep one (active checks) once a night, each spare at a different time within the
+window. Only a few at once, so that a spare is ready at any time."""
 
 from __future__ import annotations
 

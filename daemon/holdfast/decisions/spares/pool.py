@@ -1,8 +1,8 @@
-"""Spare pool: how many spares exist, and how many are wanted. Pure.
+"""Spare pool: existing and wanted number of spares. Pure.
 
-The rule p99: the smallest s with P[Poisson(N r T) <= s] >= 0.99, where N is the number of nodes, r the measured rate of faults that took
-a node out and T the mean time until it served again. The number of nodes out at the same time is Poisson with that mean whatever the
-repairs' times look like (a queue with a server for each). Where there is little history, published figures speak for it."""
+The rule p99: the smallest s with P[Poisson(N r T) <= s] >= 0.99, where N is the number of nodes, r the measured rate of faults that took a
+node out and T the mean time until it served again. The number of nodes out at the same time is Poisson with that mean whatever the repairs'
+times look like (a queue with a server for each). Where there is little history, published figures speak for it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ RATE_PRIOR = 6.5e-3
 RATE_PRIOR_FAULTS = 1.0
 """The prior weighs as much as one fault seen (a gamma prior of shape 1, as the spread between nodes of LANL's systems: 0.5 to 1.8)."""
 REFILL_PRIOR_S = 3600.0
-"""Where the provider replaces machines: HyperPod's published 36.8 to 41.7 min for each fault, rounded up."""
+"""Repair time if the provider replaces machines: HyperPod's published 36.8 to 41.7 min for each fault, rounded up."""
 REFILL_PRIOR_BY_HAND_S = 24 * 3600.0
-"""Where people repair."""
+"""Repair time if people repair."""
 REFILL_PRIOR_REPAIRS = 3.0
 _DAY_S = 86400.0
 
@@ -40,7 +40,7 @@ def kept(world: World, view: ClusterView) -> tuple[str, ...]:
 
 
 def wanted(world: World) -> Wanted:
-    """How many spares the site wants, and why. The rule's number is as old as the background's reading."""
+    """Number of spares that the site wants, and why. The rule's number is as old as the background's reading."""
     asked = world.policy.spares.wanted
     if asked == "":
         return Wanted(None, ("no number is set: the pool gets back what was taken from it",))

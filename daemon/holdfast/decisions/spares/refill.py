@@ -1,7 +1,8 @@
 """Refill of the spare pool. Pure.
 
-Idle nodes into it where the site wants that, surplus back into service, and a word to a human when it stays too small. Nothing of this
-without a number: then the pool gets back what was taken from it (:mod:`decide.repair`) and is otherwise the operator's."""
+Moves idle nodes into it if the site wants that, returns a surplus to service, and notifies an operator when it stays too small. None of
+this without a configured number: then the pool only gets back what was taken from it (:mod:`holdfast.decisions.repair.repair`), and the
+operator manages the rest."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What checks by order said of nodes that no incident is about: spares. Pure.
+"""Results of ordered checks on nodes without an incident: spares. Pure.
 
-Such orders belong to no incident; in the record they go under the name ``upkeep``, which no incident has. The node's record keeps when
-it was checked and what was wrong. A fault that such a check finds opens an incident, as any finding would."""
+Such orders belong to no incident; they are recorded under the name ``upkeep``, which no incident has. The node's record keeps when it was
+checked and what was wrong. A fault that such a check finds opens an incident, as any finding would."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SEVERITIES = (Severity.FATAL, Severity.DEGRADED)
 
 
 def orders(world: World) -> Iterator[tuple[str, Intent, SendOrder]]:
-    """(light or deep, intent, order) of the checks that the book remembers: an hour's, and those on their way."""
+    """(light or deep, intent, order) of the checks in the state: those of the last hour, and those in flight."""
     for intent in world.book.intents.values():
         action = intent.action
         if intent.incident_id == UPKEEP and isinstance(action, SendOrder) and action.verb in _CHECKS:
@@ -34,7 +34,7 @@ def orders(world: World) -> Iterator[tuple[str, Intent, SendOrder]]:
 
 
 def under_test(world: World, kind: str = DEEP) -> frozenset[str]:
-    """Nodes whose check of this kind is on its way."""
+    """Nodes whose check of this kind is in flight."""
     return frozenset(order.node for k, intent, order in orders(world) if k == kind and not intent.settled)
 
 
