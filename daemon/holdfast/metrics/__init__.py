@@ -1,1 +1,1 @@
-"""Views of the recorded events: MTTD, MTTR, what was lost. Pure."""
+"""Views of the recorded events: MTTD, MTTR, losses. Pure."""

@@ -1,7 +1,7 @@
-"""How long an incident's elastic jobs stood, from the record of their rooms. Pure.
+"""Interruption of an incident's elastic jobs, from the record of their rendezvous. Pure.
 
-A job whose group was shut out goes on, smaller, with the next quorum of its room. It is whole with the first one that has as many groups
-as before."""
+A job whose group was evicted continues, smaller, with the next quorum of its rendezvous. It is complete with the first one that has as many
+groups as before."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from holdfast.model.event import Event, EventKind
 def meeting_again(
     events: Sequence[Event], opened_at: datetime | None
 ) -> tuple[float | None, float | None, float | None]:
-    """Of one incident's events, in the order of time, in seconds: incident opened → first group shut out; that → the others met again;
-    that → as many as before. Of several rooms the last two are those of the one that took longest. None: it is not on record (yet)."""
+    """Times of one incident from its events (ordered by time), in seconds: incident opened → first group evicted; that → the others met
+    again; that → as many as before. With several rendezvous, the last two are those of the one that took longest. None: not recorded
+    (yet)."""
     shut_out = _shut_out(events)
     first = min((e.at for e in shut_out.values()), default=None)
     evict_s = None if first is None or opened_at is None else max((first - opened_at).total_seconds(), 0.0)
@@ -23,7 +24,7 @@ def meeting_again(
 
 
 def _shut_out(events: Iterable[Event]) -> dict[str, Event]:
-    """Room → the first time that a group of it was shut out."""
+    """The first eviction of each rendezvous."""
     found: dict[str, Event] = {}
     for event in events:
         if event.kind is EventKind.QUORUM_EVICTED:

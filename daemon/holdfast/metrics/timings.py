@@ -1,7 +1,7 @@
-"""How long everything took and what was lost: views of the events, and of nothing else. Pure.
+"""Timings and losses of incidents, computed from the events alone. Pure.
 
-Definitions stand in ``docs/metrics.md``. A phase whose milestones are not both on record is absent, never zero; a milestone
-that came before its start (a job that failed before Holdfast stopped it) counts 0."""
+Definitions are in ``docs/metrics.md``. A phase whose milestones are not both on record is absent, never zero; a milestone that came before
+its start (a job that failed before Holdfast stopped it) counts 0."""
 
 from __future__ import annotations
 
@@ -50,23 +50,23 @@ class Phase(StrEnum):
     DECIDE = "decide"
     """Incident opened → first action planned."""
     DRAIN = "drain"
-    """First action planned → node out of service in Slurm. Runs beside ``stop_job``."""
+    """First action planned → node out of service in Slurm. Runs in parallel to ``stop_job``."""
     STOP_JOB = "stop_job"
     """First action planned → old run over (last job of the incident)."""
     EVICT = "evict"
-    """Incident opened → its first group was shut out of its quorum room (elastic jobs)."""
+    """Incident opened → its first group was evicted from its rendezvous (elastic jobs)."""
     GO_ON = "go_on"
-    """Group shut out → the others' next quorum (last room of the incident)."""
+    """Group evicted → the others' next quorum (last rendezvous of the incident)."""
     REGROW = "regrow"
-    """Group shut out → a quorum of as many groups as before (last room)."""
+    """Group evicted → a quorum of as many groups as before (last rendezvous)."""
     RESTART = "restart"
     """Old run over → RUNNING again (last job)."""
     RESUME = "resume"
-    """RUNNING again → the job's own word from which step it goes on (last job)."""
+    """RUNNING again → the job reports the step from which it resumes (last job)."""
     REPLACE = "replace"
-    """Node out of service → agent of the new machine heard."""
+    """Node out of service → agent of the new machine reports."""
     VALIDATE = "validate"
-    """New machine heard (else: node out of service) → validated."""
+    """New machine reports (else: node out of service) → validated."""
     RETURN = "return"
     """Validated → back in service."""
 
@@ -100,7 +100,7 @@ class IncidentTimings:
     time_to_running_s: float | None = None
     """Fault → the incident's last job RUNNING again. None: no job was stopped, or one is still down."""
     time_to_resumed_s: float | None = None
-    """Fault → the last job's own word. None: as above, or a job says nothing."""
+    """Fault → the last job reports that it resumed. None: as above, or a job reports nothing."""
     time_to_return_s: float | None = None
     """Fault → node back in service."""
     jobs: tuple[JobLoss, ...] = ()
@@ -111,7 +111,7 @@ class IncidentTimings:
 
     @property
     def lost_work_s(self) -> float | None:
-        """Of the jobs of which it is known; None: jobs were stopped, and it is known of none. The same for the next two."""
+        """Sum over the jobs for which it is known; None: jobs were stopped, and it is known for none. The same for the next two."""
         return _known_sum(j.lost_work_s for j in self.jobs)
 
     @property
@@ -151,7 +151,7 @@ class Summary:
     time_to_return: Spread | None
     phases: Mapping[Phase, Spread]
     lost_work_s: float | None
-    """Of the jobs of which it is known; None: of none of those that were stopped. The same for the next two."""
+    """Sum over the jobs for which it is known; None: for none of those that were stopped. The same for the next two."""
     lost_steps: int | None
     lost_gpu_hours: float | None
 
@@ -181,7 +181,7 @@ def summarize(incidents: Sequence[IncidentTimings]) -> Summary:
 
 
 def _known_sum(values: Iterable[N | None]) -> N | int | None:
-    """Of what is known; 0 of nothing, None when all is unknown."""
+    """Sum of the known values; 0 without values, None if all are unknown."""
     asked = list(values)
     known = [value for value in asked if value is not None]
     return sum(known) if known or not asked else None
@@ -297,7 +297,7 @@ def _job(name: str, events: Sequence[Event], fault_at: datetime | None) -> JobLo
 
 
 def _lost_steps(stopped: Event, resumed: Event | None) -> int | None:
-    """The job's own word, else last reported step minus the checkpoint's."""
+    """Lost steps that the job reports, else its last reported step minus the checkpoint's."""
     told = _whole(resumed.detail.get("lost_steps")) if resumed else None
     if told is not None:
         return told

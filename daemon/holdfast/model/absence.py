@@ -1,7 +1,7 @@
 """Absence from a reading of Slurm: what was there counts as gone once two readings apart lack it. Standard library only, pure.
 
-An answer that is not whole looks like a cluster that has shrunk: a job would be given up, an elastic group shut out, a drain taken for
-forgotten (``docs/decisions/0021-absence-is-seen-twice.md``)."""
+An incomplete answer looks like a cluster that has shrunk: a job would be given up, an elastic group evicted, a drain taken for forgotten
+(``docs/decisions/0021-absence-is-seen-twice.md``)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _V = TypeVar("_V")
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """What the newest reading lacks for the first time. The view shows it as it was in the reading before."""
+    """Entries that the newest reading lacks for the first time. The view shows them as they were in the reading before."""
 
     nodes: frozenset[str] = frozenset()
     jobs: frozenset[int] = frozenset()
@@ -35,7 +35,8 @@ def seen_twice(before: ClusterView, after: ClusterView, missing: Missing) -> tup
 
 
 def unexpected_in(view: ClusterView, missing: Missing) -> bool:
-    """Whether something is missing that does not go by itself: a node, or a job that had not ended. ``view``: of :func:`seen_twice`."""
+    """Whether something is missing that does not disappear on its own: a node, or a job that had not ended. ``view``: of
+    :func:`seen_twice`."""
     return bool(missing.nodes) or any(
         job.state in HOLDING_STATES or job.state == "PENDING" for job in (view.jobs[n] for n in missing.jobs)
     )

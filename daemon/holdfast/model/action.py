@@ -1,4 +1,4 @@
-"""Actions and intents: every step outside, as data, with its reason. Standard library only."""
+"""Actions and intents: every external step, as data, with its reason. Standard library only."""
 
 from __future__ import annotations
 
@@ -251,7 +251,7 @@ class Verb(StrEnum):
     LEAVE = "ask_group_to_leave"
     """Ask a replica group, through its launcher on the node, to finish its step, leave its rendezvous and exit with 85."""
     STACKS = "collect_stacks"
-    """What the Python processes of a job are doing on this node: one stack each, read from outside."""
+    """Stacks of a job's Python processes on this node, one each, read from outside."""
     SURVEY = "survey_checkpoints"
     """Read a job's registered directory with its user's rights; the newest complete checkpoints are reported separately."""
 
@@ -289,7 +289,7 @@ class UnknownAction:
     kind: str
     """Name of the action's class in the release that planned it."""
     document: Mapping[str, Any]
-    """As it is stored: written back unchanged."""
+    """Stored form of the action: written back unchanged."""
 
     @property
     def target(self) -> Target:
@@ -351,7 +351,7 @@ SETTLED = frozenset({IntentState.DONE, IntentState.FAILED, IntentState.REFUSED, 
 
 
 LIVES = "lives"
-"""Of a failed step's result: right before it the machine was seen to live, so the step was not begun."""
+"""Key in a failed step's result: right before the step the machine was seen alive, so it was not started."""
 NEVER_BEGUN = "never_begun"
 """Field of the result of a step that expired before anything took it."""
 
@@ -377,7 +377,7 @@ class Intent:
     outcome: str = ""
     """One line."""
     result: Mapping[str, Any] = field(default_factory=dict)
-    """What later steps need: instance id, stored drain mark, evidence."""
+    """Results that later steps need: instance id, stored drain mark, evidence."""
 
     @property
     def kind(self) -> str:
@@ -412,7 +412,7 @@ class Intent:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What ``decide`` wants done, before the guard has looked at it."""
+    """Action that ``decide`` proposes, before the guard has checked it."""
 
     incident_id: str
     step: Step

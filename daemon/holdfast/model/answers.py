@@ -1,7 +1,7 @@
-"""What agents answer to orders, as types: the one place that reads the detail of an order's outcome. Pure; standard library only.
+"""Agents' answers to orders, as types: the only module that reads the detail of an order's outcome. Pure; standard library only.
 
-An outcome's text is for people. What a decision needs to know is a word or a number in its detail (``docs/reference/wire.md``); one that
-is absent or makes no sense says nothing."""
+An outcome's text is for people. A decision reads values in its detail (``docs/reference/wire.md``); one that is absent or invalid is
+ignored."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REFUSED, SAID, OUTCOME = "refused", "said", "outcome"
 
 
 class Refusal(StrEnum):
-    """Why an agent did not begin with an order: nothing was done, and nothing is wrong."""
+    """Reason why an agent did not start an order: nothing was done, and nothing is wrong."""
 
     ANOTHER_BOOT = "another_boot"
     """It was meant for another boot of the machine."""
@@ -34,7 +34,7 @@ class Refusal(StrEnum):
 
 
 class PairWord(StrEnum):
-    """What one side of a pair probe says of the path between the two nodes."""
+    """Report of one side of a pair probe about the path between the two nodes."""
 
     DONE = "done"
     """It carried data; whether fast enough is for the controller to say."""
@@ -44,7 +44,7 @@ class PairWord(StrEnum):
 
 
 class CheckWord(StrEnum):
-    """What named checks by order came to."""
+    """Result of named checks run by order."""
 
     OK = "ok"
     BAD = "bad"
@@ -54,7 +54,7 @@ class CheckWord(StrEnum):
 
 
 def refusal_of(detail: Mapping[str, Any]) -> Refusal | None:
-    """Why the agent did not begin; None: it began, or says something else."""
+    """Reason why the agent did not start; None: it started, or reports something else."""
     return _word(Refusal, detail, REFUSED)
 
 
@@ -78,7 +78,7 @@ def check_word(detail: Mapping[str, Any]) -> CheckWord | None:
 
 
 def unreached_errno(detail: Mapping[str, Any]) -> int | None:
-    """With what a peer could not be reached, where that says something of the peer."""
+    """Error with which a peer could not be reached, if it is evidence about the peer."""
     code = detail.get("errno")
     return code if isinstance(code, int) and not isinstance(code, bool) else None
 
@@ -117,7 +117,7 @@ _REFUSED_IN_WORDS = {
 
 
 def with_refusal(detail: Mapping[str, Any], summary: str) -> Mapping[str, Any]:
-    """The detail with the word for the refusal, which agents of releases before it told only in their summary."""
+    """The detail with the value for the refusal, which agents of earlier releases report only in their summary."""
     if REFUSED in detail:
         return detail
     for words, word in _REFUSED_IN_WORDS.items():
@@ -127,7 +127,7 @@ def with_refusal(detail: Mapping[str, Any], summary: str) -> Mapping[str, Any]:
 
 
 def output_read(detail: Mapping[str, Any]) -> tuple[Clue, ...] | None:
-    """What the last lines of a job's output say of its end; None: they were not read."""
+    """Clues to a job's end in the last lines of its output; None: they were not read."""
     said = detail.get("clues")
     if not isinstance(said, list):
         return None
@@ -141,7 +141,7 @@ def output_size_bytes(detail: Mapping[str, Any]) -> int | None:
 
 
 def output_quiet_s(detail: Mapping[str, Any]) -> float | None:
-    """How long before the answer the file was last written to; None: not said."""
+    """Time before the answer at which the file was last written to, in s; None: not reported."""
     quiet_s = detail.get("quiet_s")
     return float(quiet_s) if isinstance(quiet_s, int | float) and not isinstance(quiet_s, bool) else None
 

@@ -1,4 +1,4 @@
-"""What a job asks of each of its nodes. Standard library only."""
+"""Requirements of a job on each of its nodes. Standard library only."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _TYPED_GPUS = re.compile(r"(?:^|,)(?:gres[:/])?gpu:([^:,()]+):(\d+)(?=[,(]|$)")
 
 @dataclass(frozen=True, slots=True)
 class Asks:
-    """All that Slurm chooses a job's nodes by, besides partition, reservation and named nodes. Of each node."""
+    """Criteria by which Slurm chooses a job's nodes, for each node, in addition to partition, reservation and named nodes."""
 
     features: frozenset[str] = frozenset()
     """Each of them."""
@@ -24,7 +24,7 @@ class Asks:
 
 @dataclass(frozen=True, slots=True)
 class Has:
-    """What a node has when it is empty."""
+    """Resources of a node when it is empty."""
 
     features: frozenset[str]
     gres: str

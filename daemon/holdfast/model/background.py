@@ -1,4 +1,5 @@
-"""What changes slowly and costs a query: nodes' histories and Slurm's topology, read every few minutes and not in each cycle.
+"""Background data that changes slowly and costs a query: nodes' histories and Slurm's topology, read every few minutes and not in each
+cycle.
 
 Standard library only."""
 
@@ -27,14 +28,14 @@ class Outage:
     over: bool = False
     """The incident is closed."""
     ended: str = ""
-    """How it ended, for people; empty: it is open, or not known."""
+    """End of the outage, for people; empty: it is open, or not known."""
     excused: bool = False
     """Not the node's doing: the job was the suspect, or a restart of the job was all that it needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lemon:
-    """What a node's history says of it, with the reasons."""
+    """Verdict on a node from its history, with the reasons."""
 
     score: int
     """Faults in the window; one soon after a repair counts twice; one more where several users avoid the node."""
@@ -53,7 +54,7 @@ class Topology:
     switches: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def distance(self, one: str, other: str) -> int:
-        """How many levels of switches two nodes are apart: 0 on the same leaf; beyond the root where no switch joins them.
+        """Levels of switches between two nodes: 0 on the same leaf; beyond the root if no switch joins them.
 
         0 also where one of the two is not known: no reason to prefer anything."""
         a, b = self.switches.get(one), self.switches.get(other)
@@ -65,7 +66,7 @@ class Topology:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """How many spares are wanted, and how that number comes about."""
+    """Number of spares wanted, and how it is computed."""
 
     number: int | None
     """None: no number is set or known; the pool gets back what was taken from it."""
@@ -78,7 +79,7 @@ class Background:
 
     read_at: datetime | None = None
     since: datetime | None = None
-    """Begin of the record that the outages are from."""
+    """Start of the record that the outages are from."""
     outages: tuple[Outage, ...] = ()
     """In the order of time."""
     lemons: Mapping[str, Lemon] = field(default_factory=dict)

@@ -1,7 +1,7 @@
-"""The book: what Holdfast itself knows, as one immutable snapshot, and how it changes. Standard library only.
+"""State of Holdfast as one immutable snapshot (:class:`Book`), and changes to it. Standard library only.
 
-Loaded from the store at the start of a cycle (it grows with open incidents, not with healthy nodes); a cycle ends in one
-:class:`Change` that the store commits in one transaction."""
+Loaded from the store at the start of a cycle (it grows with open incidents, not with healthy nodes); a cycle ends in one :class:`Change`
+that the store commits in one transaction."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class NodeMark:
 
 @dataclass(frozen=True, slots=True)
 class NodeRecord:
-    """What the store remembers of a node."""
+    """Record of a node in the store."""
 
     name: str
     instance_id: str = ""
@@ -61,9 +61,9 @@ class NodeRecord:
     deep_at: datetime | None = None
     """When its last deep check by order ended."""
     check_note: str = ""
-    """What the last check by order found to be wrong; empty: nothing."""
+    """Problem that the last check by order found; empty: none."""
     hands: str = ""
-    """In whose hands it is (:class:`holdfast.decisions.nodes.hands_off.Hands`: maintenance, a reboot); empty: in its own."""
+    """In whose hands it is (:class:`holdfast.decisions.nodes.hands_off.Hands`: maintenance, a reboot); empty: in none but Holdfast's."""
     hands_since: datetime | None = None
     """When it last came into other hands."""
     hands_ended_at: datetime | None = None
@@ -73,11 +73,11 @@ class NodeRecord:
     unreached_since: datetime | None = None
     """When it last answered, its agent or its kernel, before it did neither (``decisions/death/unreached.py``); None: it always has."""
     unreached_by: datetime | None = None
-    """By when it had stopped at the latest, as often as it was heard or asked; None: 30 s later, as older releases assume."""
+    """Latest time by which it had stopped, given how often it reports or is probed; None: 30 s later, as older releases assume."""
     unreached_until: datetime | None = None
     """When it answered again; None: it does not yet."""
     unreached_unseen: bool = False
-    """It stopped while no controller listened: what was cut off with it may have been back before one did."""
+    """It stopped while no controller listened: nodes cut off with it may have been back before one did."""
     unreached_with: str = ""
     """A node that was cut off together with it and answers again; empty: none is known."""
     unreached_near: str = ""
@@ -86,16 +86,16 @@ class NodeRecord:
     """Its last sign of life while the head node did not reach it, to the minute; None: there was none."""
 
     def with_gpus(self, boot_id: str, gpu_uuids: frozenset[str]) -> NodeRecord:
-        """With a newer inventory of the same machine. GPUs that it lacks were exchanged if it shares none with the one before, or has as
-        many new ones; otherwise they may be lost."""
+        """The record with a newer inventory of the same machine. Missing GPUs were exchanged if it shares none with the one before, or has
+        as many new ones; otherwise they may be lost."""
         lost, new = self.gpu_uuids - gpu_uuids, gpu_uuids - self.gpu_uuids
         exchanged = lost if len(new) >= len(lost) or (new and new == gpu_uuids) else frozenset[str]()
         known = (self.exchanged_gpus | exchanged) - gpu_uuids
         return replace(rebooted(self, boot_id), gpu_uuids=gpu_uuids, exchanged_gpus=known)
 
     def of_machine(self, instance_id: str, boot_id: str, gpu_uuids: frozenset[str] = frozenset()) -> NodeRecord:
-        """Another machine serves the node: nothing of the one before counts, but in whose hands the node is, that it is out, and when it
-        answered."""
+        """The record with another machine: data of the one before is dropped, except in whose hands the node is, that it is out, and when
+        it answered."""
         return NodeRecord(
             self.name,
             instance_id,
@@ -115,7 +115,7 @@ class NodeRecord:
 
 
 def rebooted(record: NodeRecord, boot_id: str) -> NodeRecord:
-    """The record in another boot of the same machine: what was checked counts no more, in whose hands it is does not change."""
+    """The record in another boot of the same machine: earlier checks no longer count, in whose hands it is does not change."""
     return (
         record
         if boot_id == record.boot_id
@@ -125,59 +125,59 @@ def rebooted(record: NodeRecord, boot_id: str) -> NodeRecord:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRecord:
-    """What a job said of its checkpoints, bound to uid, job and node."""
+    """Reports of a job about its checkpoints, bound to uid, job and node."""
 
     job_id: int
     uid: int
     restarts: int
     directory: str
-    """Empty: it has registered none and only tells of its progress."""
+    """Empty: it has registered none and only reports its progress."""
     fenced: bool
     """Its library refuses an older run's writes: a fence that needs no power-off."""
     save_signal: str | None = None
     save_s: float | None = None
-    """How long the job said that it takes to save upon that signal; None: it did not say."""
+    """Time that the job reported it takes to save upon that signal; None: not reported."""
     saved_step: int | None = None
     saved_at: datetime | None = None
     progress_step: int | None = None
     progress_at: datetime | None = None
     progress_restarts: int | None = None
-    """Which run said so."""
+    """Run that reported it."""
     progress_gap_s: float | None = None
-    """Longest time between two words of progress of that run while it stepped; None: there was one at most."""
+    """Longest time between two progress reports of that run while it stepped; None: there was one at most."""
     quorum: int | None = None
-    """Of an elastic job: who takes part has changed where this has. None: it told of none."""
+    """For an elastic job: its members have changed when this has. None: not reported."""
     phase: str = ""
-    """What that run was doing by its last word (init, step, waiting, heal, checkpoint, leaving); empty: it tells of no phases."""
+    """Phase in the run's last report (init, step, waiting, heal, checkpoint, leaving); empty: it reports no phases."""
     phase_at: datetime | None = None
     """Since when."""
     step_at: datetime | None = None
-    """When that run last told of a step that it had not told of before; None: of none yet."""
+    """Time when that run last reported a new step; None: none yet."""
     longest_step_s: float | None = None
-    """Longest step that it told of; None: it tells of no times."""
+    """Longest step that it reported; None: it reports no times."""
     own_ms: tuple[int, ...] = ()
     """Its own part of a step, before it waits for others: the least of each of the last slots of time (``store/progress.py``)."""
     own_at: datetime | None = None
-    """Begin of the newest slot."""
+    """Start of the newest slot."""
     resumed_step: int | None = None
     resumed_at: datetime | None = None
     resumed_restarts: int | None = None
-    """Which run said ``resumed``."""
+    """Run that reported ``resumed``."""
     reached_step: int | None = None
-    """Last step that the run before that one had told of."""
+    """Last step that the run before that one had reported."""
     survey: CheckpointSurvey | None = None
-    """What this node's agent last found in the directory."""
+    """Files that this node's agent last found in the directory."""
     surveyed_at: datetime | None = None
-    """When that read began: what was written later may be missing."""
+    """Start of that reading: files written later may be missing."""
     node: str = ""
-    """Whose agent reported it. It counts only while that is a node of the job (``facts.checkpoint_of``)."""
+    """Node whose agent reported it. It counts only while that is a node of the job (``facts.checkpoint_of``)."""
     registered_at: datetime | None = None
-    """When a job under this id last registered the directory; None: it registered none, or told it to an earlier release."""
+    """Time when a job under this id last registered the directory; None: it registered none, or registered with an earlier release."""
     several: bool = False
-    """This run has registered another directory as well: that nothing lies in this one says nothing of the job."""
+    """This run has registered another directory as well: if this one is empty, that is no evidence about the job."""
 
     def said_since(self, begun: datetime) -> CheckpointRecord:
-        """Without what was said before this time. Slurm uses ids again: that was the word of an earlier job of the same user."""
+        """The record without reports from before this time. Slurm reuses ids: those came from an earlier job of the same user."""
         there = self
         if _is_before(self.registered_at, begun):
             there = replace(
@@ -216,9 +216,9 @@ def _is_before(at: datetime | None, begun: datetime) -> bool:
 
 
 def told_of(claims: Iterable[CheckpointRecord]) -> CheckpointRecord | None:
-    """One record of what several nodes of a job said: the word of the newest run, and what only an earlier node of the job knows.
+    """Merge the records of several nodes of a job: the reports of the newest run, and those that only an earlier node of the job has.
 
-    Whose claims may count is for the caller to say: an agent may claim any job and uid."""
+    The caller decides whose claims may count: an agent may claim any job and uid."""
     ordered = sorted(claims, key=lambda r: (r.restarts, _told_at(r), r.node))
     if not ordered:
         return None
@@ -232,7 +232,7 @@ def told_of(claims: Iterable[CheckpointRecord]) -> CheckpointRecord | None:
 
 
 def _with_survey(told: CheckpointRecord, claims: Iterable[CheckpointRecord]) -> CheckpointRecord:
-    """With the newest survey of its directory, whichever node's agent made it."""
+    """The record with the newest survey of its directory, no matter which node's agent made it."""
     mine = (r for r in claims if r.survey is not None and r.survey.directory == told.directory)
     newest = max(mine, key=lambda r: r.surveyed_at or _NEVER, default=told)
     return replace(told, survey=newest.survey, surveyed_at=newest.surveyed_at)
@@ -248,7 +248,7 @@ def _told_at(record: CheckpointRecord) -> datetime:
 
 
 def _completed(newest: CheckpointRecord, older: CheckpointRecord) -> CheckpointRecord:
-    """With the older node's progress where the newer one has told of none."""
+    """The newer record with the older node's progress if it has none."""
     if newest.reached_step is None and newest.resumed_restarts is not None and older.restarts < newest.resumed_restarts:
         newest = replace(newest, reached_step=older.progress_step)
     if newest.progress_step is None:
@@ -262,9 +262,9 @@ class BrakeKind(StrEnum):
     DRAINS = "drains"
     """On new automatic drains."""
     JOB_STOPS = "job_stops"
-    """On running jobs stopped on a check's word."""
+    """On running jobs stopped because of a check's verdict."""
     PLANNED_STOPS = "planned_stops"
-    """On planned stops that agents tell of and the provider's own API does not."""
+    """On planned stops that agents report and the provider's own API does not."""
     TASK_DRAINS = "task_drains"
     """On nodes with what a user's job can cause (Slurm's ``Kill task failed``, a full disk); it holds nothing else."""
 
@@ -285,21 +285,21 @@ class Book:
     incidents: Mapping[str, Incident] = field(default_factory=dict)
     """Open ones, and closed ones as far back as the policy's rules look (``lookback.needed``)."""
     findings: Mapping[int, Finding] = field(default_factory=dict)
-    """Of open incidents, and new ones that belong to none yet."""
+    """Findings of open incidents, and new ones that belong to none yet."""
     recoveries: Mapping[str, Recovery] = field(default_factory=dict)
     """Not final ones, and final ones as far back as the rules look."""
     intents: Mapping[str, Intent] = field(default_factory=dict)
-    """Of open incidents, all of the last hour (the brakes count them), and steps at machines as far back as the rules look."""
+    """Intents of open incidents, all of the last hour (the brakes count them), and steps at machines as far back as the rules need."""
     marks: Mapping[str, NodeMark] = field(default_factory=dict)
     nodes: Mapping[str, NodeRecord] = field(default_factory=dict)
     checkpoints: Mapping[int, Mapping[str, CheckpointRecord]] = field(default_factory=dict)
-    """By job id and by the node whose agent said so, for jobs that are not forgotten yet."""
+    """By job id and by the node whose agent reported it, for jobs that are not forgotten yet."""
     brakes: Mapping[str, Brake] = field(default_factory=dict)
     """By kind, released ones too."""
     suppressions: Mapping[str, Suppression] = field(default_factory=dict)
     """By id, those that hold."""
     rooms: Mapping[int, KnownRoom] = field(default_factory=dict)
-    """By job id of the base array: which rendezvous an elastic job has (``decisions/elastic/naming.py``)."""
+    """By job id of the base array: rendezvous of elastic jobs (``decisions/elastic/naming.py``)."""
     windows: tuple[Window, ...] = ()
     """Maintenance windows that operators ordered, those that ended within a day too."""
     ends: Mapping[str, JobEnd] = field(default_factory=dict)
@@ -307,13 +307,13 @@ class Book:
     extensions: Mapping[BudgetKind, BudgetExtension] = field(default_factory=dict)
     """Of the budgets on machines: those that hold."""
     paused: str | None = None
-    """Who paused and why; None: not paused."""
+    """User who paused, and the reason; None: not paused."""
     paused_at: datetime | None = None
     """When; None: not paused, or paused by a release that did not record it."""
     restored_at: datetime | None = None
     """When the store was put back from a backup; None: never. Its incidents of before are as old as that backup."""
     provider: ProviderView | None = None
-    """What the actor last saw of the provider; None: it has not looked yet, so nothing is known of what can be repaired."""
+    """The actor's last reading of the provider; None: none yet, so it is unknown what can be repaired."""
 
     @property
     def holds(self) -> frozenset[str]:
@@ -358,7 +358,7 @@ class Book:
     def checkpoint_of(
         self, job_id: int, uid: int, nodes: Collection[str], since: datetime | None = None
     ) -> CheckpointRecord | None:
-        """What these nodes said of the job's checkpoints in that uid's name; what any other one says counts for nothing. ``since``: as of
+        """Reports of these nodes about the job's checkpoints under that uid; those of other nodes do not count. ``since``: as of
         :meth:`progress_of`."""
         claims = self.progress_of(job_id, uid, nodes, since)
         told = told_of(r for r in claims if r.directory)
@@ -367,8 +367,8 @@ class Book:
     def progress_of(
         self, job_id: int, uid: int, nodes: Collection[str], since: datetime | None = None
     ) -> tuple[CheckpointRecord, ...]:
-        """What each of these nodes said of the job in that uid's name, also without a registered directory. ``since``: no word from before
-        is this job's (:attr:`Job.speaks_since`); None: not known, all of it counts."""
+        """Reports of each of these nodes about the job under that uid, also without a registered directory. ``since``: earlier reports are
+        not this job's (:attr:`Job.speaks_since`); None: not known, all of them count."""
         claims = self.checkpoints.get(job_id, {})
         mine = (r for node, r in sorted(claims.items()) if node in nodes and r.uid == uid)
         return tuple(r if since is None else r.said_since(since) for r in mine)
@@ -380,7 +380,7 @@ class Book:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What one cycle writes, all or nothing."""
+    """Writes of one cycle, all or nothing."""
 
     incidents: tuple[Incident, ...] = ()
     """New and changed ones."""
@@ -433,15 +433,15 @@ class World:
     view: ClusterView | None
     """None: Slurm does not answer (or too long ago): decisions that depend on it freeze."""
     agents: Mapping[str, tuple[AgentView, ...]] = field(default_factory=dict)
-    """Node → its agents: one per machine while a replacement is validated beside the old one."""
+    """Node → its agents: one per machine while a replacement is validated in addition to the old one."""
     listening_since: datetime | None = None
     """Since when this controller has listened to agents: silence before that means nothing."""
     led_until: datetime | None = None
     """When the controller before this one last renewed its lease; None: it is not known."""
     frozen: str | None = None
-    """Why nothing that depends on agents' silence may be decided (a cold start, too many silent at once)."""
+    """Reason why nothing that depends on agents' silence may be decided (a cold start, too many silent at once)."""
     slurmctld_started_at: datetime | None = None
-    """By Slurm's own clock. Read only while that is asked for (``decisions/nodes/resumed.py``), and otherwise None."""
+    """Start time by Slurm's own clock. Read only while it is needed (``decisions/nodes/resumed.py``), and otherwise None."""
     last_out: Mapping[str, datetime] = field(default_factory=dict)
     """Nodes of open incidents: when this process last saw each out of service."""
     seen_down: Mapping[str, SeenDown] = field(default_factory=dict)
@@ -449,17 +449,17 @@ class World:
     served: frozenset[tuple[int, int]] = frozenset()
     """Id and submit time of pending jobs for which this process has had groups of elastic jobs leave."""
     background: Background = field(default_factory=Background)
-    """What changes slowly: histories, topology."""
+    """Data that changes slowly: histories, topology."""
     head: Mapping[str, HeadProbe] = field(default_factory=dict)
     """The newest connect from the head node to silent nodes, and to others that a verdict waits for."""
     slurm_back_at: datetime | None = None
-    """When slurmctld last answered again after it had been silent; None: it has not been, since this controller started."""
+    """Time when slurmctld last answered again after a silence; None: no silence since this controller started."""
     chance: str = field(default="", repr=False)
     """Drawn afresh for each world and kept nowhere: what secrets of orders are made of. Empty: no order that needs one is given."""
 
     @property
     def can(self) -> ProviderCan:
-        """What the provider is able to do, as far as the actor has seen it: nothing before it has."""
+        """Abilities of the provider as the actor last read them; none before the first reading."""
         return self.book.provider.can if self.book.provider is not None else CAN_NOTHING
 
     def may_try(

@@ -1,4 +1,4 @@
-"""How many machines may be ended, cycled and bought within an hour and a day, whatever calls for it. Standard library only."""
+"""Budgets on machines: most that may be ended, cycled and bought within an hour and a day, for any reason. Standard library only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LONGEST_H = 168.0
 
 @unknown_reads_as(None, "the extension is not counted: the budget is as the configuration says")
 class BudgetKind(StrEnum):
-    """What is counted together, by what it does to a machine."""
+    """Steps that are counted together, by their effect on a machine."""
 
     ENDED = "ended"
     """Terminated, or exchanged in place: whatever was on it is gone."""
@@ -46,17 +46,18 @@ class BudgetExtension:
 
     kind: BudgetKind
     plus: int
-    """Machines more, within an hour and within a day."""
+    """Additional machines, within an hour and within a day."""
     until: datetime
     by: str
     reason: str = ""
     plus_nodes: int = 0
-    """Different nodes more, within a day. Of its own: the share of the cluster is what keeps a small one from being taken whole."""
+    """Additional different nodes, within a day. A separate number: the share of the cluster protects a small cluster from losing all its
+    nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetState:
-    """One budget as it stands."""
+    """State of one budget."""
 
     kind: BudgetKind
     hour_spent: int
@@ -66,7 +67,7 @@ class BudgetState:
     nodes: frozenset[str]
     """Nodes whose machines were taken within a day."""
     nodes_most: int
-    """So many different nodes at most: a share of the cluster."""
+    """Most different nodes: a share of the cluster."""
     extension: BudgetExtension | None = None
     """The one that holds now."""
 

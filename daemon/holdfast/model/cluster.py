@@ -1,4 +1,4 @@
-"""What Slurm says: nodes, jobs and reservations as one immutable view per cycle. Standard library only."""
+"""View of Slurm: nodes, jobs and reservations, immutable, one per cycle. Standard library only."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from holdfast.model.asks import Asks, Has
 
 @dataclass(frozen=True, slots=True)
 class JobKey:
-    """A job's run for good: Slurm reuses job ids, so the submit time belongs to the name (design, section 3).
+    """Permanent key of a job's run: Slurm reuses job ids, so the submit time is part of it (design, section 3).
 
-    Slurm sets the submit time anew at every requeue (tried on 22.05), so it names a run; :meth:`Job.continues` tells whether a later
-    run is of the same job (``docs/decisions/0001-job-identity.md``)."""
+    Slurm sets a new submit time at every requeue (tried on 22.05), so it names a run; :meth:`Job.continues` returns whether a later run is
+    of the same job (``docs/decisions/0001-job-identity.md``)."""
 
     cluster: str
     job_id: int
@@ -38,9 +38,9 @@ class JobKey:
 
 
 ANOTHER_JOBS = timedelta(days=1)
-"""What was said so long before a job was submitted is the word of an earlier job under its id. Less would not do: where the head node's
-clock is set back, a job's own words are from before its submission, and among them is that its steps advance, which keeps a silent node
-from being taken for dead."""
+"""Reports made this long before a job was submitted came from an earlier job under its id. A shorter time is not safe: if the head node's
+clock is set back, a job's own reports are from before its submission, and among them are its steps, which keep a silent node from being
+taken for dead."""
 _RUN = re.compile(r"(?P<cluster>.*)/(?P<job_id>\d+)@(?P<submitted_s>-?\d+)r(?P<restarts>\d+)")
 
 
@@ -51,7 +51,7 @@ class JobRun:
     cluster: str
     job_id: int
     submitted_s: int
-    """Submit time as Unix time: part of the job's name, as Slurm uses ids again."""
+    """Submit time as Unix time: part of the job's name, as Slurm reuses ids."""
     restarts: int
 
     @classmethod
@@ -113,7 +113,7 @@ class Job:
     required_nodes: tuple[str, ...]
     excluded_nodes: tuple[str, ...]
     unreadable: str = ""
-    """Of these two what its user wrote so that only Slurm can read it (``ExcNodeList=[n1``): such a list is unknown, and empty above."""
+    """Those of these two lists that only Slurm can parse (``ExcNodeList=[n1``): such a list is unknown, and empty above."""
     exclusions_known: bool = True
     """False: its record could not be read just now; ``excluded_nodes`` is empty then and says nothing. A later reading shows it."""
     gpu_indices: Mapping[str, frozenset[int]] = field(default_factory=dict)
@@ -125,7 +125,7 @@ class Job:
     """False: its run is over and Slurm no longer shows which GPUs it held; no GPU above means nothing then."""
     exclusive: bool = False
     asks: Asks | None = None
-    """What it wants of each node; None: not read, or not all of it is understood."""
+    """Requirements on each node; None: not read, or not all of them are understood."""
     priority: int = 0
     reservation: str = ""
     comment: str = ""
@@ -160,8 +160,8 @@ class Job:
     batch_host: str = ""
     """Node that its script runs, or ran, on; empty: none, or not read."""
     dependency: str | None = None
-    """What it waits for, or waited for when it was last seen waiting (``afternotok:7(unfulfilled)``); empty: for no job; None: it was
-    never seen waiting, or what for was not read."""
+    """Dependency that it waits for, or waited for when last seen waiting (``afternotok:7(unfulfilled)``); empty: on no job; None: it was
+    never seen waiting, or the dependency was not read."""
 
     @property
     def shown_id(self) -> str:
@@ -172,8 +172,8 @@ class Job:
 
     @property
     def speaks_since(self) -> datetime | None:
-        """No word from before this is this job's: a day before its submission, in its first run. None: not known, as a requeue sets that
-        time anew."""
+        """Start of the time from which reports count as this job's: a day before its submission, in its first run. None: not known, as a
+        requeue sets a new submit time."""
         return None if self.restarts else self.key.submit_time - ANOTHER_JOBS
 
     @property
@@ -184,7 +184,7 @@ class Job:
     def continues(self, key: JobKey) -> bool:
         """Whether this is the run that ``key`` names, or a later run of the same job.
 
-        A requeue sets SubmitTime anew and counts Restarts up; a new job under a reused id has no restarts."""
+        A requeue sets a new SubmitTime and counts Restarts up; a new job under a reused id has no restarts."""
         if (self.key.cluster, self.key.job_id) != (key.cluster, key.job_id):
             return False
         return self.key.submit_time == key.submit_time or (self.restarts > 0 and self.key.submit_time > key.submit_time)
@@ -238,7 +238,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """What of a partition decides who gives way to whom."""
+    """Settings of a partition that decide which jobs are preempted."""
 
     name: str
     preempt_mode: str
@@ -251,7 +251,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class NodeReason:
-    """Why a node is out of service, as Slurm shows it: who set which text when."""
+    """Reason of a node that is out of service, as Slurm shows it: text, user and time."""
 
     text: str
     user: str
@@ -286,7 +286,7 @@ class Node:
     boot_time: datetime | None = None
     slurmd_start_time: datetime | None = None
     last_busy_time: datetime | None = None
-    """When the last job left it; None: not told."""
+    """Time when the last job left it; None: not reported."""
 
     @property
     def given_reason(self) -> NodeReason:
@@ -294,7 +294,7 @@ class Node:
 
     @property
     def has(self) -> Has:
-        """What jobs may ask of it."""
+        """Resources that jobs may request of it."""
         return Has(self.features, self.gres, self.gpu_count, self.cpus, self.memory_mb)
 
     @property
@@ -312,7 +312,7 @@ class Node:
 
     @property
     def unknown(self) -> bool:
-        """slurmctld has started, and has not heard of the node's slurmd since: not even what runs there."""
+        """slurmctld has started, and the node's slurmd has not registered since: not even its jobs are known."""
         return self.base_state == "UNKNOWN"
 
     @property
@@ -326,7 +326,7 @@ class Node:
 
     @property
     def asleep(self) -> bool:
-        """Slurm's power saving has it off, or on its way there or back: nobody is to be heard from it."""
+        """Slurm's power saving has it off, or is switching it off or on: no report is due from it."""
         return bool(self.flags & _ASLEEP)
 
     @property
@@ -345,7 +345,7 @@ class Node:
 
     @property
     def rebooted_unexpectedly(self) -> bool:
-        """slurmctld set it DOWN since it booted, and no one had told slurmctld."""
+        """slurmctld set it DOWN because it booted, and slurmctld had not been notified of that."""
         return self.down_by_slurm and self.reason == _UNEXPECTED_REBOOT  # rule prose: Slurm's own words
 
     @property

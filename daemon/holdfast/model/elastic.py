@@ -21,7 +21,7 @@ NO_REQUEUE_EXIT = 93
 
 
 class GroupRole(StrEnum):
-    """What a replica group is to its job."""
+    """Role of a replica group in its job."""
 
     BASE = "base"
     """One of the least number: in the array that nothing preempts."""
@@ -31,7 +31,7 @@ class GroupRole(StrEnum):
 
 
 class LeaveReason(StrEnum):
-    """Why a group is asked to leave, as its launcher is told."""
+    """Reason why a group is asked to leave, as sent to its launcher."""
 
     PREEMPT = "preempt"
     """Its nodes serve a job of higher priority."""
@@ -44,7 +44,7 @@ class LeaveReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ElasticSpec:
-    """What one array's comment declares."""
+    """Declaration in one array's comment."""
 
     sizes: Sizes
     spares: int = 0
@@ -106,5 +106,5 @@ def start_name(job_id: int, restarts: int, attempt: int = 0) -> str:
 
 
 def member(group: int, start: str) -> str:
-    """How a room's evictions name one start of a group."""
+    """Name of one start of a group in the evictions of a rendezvous."""
     return f"{group}~{start}"

@@ -1,4 +1,5 @@
-"""Everything by which Holdfast can end, stop, reboot or take away a machine, a node or its processes, with the proofs in front of each.
+"""List of all ways in which Holdfast can end, stop, reboot or take away a machine, a node or its processes, with the proof required for
+each.
 
 One list: ``docs/safety.md`` shows it (``docs/generate.py``), ``tests/decisions/machines/test_endings.py`` holds it to the code (every
 action, order and verb is in it or is named as harmless) and walks it with a lying agent. Standard library only."""
@@ -10,7 +11,7 @@ from enum import StrEnum
 
 
 class Proof(StrEnum):
-    """What is shown right before the step, by whom. Without it nothing is done."""
+    """Proof required right before the step, and who gives it. Without it nothing is done."""
 
     TOKEN = "token"  # noqa: S105 - a proof, no secret
     """The agent's token is bound to its node: it reports, and gets orders, as that node alone."""
@@ -47,7 +48,7 @@ class Ending:
     step: str
     """Name of the action's class, with the order's verb after a dot."""
     carried_out: str
-    """By whom and with what, for people."""
+    """Who carries it out and with what, for people."""
     proofs: tuple[Proof, ...]
 
 

@@ -1,5 +1,4 @@
-"""Enrolment of a node by its machine's identity on AWS (ADR 27): what the node presents, what STS says of it, and whether that is enough.
-Pure."""
+"""Enrolment of a node by its machine's identity on AWS (ADR 27): the node's request, the answer of STS, and the decision. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from holdfast.model.book import Book
 
 STS_BODY = "Action=GetCallerIdentity&Version=2011-06-15"
-"""What the node signs, and the controller sends: the node chooses nothing of it."""
+"""Request that the node signs and the controller sends: the node chooses no part of it."""
 CONTENT_TYPE = "application/x-www-form-urlencoded; charset=utf-8"
 CONTROLLER_HEADER, NODE_HEADER = "X-Holdfast-Controller", "X-Holdfast-Node"
 SIGNED = frozenset(
@@ -46,7 +45,7 @@ class Proof:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who signed it, by STS's word."""
+    """Identity that signed it, as STS reports it."""
 
     account: str
     role: str
@@ -60,7 +59,7 @@ class Identity:
 
 
 def why_not_sent(proof: Proof, names: Collection[str], now: datetime) -> str:
-    """Why this is not worth a question to STS, in one line; empty: it is."""
+    """Reason not to ask STS about this, in one line; empty: there is none."""
     if proof.controller.rstrip("/") not in {name.rstrip("/") for name in names}:
         return f"it is for the controller {proof.controller}, which is none of enrolment.names"
     found = _AUTHORIZATION.fullmatch(proof.authorization)
@@ -78,7 +77,7 @@ def why_not_sent(proof: Proof, names: Collection[str], now: datetime) -> str:
 
 
 def read_identity(answer: str) -> Identity | None:
-    """What STS answered; None: this is no instance of EC2 (a user, a session of another name, no answer of STS's)."""
+    """Identity from the answer of STS; None: this is no instance of EC2 (a user, a session of another name, no answer of STS)."""
     found = list(_ARN.finditer(answer))
     if len(found) != 1 or answer.count("<Arn>") != 1 or not _INSTANCE.fullmatch(found[0]["session"]):
         return None
@@ -107,13 +106,13 @@ class Judgement:
     """Whether the machine may have the node's token."""
 
     refused: str = ""
-    """Why never, whatever an operator allowed; empty: it may."""
+    """Reason to refuse no matter what an operator allowed; empty: there is none."""
     needs_allowance: bool = False
     """The record does not know the machine: an operator has to have allowed the node."""
 
 
 def judge(book: Book, node: str, identity: Identity, roles: Collection[str]) -> Judgement:
-    """By role and record. Whether the machine has had a token already, the store says."""
+    """Decision by role and record. The store decides whether the machine has had a token already."""
     if identity.who not in roles:
         return Judgement(f"{identity.who} is none of enrolment.roles")
     if other := other_node_of(book, identity.instance_id, node):

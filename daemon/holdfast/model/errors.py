@@ -1,4 +1,4 @@
-"""The few errors that the core knows. Adapters translate their libraries' errors into these, with one clear line."""
+"""Errors of the core. Adapters translate their libraries' errors into these, with one clear line."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class NotFound(Rejected):
 
 
 class RepairsItself(Rejected):
-    """The provider repairs its machines by itself: Holdfast watches, and does not act."""
+    """The provider repairs its machines automatically: Holdfast watches, and does not act."""
 
 
 class Stale(Unavailable):
-    """An operator changed what the book showed since it was loaded: nothing was written; load the book again."""
+    """An operator changed the state since it was loaded: nothing was written; load the state again."""
 
 
 class Throttled(Unavailable):

@@ -95,7 +95,7 @@ class EventKind(StrEnum):
 
 
 class FailedPart(StrEnum):
-    """What of an attempt of the ladder failed."""
+    """Part of a ladder attempt that failed."""
 
     RUNG = "rung"
     """The step itself: no machine reported."""

@@ -1,4 +1,4 @@
-"""When a node's older tokens end, once it uses a newer one: not while one of them is still in use. Pure."""
+"""Handover of node tokens: older ones end once the node uses a newer one and no longer uses them. Pure."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def newest_used(rows: Iterable[TokenRow]) -> dict[str, TokenRow]:
 def watched(
     rows: Iterable[TokenRow], before: Mapping[str, Watch], looked_at: datetime | None, now: datetime
 ) -> dict[str, Watch]:
-    """By hash: each valid token whose node has used a newer one. ``before`` is what this said at ``looked_at``; where that was long ago,
-    or the newer token is not in steady use (the network is cut, the controller was down), the ten minutes begin again: that nothing was
-    heard of the older one says nothing then."""
+    """By hash: each valid token whose node has used a newer one. ``before`` is what this said at ``looked_at``; if that was long ago, or
+    the newer token is not in steady use (the network is cut, the controller was down), the ten minutes start again: unused then does not
+    mean replaced."""
     rows = tuple(rows)
     newest = newest_used(rows)
     heard = looked_at is not None and timedelta() <= now - looked_at < _STEADY

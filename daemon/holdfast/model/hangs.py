@@ -9,14 +9,14 @@ from holdfast_checks.settings.option import option
 
 
 class HangAct(StrEnum):
-    """What is done about a job that hangs."""
+    """Action on a job that hangs."""
 
     TELL = "tell"
     RESTART = "restart"
 
 
 class StragglerAct(StrEnum):
-    """What is done about a slow part of a job."""
+    """Action on a slow part of a job."""
 
     TELL = "tell"
     LEAVE = "leave"

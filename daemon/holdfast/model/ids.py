@@ -10,10 +10,10 @@ _TIME_DIGITS = 9
 _RANDOM_DIGITS = 3
 
 UPKEEP = "upkeep"
-"""Stands where an incident's id would, in the intents that belong to none: checks of spares, the filling of the pool. No incident has
-it (theirs have twelve characters)."""
+"""Takes the place of an incident's id in intents that belong to none: checks of spares, refill of the pool. No incident has this id (theirs
+have twelve characters)."""
 REASON_PREFIX = "holdfast["
-"""Every Slurm reason of ours begins with this; one that does not is a human's or another tool's."""
+"""Prefix of every Slurm reason that Holdfast sets; others are from a user or another tool."""
 
 _REASON = re.compile(r"^holdfast\[([0-9a-z]+)\]: ")
 
@@ -72,7 +72,7 @@ def incident_of_job_hold(reservation: str) -> str | None:
 
 
 def held_reason(incident: str) -> str:
-    """What a node's reason reads where it is held by a reservation, which keeps no text (``slurm/holding.py``)."""
+    """Reason of a node that is held by a reservation, which keeps no text (``slurm/holding.py``)."""
     return slurm_reason(incident, "held by a reservation")
 
 

@@ -40,7 +40,7 @@ OUT_OF_SERVICE = frozenset(
 
 
 class MovedBy(StrEnum):
-    """Who makes a transition."""
+    """Actor of a transition."""
 
     HOLDFAST = "holdfast"
     OPERATOR = "operator"
@@ -135,8 +135,8 @@ def legal(before: IncidentState | None, after: IncidentState, by: MovedBy = Move
 
 @unknown_reads_as("unreadable", "nothing is done about its node until an operator closes it")
 class IncidentKind(StrEnum):
-    """What an incident is about. Set when it is opened (its ``check`` may change); it changes only from ``silence`` to ``fault``, where
-    the node reports again, and reports a fault."""
+    """Subject of an incident. Set when it is opened (its ``check`` may change); it changes only from ``silence`` to ``fault``, when the
+    node reports again with a fault."""
 
     FAULT = "fault"
     """A fault of a node: reported by its agent, or found by an ordered check of a spare."""
@@ -183,7 +183,7 @@ ABOUT_JOBS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What is wrong with a node, as far as its death does not hide it; the fields are those of :class:`Incident`."""
+    """Fault of a node as known before its death; the fields are those of :class:`Incident`."""
 
     severity: Severity
     remedy: Remedy
@@ -203,7 +203,7 @@ class Incident:
     """Machine that had the fault; empty where no provider knows it."""
     boot_id: str
     state: IncidentState
-    """Where it is. Only ``model/transitions.py`` sets it, and the times of it."""
+    """Current state. Only ``model/transitions.py`` sets it and its times."""
     severity: Severity
     remedy: Remedy
     check: str
@@ -248,11 +248,11 @@ class Incident:
     stalled: tuple[str, ...] = ()
     """Runs of the jobs that stopped together, as text; those that continue or are over are not taken out."""
     odd: tuple[str, ...] | None = None
-    """Of a job that hangs: nodes with ranks that stand elsewhere than the others; None: its stacks have not been read."""
+    """For a job that hangs: nodes with ranks that wait elsewhere than the others; None: its stacks have not been read."""
     repair_attempt: int = 0
     """Attempts of the ladder so far; part of the provider's token."""
     validated_at: datetime | None = None
-    """When this attempt of the ladder proved its machine; None: not (yet)."""
+    """Time when this attempt of the ladder validated its machine; None: not (yet)."""
     drain_lost_at: datetime | None = None
     """When it was seen that Slurm has lost the node's drain without an operator's resume; None: the drain is there, or is set again."""
     resumed_in_doubt: bool = False
@@ -262,9 +262,9 @@ class Incident:
     by_job: bool = False
     """The node is out of service, or to be, for what a user's job can cause (:attr:`users_doing`)."""
     note: str = ""
-    """Why it is in this state, for people: shown on ``holdfast nodes`` and ``incident show``."""
+    """Reason for this state, for people: shown on ``holdfast nodes`` and ``incident show``."""
     operated: int = 0
-    """How often an operator has changed it. The store counts; it refuses a change made from an older count (Stale)."""
+    """Number of changes by operators. The store counts; it refuses a change made from an older count (Stale)."""
 
     @property
     def open(self) -> bool:
@@ -297,7 +297,7 @@ class Incident:
 
     @property
     def fault(self) -> Fault:
-        """What is wrong with the node."""
+        """Fault of the node."""
         return Fault(self.severity, self.remedy, self.check, self.headline, self.fault_at, self.gpu_minors)
 
     @property
@@ -308,7 +308,7 @@ class Incident:
 
 @unknown_reads_as("left_alone", "the job is neither stopped nor started by Holdfast for this fault")
 class RecoveryPhase(StrEnum):
-    """Where the recovery of one job run stands."""
+    """Progress of the recovery of one job run."""
 
     SAVING = "saving"
     """Its machine goes at a known time: the job was asked to save; it is stopped as soon as it has, or when the time is short."""
@@ -334,7 +334,7 @@ class RecoveryPhase(StrEnum):
 
 @unknown_reads_as(None, "the brake on stopped jobs counts the recovery")
 class Ground(StrEnum):
-    """Why the run of a job may be stopped, or need not be stopped as it is over."""
+    """Ground for stopping a job's run, or that it is over already."""
 
     FAILED = "failed"
     """It has already failed: nothing is left to stop."""
@@ -383,7 +383,7 @@ class Recovery:
     consent: str = ""
     """The ground in words, for people: ``registered checkpoint``, ``policy of partition gpu`` … Decisions look at ``ground``."""
     ground: Ground | None = None
-    """Why it may be stopped; None: not decided yet, or a ground of another release that this one does not know."""
+    """Ground for stopping it; None: not decided yet, or a ground of another release that this one does not know."""
     via_down: bool = False
     """Setting the dead node DOWN is the requeue; none is sent in addition."""
     spare: str | None = None

@@ -1,4 +1,4 @@
-"""How runs of jobs ended: what was seen of each end, and why the job died. Standard library only."""
+"""Ends of job runs: what was seen of each, and the cause. Standard library only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast_checks.words import unknown_reads_as
 
 @unknown_reads_as("unknown", "why the job died counts as unknown")
 class Cause(StrEnum):
-    """Why a run ended. Only the first speaks against a node."""
+    """Cause of a run's end. Only the first speaks against a node."""
 
     NODE = "node_fault"
     """A fault of one of its nodes."""
@@ -22,7 +22,7 @@ class Cause(StrEnum):
     """A full file system or a spent quota."""
     TIME = "time_limit"
     CODE = "users_code"
-    """A bug of the program: an exception of its own, a crash, a command that is not there."""
+    """A bug of the program: an exception, a crash, a missing command."""
     STOPPED = "stopped"
     """Cancelled or preempted."""
     NO_FILE = "no_file"
@@ -32,7 +32,7 @@ class Cause(StrEnum):
 
 @unknown_reads_as("other", "the line is shown and nothing is concluded from it")
 class Sign(StrEnum):
-    """What a line of a job's output speaks of."""
+    """Subject of a line of a job's output."""
 
     NODE_FAILED = "node_failed"
     """srun or slurmstepd: a node failed."""
@@ -69,10 +69,10 @@ class Clue:
 
 @unknown_reads_as("unreadable", "the output counts as not read")
 class Reading(StrEnum):
-    """What became of the last lines of a job's output."""
+    """Status of reading the last lines of a job's output."""
 
     NOT_NEEDED = "not_needed"
-    """Slurm's own word is enough."""
+    """Slurm's state is enough."""
     PENDING = "pending"
     """An agent was, or is to be, asked for them."""
     READ = "read"
@@ -131,13 +131,13 @@ class JobEnd:
     exit_code: str
     """``status:signal``, as Slurm shows it."""
     reason: str
-    """Slurm's own word."""
+    """Slurm's state."""
     ended_at: datetime
     """By Slurm's clock, in whole seconds."""
     seen_at: datetime
     reading: Reading = Reading.NOT_NEEDED
     reading_note: str = ""
-    """Why its output was not read."""
+    """Reason why its output was not read."""
     output: str = ""
     """The file that its standard error goes to; empty: unknown."""
     output_bytes: int | None = None

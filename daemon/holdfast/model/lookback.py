@@ -1,4 +1,4 @@
-"""How far back decisions look at what is over, and so what the store loads. Pure; standard library only.
+"""Lookback windows: how far back decisions need data that is over, and so what the store loads. Pure; standard library only.
 
 Each window is declared once, in :data:`WINDOWS`: a setting under its name in ``controller.toml``, or a fixed time. The store loads as much
 as the policy needs (:func:`needed`); a setting that asks for more than :data:`MOST_S`, or for more than is kept, is refused at the start
@@ -24,20 +24,21 @@ CAP_HOUR_S, CAP_DAY_S = _HOUR_S, _DAY_S
 OPENED_S = _HOUR_S
 """Incidents that one node's findings have opened (:mod:`controller.correlate`)."""
 OUT_OF_MEMORY_S = 1800.0
-"""A service that is found gone within this of the kernel's word that the node ran out of memory may have ended for it: ``host.services``
-looks every five minutes, and believes the second look."""
+"""A service that is found gone within this of the kernel's message that the node ran out of memory may have been killed for it:
+``host.services`` samples every five minutes, and reports at the second failure."""
 INQUIRIES_S = _HOUR_S
 """``suspects.jobs_per_hour``."""
 STEP_HOUR_S = 3600
 """The names of steps that may come after their incident carry the hour: in the next one they are new steps."""
 ORPHAN_TOLD_S = 7 * 24 * 3600
-"""An operator is told once a week of a machine that no incident knows; one of ours is known by its incident for as long."""
+"""An operator is notified at most once a week of a machine that no incident knows; the incident of a Holdfast machine is kept for that
+long."""
 SPARES_TOLD_S = 1800.0
-"""The pool has been short for ``spares.short_s``: an operator is told once within this."""
+"""The pool has been short for ``spares.short_s``: an operator is notified once within this time."""
 SILENCE_TOLD_S = _HOUR_S
-"""An operator is told of silence that nothing is concluded from once in each hour of it."""
+"""An operator is notified of silence without a verdict once in each hour of it."""
 GIVE_BACK_S = 600.0
-"""After the probe a node that stood out in a hang is given to the spare pool, if it is free within this."""
+"""After the probe, a suspect node of a hang moves to the spare pool if it is free within this time."""
 DELAY_START_S = 3600
 """A group of an elastic job that must not start yet is delayed by this, again and again. Without a controller Slurm ends the delay: then
 the job has groups of no use, and no harm is done."""
@@ -46,15 +47,16 @@ CHECK_EXPIRES_S = 1500.0
 NO_PROGRESS_S = _DAY_S
 """``jobs.restarts_without_progress`` counts recoveries that ended within this, at least."""
 EXCLUSIONS_S = _DAY_S
-"""What a recovery excluded for a job counts as the user's own once the recovery has been over for this."""
+"""Nodes that a recovery excluded for a job count as the user's own exclusions once the recovery has been over for this."""
 UNSEEN_FINDING_S = 7 * _DAY_S
-"""A finding that leads to nothing is forgotten when no agent has repeated it for this; agents repeat what stands every ten minutes."""
+"""A finding that leads to no incident is forgotten when no agent has repeated it for this; agents repeat ongoing states every ten
+minutes."""
 FORGOTTEN_JOB_S = 7 * _DAY_S
 """A job that has reported nothing for this is forgotten."""
 UNSHOWN_JOB_S = _HOUR_S
-"""What a job reports before Slurm is seen to show it is taken in for this long."""
+"""Reports of a job that Slurm does not show yet are accepted for this long."""
 JOB_ENDS_S = _HOUR_S
-"""How a run ended is put on record, and looked at, for as long; the record is kept for longer."""
+"""The end of a run is recorded and evaluated within this time; the record is kept for longer."""
 ANNOUNCED_S = 60 * _DAY_S
 """An announcement that was acted upon, or that an operator closed, is not acted upon again; a time further ahead is a mistake."""
 TOKEN_LIFE_S = 90 * _DAY_S
@@ -68,11 +70,11 @@ TOKEN_WATCH_EVERY_S = 60.0
 TOKEN_STEADY_S = 300.0
 """A token that was used this recently is in use: a heartbeat is due each 4 to 10 s, and a use is recorded each minute."""
 TOKEN_ENDS_SOON_S, TOKEN_UNUSED_S, TOKEN_OLD_S = 14 * _DAY_S, 30 * _DAY_S, 180 * _DAY_S
-"""What ``holdfast token list`` marks."""
+"""Limits at which ``holdfast token list`` marks a token."""
 
 
 class Kept(StrEnum):
-    """What the state snapshot keeps of what is over, as people are told."""
+    """Data that is over and kept in the state snapshot, as shown to people."""
 
     INCIDENTS = "closed incidents"
     ANNOUNCED = "closed incidents of nodes with an announcement"
@@ -103,7 +105,7 @@ def _zero(_policy: Policy) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """One look back: ``times`` the value plus ``plus_s``, over each of ``over``."""
+    """One lookback window: ``times`` the value plus ``plus_s``, over each of ``over``."""
 
     name: str
     """The setting as ``controller.toml`` names it; of a fixed time what it is for."""
@@ -117,7 +119,7 @@ class Window:
     """Its rule counts from the start of the record where that is younger, so that a short record cuts nothing."""
 
     def total_s(self, policy: Policy) -> float:
-        """How far back it looks in all."""
+        """Total length of the window."""
         return self.times * self.value_s(policy) + self.plus_s(policy)
 
     def most_s(self, policy: Policy, limit_s: float) -> float:
@@ -213,7 +215,7 @@ WINDOWS: tuple[Window, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Lookback:
-    """How far back the state snapshot reaches over what is over, by kind; the rest is loaded whole."""
+    """Lookback of the state snapshot over data that is over, by kind; the rest is loaded completely."""
 
     incidents: timedelta
     announced: timedelta
@@ -225,7 +227,7 @@ class Lookback:
 
 
 def needed(policy: Policy) -> Lookback:
-    """What the rules of this policy look back on."""
+    """Lookback that the rules of this policy need."""
     return Lookback(
         incidents=longest(policy, Kept.INCIDENTS),
         announced=longest(policy, Kept.ANNOUNCED),
@@ -243,13 +245,13 @@ def longest(policy: Policy, kept: Kept) -> timedelta:
 
 
 SHIPPED = needed(Policy())
-"""What the shipped policy looks back on."""
+"""Lookback of the shipped policy."""
 
 
 def check_windows(policy: Policy, keep: timedelta) -> str:
-    """Why this policy cannot be followed, in one line that names the setting and the most that it may be; empty: it can.
+    """Reason why this policy cannot be applied, in one line that names the setting and its maximum; empty: it can.
 
-    ``keep``: how long the store keeps what is over."""
+    ``keep``: how long the store keeps data that is over."""
     for window in WINDOWS:
         for kept in window.over:
             limit_s = MOST_S.get(kept)

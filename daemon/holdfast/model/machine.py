@@ -1,4 +1,4 @@
-"""Machines as their provider shows them, and what the provider is able to do. Standard library only."""
+"""Machines as their provider shows them, and the provider's abilities. Standard library only."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class MetadataOptions:
-    """How EC2 serves a machine's instance metadata."""
+    """Settings with which EC2 serves a machine's instance metadata."""
 
     tokens_required: bool
-    """Only to who has asked for a token before (IMDSv2): a program that fetches a URL for somebody else does not."""
+    """Only with a token requested before (IMDSv2): a program that fetches a URL on behalf of another user has none."""
     hop_limit: int
-    """How many network hops an answer may go: 1 ends on the machine, with 2 it reaches containers."""
+    """Network hops that an answer may take: 1 ends on the machine, with 2 it reaches containers."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderCan:
-    """What a provider is able to do; the ladder uses what there is."""
+    """Abilities of a provider; the ladder uses those that exist."""
 
     reboot: bool
     replace: bool
@@ -51,18 +51,18 @@ class ProviderCan:
     power_off_confirmed: bool
     """``instance().state`` is proof that a machine is off (a fence)."""
     replace_in_place: bool = False
-    """``replace`` exchanges the machine behind a node's name; there is never a second one beside it."""
+    """``replace`` exchanges the machine behind a node's name; there is never a second one at the same time."""
     stop_start: bool = False
     """``stop_start`` gives the same instance another host."""
     report_fault: bool = False
-    """It takes a customer's word about a faulty machine."""
+    """It accepts a customer's report of a faulty machine."""
     announces: bool = False
     """Its machines can read on themselves that they will be taken away (EC2's instance metadata)."""
 
 
 @unknown_reads_as("other", "the notice is shown and watched, never acted upon")
 class NoticeKind(StrEnum):
-    """What a provider says, by itself, about a machine."""
+    """Kind of a provider's announcement about a machine."""
 
     IMPAIRED = "impaired"
     """Its own status checks fail."""
@@ -74,26 +74,26 @@ class NoticeKind(StrEnum):
     REBALANCE = "rebalance"
     """An interruption is likely; nothing is set."""
     OTHER = "other"
-    """Of a kind that this release does not know: shown and watched, never acted upon."""
+    """A kind that this release does not know: shown and watched, never acted upon."""
     CAPACITY_END = "capacity_end"
     """A capacity block or reservation ends: a new machine there would end with it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A provider's word about a live machine. Only what is active: completed and cancelled events are left out."""
+    """A provider's notice about a live machine. Active ones only: completed and cancelled events are left out."""
 
     instance_id: str
     node: str
     kind: NoticeKind
     code: str
-    """The provider's own word: ``instance-retirement``, ``system-status`` …"""
+    """The provider's own code: ``instance-retirement``, ``system-status`` …"""
     text: str
     """One line."""
     at: datetime | None = None
-    """When it happens (``NotBefore``); for IMPAIRED since when. None: not told."""
+    """When it happens (``NotBefore``); for IMPAIRED since when. None: not given."""
     at_most: Severity = Severity.FATAL
-    """The most that it may call for; below FATAL it is shown and watched. An agent's word is bounded by its finding's severity."""
+    """Highest severity that it may have; below FATAL it is shown and watched. An agent's notice is limited by its finding's severity."""
 
     @property
     def of_the_host(self) -> bool:
@@ -116,7 +116,7 @@ PASSED_ON_BY: Mapping[str, frozenset[NoticeKind]] = {
 
 @dataclass(frozen=True, slots=True)
 class ProviderView:
-    """What the actor saw of the provider when it last looked; the controller itself has no rights there."""
+    """The actor's last reading of the provider; the controller itself has no rights there."""
 
     name: str
     can: ProviderCan
@@ -124,12 +124,12 @@ class ProviderView:
     slurm_reboots: bool = False
     """Slurm has a RebootProgram: a reboot goes through it, so that it is expected."""
     repairs_itself: bool = False
-    """The provider replaces broken machines by itself now (HyperPod's NodeRecovery): Holdfast watches."""
+    """The provider currently replaces broken machines automatically (HyperPod's NodeRecovery): Holdfast watches."""
     notices: tuple[Notice, ...] = ()
     on_trial: tuple[Instance, ...] = ()
     """Live machines that were launched for a replacement and have taken over no name yet."""
     error: str = ""
-    """Why the newest look failed in part; what stands here is then from before."""
+    """Reason why the newest reading failed in part; the data here is then from before."""
 
 
 CAN_NOTHING = ProviderCan(reboot=False, replace=False, launch_first=False, status=False, power_off_confirmed=False)

@@ -11,9 +11,9 @@ from holdfast.model.target import Target
 
 LONGEST = timedelta(days=30)
 KEPT = timedelta(days=1)
-"""How long a window that is over is remembered: until its reservation is gone from Slurm."""
+"""Time for which a window that is over is kept: until its reservation is gone from Slurm."""
 RESERVATION = "holdfast-maint-"
-"""How the names of their reservations in Slurm begin."""
+"""Prefix of the names of their reservations in Slurm."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""At which numbers of nodes a job may run, as its Slurm comment declares it: ``sizes=2+4``. Pure; standard library only."""
+"""Node counts at which a job may run, as its Slurm comment declares them: ``sizes=2+4``. Pure; standard library only."""
 
 from __future__ import annotations
 

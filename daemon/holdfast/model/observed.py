@@ -1,7 +1,7 @@
-"""What the finding of a check that only observes would have called for. Standard library only.
+"""Severity and remedy that the finding of an observing check would have had. Standard library only.
 
-A type on both sides; between them three keys of a finding's evidence, on the wire and in stored rows: ``observe``, ``would_severity``,
-``would_remedy``. This module alone writes and reads them."""
+Agent and controller use a type; on the wire and in stored rows it is three keys of a finding's evidence: ``observe``, ``would_severity``,
+``would_remedy``. Only this module writes and reads them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def with_would_be(evidence: Mapping[str, Scalar], would: Grade | None) -> dict[s
 
 
 def would_be(evidence: Mapping[str, Scalar], severity: Severity, remedy: Remedy) -> WouldBe | None:
-    """What the wire's evidence says; None: the finding counts in full.
+    """Value read from the wire's evidence; None: the finding counts in full.
 
     ``severity`` and ``remedy``: the finding's own, where the evidence names none that this release knows."""
     if evidence.get(_OBSERVE) is not True:

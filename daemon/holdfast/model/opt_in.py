@@ -1,4 +1,4 @@
-"""What a job's comment says of Holdfast: consent, a refusal, or a word that is only nearly the right one. Pure; standard library only."""
+"""Opt-in from a job's comment: consent, a refusal, or a near miss of the keyword. Pure; standard library only."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _REFUSING = frozenset(
 )
 """Words with which a comment that speaks of Holdfast refuses, wherever they stand."""
 _ACTS = frozenset({"restart", "requeue", "touch", "stop", "kill", "move", "interrupt", "recover", "heal"})
-"""What a comment forbids with one of :data:`_NO_BEFORE` up to three words before: ``please do not requeue``."""
+"""Verbs that a comment forbids with one of :data:`_NO_BEFORE` up to three words before: ``please do not requeue``."""
 _FILLERS = frozenset(
     {"use", "using", "want", "need", "run", "with", "by", "under", "the", "any", "is", "be", "=", ":", "please"}
 )
@@ -57,7 +57,7 @@ _SHOWN_MOST = 40
 
 
 class Said(StrEnum):
-    """What a comment says of Holdfast."""
+    """Meaning of a comment for Holdfast."""
 
     NOTHING = "nothing"
     CONSENT = "consent"
@@ -69,7 +69,7 @@ class Said(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OptIn:
-    """What a comment says, and the words that say it."""
+    """Meaning of a comment, and the words that express it."""
 
     said: Said
     words: str = ""
@@ -119,7 +119,7 @@ def _refusal(words: list[str], at: int) -> str:
 
 
 def _refuses(words: list[str], at: int) -> bool:
-    """Whether the word refuses wherever it stands."""
+    """Whether the word refuses at any position."""
     word, before = _bare(words[at]), [_bare(w) for w in words[max(0, at - 3) : at]]
     return (
         word in _REFUSING

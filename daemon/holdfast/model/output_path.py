@@ -1,4 +1,4 @@
-"""Where a batch job's output goes: the path with Slurm's patterns filled in, as slurmd fills them in. Standard library only."""
+"""Path of a batch job's output, with Slurm's patterns filled in as slurmd does. Standard library only."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What the last lines of a job's output say of its end. Pure; standard library only.
+"""Clues to a job's end in the last lines of its output. Pure; standard library only.
 
-Words of srun and slurmstepd, of CUDA, NCCL, Python and the kernel. Whoever runs a job can write any of them: they decide about that
-user's job alone, and never speak against a node on their own."""
+Texts of srun and slurmstepd, of CUDA, NCCL, Python and the kernel. The user of a job can write any of them: they only affect decisions on
+that user's job, and are never evidence against a node on their own."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _OUTSIDE = re.compile(r"\[Errno (?:5|107|108|110|116|121)\]|DataLoader worker .*
 
 
 def signs_of(text: str) -> tuple[Clue, ...]:
-    """The lines that say something, in their order. Not those that a program can survive, and after which it went on to write."""
+    """Lines with a clue, in their order. Left out are errors that a program can survive and after which it continued to write."""
     found: list[tuple[Clue, int]] = []
     ordinary = 0
     for line in _EARLIER_RUN.split(text)[-1].splitlines():
@@ -75,11 +75,11 @@ def signs_of(text: str) -> tuple[Clue, ...]:
 _SURVIVED = frozenset(
     {Sign.MEMORY, Sign.DISK, Sign.CUDA, Sign.NCCL, Sign.GPU_LOST, Sign.ASSERT, Sign.EXCEPTION, Sign.OTHER}
 )
-"""What a program can catch: a batch that is halved, a cache that cannot be written."""
+"""Errors that a program can catch: a batch that is halved, a cache that cannot be written."""
 _OF_A_STEP = re.compile(r"\*\*\* STEP |srun: error: Node failure on ")
-"""What a script can go on after: a step with a limit of its own, one that is started anew."""
+"""Ends of a step after which a script can continue: a step with its own limit, one that is restarted."""
 _LIVED_ON = 10
-"""So many further lines of its own, and it lived on."""
+"""After this many further ordinary lines the program survived the error."""
 _OF_AN_END = re.compile(
     r"\s|Traceback|During handling|The above exception|\[rank\d+\]|srun: |slurmstepd|[WEIF]\d{4} |=+$|-+$|Failures:|Root Cause|<NO_OTHER"
     r"|Fatal Python error|Current thread|Thread 0x|Extension modules|\*\*\*|wandb: "

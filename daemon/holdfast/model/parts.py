@@ -1,4 +1,4 @@
-"""The parts that Holdfast consists of and stands on, and how each is."""
+"""Parts of Holdfast and its dependencies, and the condition of each."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Condition(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PartState:
-    """How one part is."""
+    """Condition of one part."""
 
     name: PartName
     condition: Condition
@@ -75,24 +75,24 @@ class DiskRoom:
 
 @dataclass(frozen=True, slots=True)
 class NotifierState:
-    """How the last messages to people went."""
+    """Delivery of the last notifications."""
 
     addresses: int = 0
     """0: messages go to the log alone."""
     error: str = ""
-    """Why the newest one was not delivered; empty: it was, or there was none."""
+    """Reason why the newest one was not delivered; empty: it was, or there was none."""
     failing_since: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessState:
-    """What a process on this machine wrote about itself."""
+    """Status that a process on this machine wrote about itself."""
 
     at_s: float
     """When, by the machine's monotonic clock."""
     release: str
     problem: str = ""
-    """What it cannot do at present, such as reach the store; empty: nothing."""
+    """Current problem, such as not reaching the store; empty: none."""
     notifier: NotifierState = field(default_factory=NotifierState)
 
 
@@ -122,5 +122,5 @@ class ConnectionsSeen:
 
 
 def not_ready(parts: Iterable[PartState]) -> str | None:
-    """Why the controller is not ready; None: it is."""
+    """Reason why the controller is not ready; None: it is."""
     return next((p.text for p in parts if not p.ready), None)

@@ -1,4 +1,4 @@
-"""How planned stops are handled. Standard library only."""
+"""Policy on planned stops. Standard library only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the head node reaches a node's slurmd: the sign of life that needs neither agent nor Slurm. Standard library only."""
+"""Connects from the head node to a node's slurmd: the sign of life that needs neither agent nor Slurm. Standard library only."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ class HeadProbe:
     answered_at: datetime | None = None
     """When the newest connect of this silence was answered; of a node without an agent the newest of all. None: none was."""
     failures: int = 0
-    """How many in a row got no answer."""
+    """Number of connects in a row without an answer."""
     failing_since: datetime | None = None
     """The first of these; None: it was answered."""

@@ -1,8 +1,7 @@
-"""What an agent sends and what the controller keeps of it. Standard library only.
+"""Agent reports, and the controller's record of them. Standard library only.
 
-The wire is JSON (``docs/reference/wire.md``): an envelope (:class:`Report`) with items. Agents build plain dicts, the API parses
-them tolerantly into these classes. A report on disk is a report accepted.
-"""
+The wire is JSON (``docs/reference/wire.md``): an envelope (:class:`Report`) with items. Agents build plain dicts, the API parses them
+tolerantly into these classes. A report on disk is a report accepted."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ class Finding:
     severity: Severity
     remedy: Remedy
     failed: bool
-    """The word of its verdict, FAILED or DEGRADED (:class:`~holdfast_checks.result.Grade`): for people, no decision depends on it."""
+    """Grade of the verdict, FAILED or DEGRADED (:class:`~holdfast_checks.result.Grade`): for people, no decision depends on it."""
     summary: str
     fault_at: datetime
     """Receipt − age. Wall time of the node is evidence only."""
@@ -74,7 +73,7 @@ class Finding:
 
     @property
     def key(self) -> tuple[str, str, str, str]:
-        """What makes two findings the same fault: node, check, component, code."""
+        """Key by which two findings are the same fault: node, check, component, code."""
         return (self.node, self.check, self.component, self.code)
 
 
@@ -99,9 +98,9 @@ class Clear:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """What a job said on its node: its checkpoint directory, a saved or resumed step, progress.
+    """Statement of a job on its node: its checkpoint directory, a saved or resumed step, progress.
 
-    The agent has bound it to the caller's uid and job (SO_PEERCRED, cgroup or slurmd's word)."""
+    The agent has bound it to the caller's uid and job (SO_PEERCRED, cgroup or slurmd's report)."""
 
     kind: str
     """checkpoint.register, checkpoint.saved, checkpoint.resumed, progress."""
@@ -126,14 +125,14 @@ class Inventory:
 
 @dataclass(frozen=True, slots=True)
 class OrderOutcome:
-    """What became of an order. An agent acts at most once for an order id and remembers it before it acts."""
+    """Outcome of an order. An agent acts at most once for an order id and remembers it before it acts."""
 
     order_id: str
     ok: bool
     summary: str
     at: datetime
     detail: Mapping[str, Any] = field(default_factory=dict)
-    """What decisions look at (:mod:`holdfast.model.answers`); the summary is for people."""
+    """Data that decisions read (:mod:`holdfast.model.answers`); the summary is for people."""
     bundle: bytes = b""
     """Evidence, a tar.gz; kept apart from the outcome."""
 
@@ -165,7 +164,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class AgentView:
-    """What the controller knows of one agent from its heartbeats; lives in memory only."""
+    """State of one agent from its heartbeats; kept in memory only."""
 
     node: str
     instance_id: str
@@ -173,7 +172,7 @@ class AgentView:
     last_heard: datetime
     """When the controller received the last heartbeat or report."""
     first_heard: datetime
-    """Since when this agent (node, instance, boot) has been heard without a longer gap."""
+    """Time since which this agent (node, instance, boot) has reported without a longer gap."""
     heartbeat_interval_s: float = 10.0
     agent_version: str = ""
     clock_offset_s: float = 0.0
@@ -183,26 +182,26 @@ class AgentView:
     all_ok: bool = False
     """Every check that applies has reported OK since the agent started."""
     authorities: tuple[str, ...] | None = None
-    """Fingerprints of the certificate authorities that it trusts; empty: those of its system; None: it does not say."""
+    """Fingerprints of the certificate authorities that it trusts; empty: those of its system; None: not reported."""
     acting: Lists | None = None
-    """Which checks act there; None: it does not say."""
+    """Checks that act there; None: not reported."""
     set_aside: int = 0
     """Files and items of its memory that it cannot read and has set aside (docs/upgrade.md)."""
     set_aside_since: datetime | None = None
-    """Since when the oldest of them; None: none is, or it does not say."""
+    """Time of the oldest of them; None: none is, or not reported."""
     gres: Mapping[str, tuple[int, ...]] | None = None
     """``gpu``, ``shard`` or ``mps`` → device minor of the GPU that each GRES index is, proved on the node; None: nothing is proved."""
     gres_problem: str = ""
-    """Why nothing is proved, for people."""
+    """Reason why nothing is proved, for people."""
     fabric_moved_at: datetime | None = None
     """The node's RDMA devices last carried bytes then or up to a minute before; None: nothing is known of it."""
 
     words_until: datetime | None = None
-    """What jobs there said of their progress until then has come; None: the agent does not say."""
+    """Progress that jobs there reported until then has arrived; None: the agent does not report it."""
 
     @property
     def heard_until(self) -> datetime:
-        """What jobs there said of their progress until then has come."""
+        """Time until which the progress of jobs there has arrived."""
         return self.last_heard if self.words_until is None else min(self.words_until, self.last_heard)
 
     def fails(self, check: str) -> bool:

@@ -54,7 +54,7 @@ class DelayStart(OnJob):
 
 @dataclass(frozen=True, slots=True)
 class SetThrottle(OnJob):
-    """How many elements of an elastic job's flexible array may run at a time."""
+    """Number of elements of an elastic job's flexible array that may run at a time."""
 
     job: JobKey
     """A record of the array: proof that the id still means it."""

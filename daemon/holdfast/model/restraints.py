@@ -1,4 +1,4 @@
-"""Every way by which something of Holdfast's can drain a node, end a process or stop a job, and what holds each of them back.
+"""List of all ways in which Holdfast can drain a node, end a process or stop a job, and the restraints on each.
 
 One list: ``docs/safety.md`` shows it (``docs/generate.py``), ``tests/decisions/nodes/test_restraints.py`` walks it. Standard library
 only."""
@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class Restraint(StrEnum):
-    """What an operator, or a brake, has said: nothing is to be done."""
+    """Restraint set by an operator or a brake: no action is to be taken."""
 
     OBSERVE = "observe"
     """`mode = "observe"`, the default."""
@@ -30,15 +30,15 @@ class Way:
 
     name: str
     what: str
-    """What it does where nothing holds it, for people."""
+    """Effect if no restraint applies, for people."""
     asked: str
-    """Where the restraints are looked at, for people."""
+    """Place where the restraints are checked, for people."""
     held_by: frozenset[Restraint] = frozenset(Restraint)
     """Empty: it does nothing that a restraint could hold."""
 
 
 _DECIDED = frozenset(Restraint) - {Restraint.SUPPRESSED}
-"""What was decided before a suppression goes on."""
+"""A step decided before a suppression continues."""
 
 WAYS = (
     Way("decision", "all steps of the [list below](#the-right-machine)", "by the guard, in the turn that decides"),

@@ -1,8 +1,8 @@
-"""Names of the rendezvous ("rooms") of elastic jobs: the one place that spells them and reads them back. Pure; standard library only.
+"""Names of the rendezvous of elastic jobs: the only module that writes and parses them. Pure; standard library only.
 
-``job-ID-TIME``: the job id of the base array and its submit time. Slurm gives job ids again once its state was wiped, so an id alone could
-lead a new job, perhaps of another user, into the rendezvous of an old one. Earlier releases named it ``job-ID``; such a name goes on until
-its job ends."""
+``job-ID-TIME``: the job id of the base array and its submit time. Slurm reuses job ids once its state was wiped, so an id alone could lead
+a new job, perhaps of another user, into the rendezvous of an old one. Earlier releases named it ``job-ID``; such a name remains in use
+until its job ends."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NAME = re.compile(r"job-(\d{1,10})(?:-(\d{1,12}))?", re.ASCII)
 
 
 def job_label(base_array_id: int) -> str:
-    """How texts for people, and the steps for a job's size, name an elastic job. Ids are used again: no name of a rendezvous."""
+    """Name of an elastic job in texts for people and in the steps for its size. Ids are reused, so it is no name of a rendezvous."""
     return f"job-{base_array_id}"
 
 
@@ -40,7 +40,7 @@ class RoomName:
 
 @dataclass(frozen=True, slots=True)
 class KnownRoom:
-    """Which rendezvous an elastic job has, as the controller remembers it: the submit time that Slurm shows changes with a requeue."""
+    """Rendezvous of an elastic job, as the controller remembers it: the submit time that Slurm shows changes with a requeue."""
 
     base_array_id: int
     uid: int
@@ -63,6 +63,6 @@ class KnownRoom:
 
 @dataclass(frozen=True, slots=True)
 class KnownRooms:
-    """What is persisted of them."""
+    """Persisted form of the rendezvous."""
 
     rooms: tuple[KnownRoom, ...] = ()

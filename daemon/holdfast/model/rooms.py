@@ -1,4 +1,4 @@
-"""An elastic job's quorum room as the controller sees it. Standard library only; the service's own nouns are ``quorum/nouns.py``."""
+"""An elastic job's rendezvous as the controller sees it. Standard library only; the service's own nouns are ``quorum/nouns.py``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MEMBER = re.compile(r"(\d{1,7})~(\d{1,10})\.(\d{1,9})(?:\.\d{1,9})?(?::.*)?")
 
 @dataclass(frozen=True, slots=True)
 class RoomRules:
-    """How a room decides; what is not named here stays at the service's own default."""
+    """Rules of a rendezvous; those not listed here stay at the service's default."""
 
     min_groups: int
     max_groups: int
@@ -26,7 +26,7 @@ class RoomRules:
 
 @dataclass(frozen=True, slots=True)
 class OpenRoom:
-    """What a job needs to come in."""
+    """Credentials with which a job joins."""
 
     url: str
     token: str = field(repr=False)
@@ -35,27 +35,28 @@ class OpenRoom:
 
 @dataclass(frozen=True, slots=True)
 class RoomView:
-    """One room as the service showed it."""
+    """One rendezvous as the service showed it."""
 
     name: str
     known: tuple[str, ...]
-    """Full names of all who may still hold up a quorum: heard of late, or of the last quorum and not known to be gone."""
+    """Full names of all groups that may still hold up a quorum: that reported recently, or were in the last quorum and are not known to be
+    gone."""
     members: tuple[str, ...] = ()
     """Full names, of the last quorum."""
     gone: frozenset[str] = frozenset()
     """Fences: starts (``GROUP~START``) that never come back; of a service of an earlier release also full names."""
     unwritten: str = ""
-    """Why the service cannot write the room down now; empty: it can."""
+    """Reason why the service cannot store the rendezvous now; empty: it can."""
 
     @property
     def name_of_job(self) -> RoomName | None:
-        """Its name, read; None: no elastic job's, a person opened it by hand."""
+        """Its parsed name; None: no elastic job's, a person opened it by hand."""
         return RoomName.parse(self.name)
 
 
 @dataclass(frozen=True, slots=True)
 class RoomRecord:
-    """Something that happened in a room, as the service recorded it."""
+    """Event in a rendezvous, as the service recorded it."""
 
     id: int
     room: str
@@ -79,11 +80,11 @@ class GroupRun:
 
     @property
     def selector(self) -> str:
-        """How the service is told of it; covers what was started again inside this run."""
+        """Name by which the service is notified of it; covers restarts inside this run."""
         return member(self.group, start_name(self.job_id, self.restarts))
 
 
 def run_of(member: str) -> GroupRun | None:
-    """The run that a member's name (``GROUP~JOB.RESTARTS[.n][:uuid]``) tells of; None: a name that Holdfast did not give."""
+    """The run in a member's name (``GROUP~JOB.RESTARTS[.n][:uuid]``); None: a name that Holdfast did not give."""
     match = _MEMBER.fullmatch(member)
     return GroupRun(*(int(part) for part in match.groups())) if match else None

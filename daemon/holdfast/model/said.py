@@ -1,4 +1,5 @@
-"""Bounds of what a job says of itself: the agent refuses what the wire would, so that nothing is sent in vain. Standard library only."""
+"""Limits on a job's own reports: the agent refuses what the controller would refuse, so that nothing is sent in vain. Standard library
+only."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""How many replica groups a job may have: ``min:max``, ``min:max:step`` or ``min:max:size,size,…``. Pure; standard library only.
+"""Legal sizes of an elastic job, in replica groups: ``min:max``, ``min:max:step`` or ``min:max:size,size,…``. Pure; standard library only.
 
-The one home of this: the daemon, the launcher and the training library read sizes with it."""
+The daemon, the launcher and the training library all read sizes with this module."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GROUPS_MAX = 100_000
 """More groups than any cluster has nodes; keeps a typing error from making an endless list."""
 
 _NAMED = 16
-"""Sizes that have one step are named one by one up to so many: that reads better in a comment."""
+"""Up to this many, sizes with one step are listed one by one: that reads better in a comment."""
 
 
 class BadSizes(ValueError):
@@ -32,7 +32,7 @@ class Sizes:
         object.__setattr__(self, "legal", _evenly(self.legal))
 
     def up_to(self, groups: int) -> list[int]:
-        """Those of at most so many groups."""
+        """Legal sizes of at most this many groups."""
         return list(self.legal[: bisect_right(self.legal, groups)])
 
     @property
@@ -44,7 +44,7 @@ class Sizes:
         return self.legal[-1]
 
     def usable(self, present: int) -> int:
-        """The largest legal size that so many groups can fill; 0 when they are too few for any."""
+        """The largest legal size that this many groups can fill; 0 if they are too few for any."""
         found = bisect_right(self.legal, present)
         return self.legal[found - 1] if found else 0
 

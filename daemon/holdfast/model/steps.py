@@ -1,12 +1,12 @@
-"""Steps and their keys: the one place that spells them and reads them back. Standard library only.
+"""Steps and their keys: the only module that writes and parses them. Standard library only.
 
-A step is what is done once for an incident: a kind of action on a target, as text ``Kind/target``. With the incident and the number of
-the attempt it becomes the key of an intent, which the store never accepts twice; the key of an order is its id on the wire. So the texts
-below never change: spelled in another way, a step would be done a second time (``tests/model/test_steps.py`` pins each of them).
+A step is done once for an incident: a kind of action on a target, as text ``Kind/target``. With the incident and the number of the attempt
+it becomes the key of an intent, which the store never accepts twice; the key of an order is its id on the wire. So the texts below never
+change: spelled in another way, a step would be done a second time (``tests/model/test_steps.py`` pins each of them).
 
 ``job`` and ``restarts`` name one run of a job. ``repair_attempt`` is the attempt of the ladder that the step belongs to. ``hour`` (since
-1970) is part of a step that may follow after its incident was closed: the state snapshot holds such intents for an hour, so an attempt of
-another hour is a step of its own."""
+1970) is part of a step that may follow after its incident was closed: the state snapshot holds such intents for an hour, so an attempt in
+another hour is a separate step."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PARSED = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What is done once within an incident: a kind of action, and what tells it from the incident's other steps of that kind."""
+    """Step done once within an incident: a kind of action, and what distinguishes it from the incident's other steps of that kind."""
 
     kind: str
     """Name of the action's class."""
@@ -353,7 +353,7 @@ def notify_awaiting_human(repair_attempt: int) -> Step:
 
 
 def notify_frozen(since: datetime, hours: int) -> Step:
-    """So many agents are silent that no death is concluded. ``hours``: whole hours since then; one notification in each."""
+    """Too many agents are silent to declare a death. ``hours``: full hours since then; one notification in each."""
     return Step("Notify", f"frozen.{int(since.timestamp())}.{hours}")
 
 
@@ -373,7 +373,7 @@ def notify_hang() -> Step:
 
 
 def notify_held_job() -> Step:
-    """A job that was held, and starts only once somebody releases it."""
+    """A job that was held, and starts only once a user releases it."""
     return Step("Notify", "held_job")
 
 

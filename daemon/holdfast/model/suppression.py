@@ -1,4 +1,4 @@
-"""An operator's word that findings of some kind are known and must not lead to anything for a while. Standard library only."""
+"""Suppression by an operator: findings of some kind are known and lead to no action for a while. Standard library only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an agent found in a job's checkpoint directory. Standard library only."""
+"""Survey of a job's checkpoint directory by an agent. Standard library only."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Written:
     step: int | None
     """None: its name does not say."""
     age_s: float | None
-    """How long before the survey it was written, by the clocks of node and file server; None: not known."""
+    """Age at the time of the survey, by the clocks of node and file server; None: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class CheckpointSurvey:
     """Newest first, few."""
     layout: str = ""
     problem: str = ""
-    """Why not all is known, for people."""
+    """Reason why not all is known, for people."""
 
 
 def dump_written(complete: Sequence[Written]) -> str:
@@ -48,7 +48,7 @@ def dump_written(complete: Sequence[Written]) -> str:
 
 
 def survey_of(path: str, restarts: int, detail: Mapping[str, Any]) -> CheckpointSurvey:
-    """The survey that a statement tells of."""
+    """The survey in a statement."""
     complete = detail.get("complete")
     words = complete.split()[:_MOST] if isinstance(complete, str) else []
     return CheckpointSurvey(

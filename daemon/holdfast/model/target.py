@@ -1,4 +1,4 @@
-"""What an action acts on. Standard library only."""
+"""Target of an action. Standard library only."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.model.cluster import JobKey
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What an action acts on; what it does not concern is None."""
+    """Target of an action; fields that do not apply are None."""
 
     node: str | None = None
     job: JobKey | None = None

@@ -1,4 +1,4 @@
-"""Bearer tokens of the API: how long they live, and what a person should know of each. Pure."""
+"""Bearer tokens of the API: lifetime, and notes for people. Pure."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class TokenRow:
 
 
 class Mark(StrEnum):
-    """What a person should know of a valid token."""
+    """Notes for people about a valid token."""
 
     OLD = "old"
     """A node's, made long ago."""
@@ -80,7 +80,7 @@ def _last_seen(row: TokenRow) -> datetime:
 
 
 def end_of(role: str, now: datetime, days: float | None, *, never: bool) -> datetime | None:
-    """When a token that is made now ends; None: never. Without a choice a person's ends, and a node's does not."""
+    """End of a token that is made now; None: never. By default a person's token ends, and a node's does not."""
     if days is not None:
         return now + timedelta(days=days)
     return None if never or role == AGENT else now + timedelta(seconds=TOKEN_LIFE_S)

@@ -1,8 +1,8 @@
-"""Open, raise, move and close an incident: the only code that sets an incident's state or kind. Pure.
+"""Transitions of an incident: open, raise, move and close; the only code that sets an incident's state or kind. Pure.
 
 Each function checks the step against the table (:data:`holdfast.model.incident.TRANSITIONS`), sets the times that belong to the state and
-returns the incident with the events of the step. The events that have ``to`` in their ``detail`` are the whole way of an incident: the
-first has no ``from``, each later one begins where the last one ended. A suspicion that is raised is opened by an event without either: the
+returns the incident with the events of the step. The events that have ``to`` in their ``detail`` are the complete path of an incident: the
+first has no ``from``, each later one starts where the last one ended. A suspicion that is raised is opened by an event without either: the
 step is that of ``incident.state`` next to it."""
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class IllegalTransition(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewIncident:
-    """What is known when an incident is opened; the fields are those of :class:`Incident`."""
+    """Data of an incident when it is opened; the fields are those of :class:`Incident`."""
 
     id: str
     kind: IncidentKind
@@ -58,7 +58,7 @@ class NewIncident:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Detection:
-    """What the events of an opened or raised incident say in addition to the incident's own fields."""
+    """Data in the events of an opened or raised incident, in addition to the incident's own fields."""
 
     at: datetime | None = None
     """When the evidence was durable; None: now."""
