@@ -138,7 +138,7 @@ def apply(book: Book, change: Change) -> Book:
 
 
 def merge(first: Change, second: Change) -> Change:
-    """Both changes as one; where both speak of the same thing, the second holds."""
+    """Merge both changes; if both change the same record, the second wins."""
     return Change(
         incidents=tuple(({i.id: i for i in first.incidents} | {i.id: i for i in second.incidents}).values()),
         placed={**first.placed, **second.placed},

@@ -37,7 +37,7 @@ KINDS = (
     EventKind.QUORUM_EVICTED,
     EventKind.QUORUM_FORMED,
 )
-"""All that is looked at here."""
+"""Events that the timings use."""
 _CONTAIN = frozenset({Drain.__name__, SetDown.__name__})
 """Kinds of actions that take a node out of service."""
 
@@ -85,7 +85,7 @@ class JobLoss:
     """Newest complete checkpoint → stop: computed again after the restart. None: no checkpoint is known."""
     lost_steps: int | None = None
     lost_gpu_hours: float | None = None
-    """GPUs × (checkpoint, or the fault when none is known → resumed, or running when it said nothing). None: still down."""
+    """GPUs × (checkpoint, or the fault if none is known → resumed, or running if it reported nothing). None: still down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ class Summary:
     mttr: Spread | None
     """Mean time to recovery: fault → last job RUNNING again."""
     mttr_resumed: Spread | None
-    """Fault → last job resumed, in its own words."""
+    """Fault → last job resumed, as it reports."""
     time_to_return: Spread | None
     phases: Mapping[Phase, Spread]
     lost_work_s: float | None

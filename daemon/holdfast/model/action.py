@@ -335,9 +335,9 @@ ACTION_TYPES: Mapping[str, type[Action]] = {
 @unknown_reads_as("failed", "the step is never carried out, and never repeated")
 class IntentState(StrEnum):
     PLANNED = "planned"
-    """In the store, not begun."""
+    """In the store, not started."""
     STARTED = "started"
-    """Begun, outcome unknown: after a crash the outside is asked before anything is repeated."""
+    """Started, outcome unknown: after a crash the external system is queried before anything is repeated."""
     DONE = "done"
     FAILED = "failed"
     """It did not happen; ``retryable`` says whether another attempt makes sense."""

@@ -68,7 +68,7 @@ def pair_gigabytes_s(detail: Mapping[str, Any]) -> float | None:
 
 
 def held_by_job(detail: Mapping[str, Any]) -> bool:
-    """Nothing was validated, since a job, or what is left of one, is on the node: that says nothing of the machine."""
+    """Nothing was validated because a job, or leftovers of one, are on the node: no evidence about the machine."""
     jobs = detail.get("jobs")
     return isinstance(jobs, list) and bool(jobs)
 

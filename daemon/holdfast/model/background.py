@@ -24,7 +24,7 @@ class Outage:
     back_at: datetime | None = None
     """When the node served again; None: it does not yet, or that is not on record."""
     by_others: bool = False
-    """An operator or another tool put it back: it says nothing of how long Holdfast takes."""
+    """An operator or another tool returned it: not counted for Holdfast's repair times."""
     over: bool = False
     """The incident is closed."""
     ended: str = ""

@@ -57,7 +57,8 @@ class NodeRecord:
     exchanged_gpus: frozenset[str] = frozenset()
     """GPUs that this machine had, and has others in place of: a board was exchanged (:meth:`with_gpus`)."""
     checked_at: datetime | None = None
-    """When it was last checked by order (``decide/upkeep.py``); None: not yet, or not since another machine or boot was noted."""
+    """When it was last checked by order (``decisions/spares/spare_checks.py``); None: not yet, or not since another machine or boot was
+    noted."""
     deep_at: datetime | None = None
     """When its last deep check by order ended."""
     check_note: str = ""
@@ -156,7 +157,7 @@ class CheckpointRecord:
     longest_step_s: float | None = None
     """Longest step that it reported; None: it reports no times."""
     own_ms: tuple[int, ...] = ()
-    """Its own part of a step, before it waits for others: the least of each of the last slots of time (``store/progress.py``)."""
+    """Its own part of a step, before it waits for others: the minimum of each of the last time slots (``store/progress.py``)."""
     own_at: datetime | None = None
     """Start of the newest slot."""
     resumed_step: int | None = None
@@ -311,7 +312,7 @@ class Book:
     paused_at: datetime | None = None
     """When; None: not paused, or paused by a release that did not record it."""
     restored_at: datetime | None = None
-    """When the store was put back from a backup; None: never. Its incidents of before are as old as that backup."""
+    """Time when the store was restored from a backup; None: never. Its incidents of before are as old as that backup."""
     provider: ProviderView | None = None
     """The actor's last reading of the provider; None: none yet, so it is unknown what can be repaired."""
 
@@ -341,7 +342,7 @@ class Book:
 
     def attempts(self, incident_id: str, step: Step, job: JobKey | None = None) -> tuple[Intent, ...]:
         """All attempts of one step, oldest first. What was withheld (attempt 0), or expired before it was begun, is no attempt. ``job``:
-        only those for this job; a step names its id alone, which Slurm uses again."""
+        only those for this job; a step names its id alone, which Slurm reuses."""
         mine = (i for i in self.planned(incident_id, step) if i.is_attempt)
         return tuple(i for i in mine if job is None or i.action.target.job in (job, None))
 
@@ -455,7 +456,7 @@ class World:
     slurm_back_at: datetime | None = None
     """Time when slurmctld last answered again after a silence; None: no silence since this controller started."""
     chance: str = field(default="", repr=False)
-    """Drawn afresh for each world and kept nowhere: what secrets of orders are made of. Empty: no order that needs one is given."""
+    """Random value for the secrets of orders, new for each world and never stored. Empty: no order that needs one is given."""
 
     @property
     def can(self) -> ProviderCan:

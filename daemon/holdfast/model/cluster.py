@@ -115,7 +115,7 @@ class Job:
     unreadable: str = ""
     """Those of these two lists that only Slurm can parse (``ExcNodeList=[n1``): such a list is unknown, and empty above."""
     exclusions_known: bool = True
-    """False: its record could not be read just now; ``excluded_nodes`` is empty then and says nothing. A later reading shows it."""
+    """False: its record could not be read just now; ``excluded_nodes`` is empty then and means nothing. A later reading shows it."""
     gpu_indices: Mapping[str, frozenset[int]] = field(default_factory=dict)
     """Node → GRES indices of GPUs or MIG instances that the job holds there (``scontrol show job -d``). No device minors: only the node's
     slurmd knows which GPU an index is (``decisions/common/gpu_link.py``). A node that is absent: no GPU known."""
@@ -139,8 +139,8 @@ class Job:
     exit_code: str = ""
     """``status:signal``, as scontrol prints it. The signal may be none, but the low bits of an error of Slurm's own."""
     slurm_error: int | None = None
-    """Number of the error of Slurm's own that stands in the place of an exit status, as the script was not begun (4021: the file of its
-    output cannot be opened); 0: there is none; None: the release does not show it (from 25.05 on)."""
+    """Number of Slurm's own error in place of an exit status, as the script was not started (4021: the file of its output cannot be
+    opened); 0: there is none; None: the release does not show it (from 25.05 on)."""
     het_leader: int | None = None
     """Job id of the leader of a heterogeneous job; None for an ordinary job."""
     parts: tuple[Job, ...] = ()
@@ -217,12 +217,12 @@ class Job:
 
     @property
     def waits_for_nodes(self) -> bool:
-        """A pending job that Slurm has looked at, and that would start if it had the nodes."""
+        """A pending job that Slurm has considered, and that would start if it had the nodes."""
         return self.reason in _WAITS_FOR_NODES  # rule prose: Slurm's own words
 
     @property
     def may_start(self) -> bool:
-        """A pending job that nothing but nodes keeps waiting; also one that Slurm has not looked at yet."""
+        """A pending job that waits only for nodes; also one that Slurm has not considered yet."""
         return self.waits_for_nodes or self.reason in _NOT_LOOKED_AT  # rule prose: Slurm's own words
 
     @property
@@ -331,12 +331,12 @@ class Node:
 
     @property
     def rebooting(self) -> bool:
-        """Slurm was asked for a reboot of it, or has begun one."""
+        """Slurm was asked for a reboot of it, or has started one."""
         return "REBOOT_REQUESTED" in self.flags or self.reboot_issued
 
     @property
     def reboot_issued(self) -> bool:
-        """Slurm has begun a reboot of it; one that was only asked for waits for the node's jobs."""
+        """Slurm has started a reboot of it; one that was only requested waits for the node's jobs."""
         return "REBOOT_ISSUED" in self.flags
 
     @property
@@ -350,14 +350,14 @@ class Node:
 
     @property
     def down_by_slurm(self) -> bool:
-        """slurmctld itself set it DOWN, by its own words: no one's decision. It drains no node with them: a drain in these words is
-        someone's, and so is a DOWN without any (``State=DOWN`` in slurm.conf)."""
+        """slurmctld itself set it DOWN, as its reason shows: no user's decision. It drains no node with these reasons: a drain with one of
+        them is a user's, and so is a DOWN without any (``State=DOWN`` in slurm.conf)."""
         return self.down and not self.draining and self.reason in NODE_REASONS_OF_SLURM  # rule prose: Slurm's own words
 
     @property
     def reboot_timed_out(self) -> bool:
-        """slurmctld set it DOWN since an ordered reboot took longer than ResumeTimeout. It is still whose reboot it was: Slurm clears the
-        drain, and its words may stand behind an operator's."""
+        """slurmctld set it DOWN since an ordered reboot took longer than ResumeTimeout. The node still belongs to the one who ordered the
+        reboot: Slurm clears the drain, and its reason may follow an operator's."""
         said = self.reason.endswith(_REBOOT_TIMED_OUT)  # rule prose: Slurm's own words
         return self.down and not self.draining and said
 
@@ -403,7 +403,7 @@ class ClusterView:
         return {node: tuple(jobs) for node, jobs in found.items()}
 
 
-# Slurm's own fixed words for why a job waits and why a node is out. Here and nowhere else.
+# Slurm's fixed reasons for a waiting job and for a node out of service. Only here.
 _HELD = frozenset({"JobHeldUser", "JobHeldAdmin", "job_requeued_in_held_state"})
 _FITS_NOWHERE = frozenset({"BadConstraints"})
 _DEPENDS = frozenset({"Dependency", "DependencyNeverSatisfied"})

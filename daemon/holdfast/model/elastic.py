@@ -1,7 +1,7 @@
 """An elastic job as its Slurm comment declares it, and the names that follow from it. Pure; standard library only.
 
-An elastic job is two job arrays of one user: the *base* array (elements 0 … min-1, where nothing preempts) and the *flexible* one
-(elements min … max-1, and one more for each warm spare, where Slurm may preempt). Each element is a replica group. The comment says so:
+An elastic job is two job arrays of one user: the *base* array (elements 0 … min-1, where nothing preempts) and the *flexible* one (elements
+min … max-1, and one more for each warm spare, where Slurm may preempt). Each element is a replica group. The comment declares it:
 ``holdfast elastic=2:4`` on the base array, ``holdfast elastic=2:4 of=71`` on the flexible one, 71 being the base array's job id."""
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class GroupRole(StrEnum):
     """Role of a replica group in its job."""
 
     BASE = "base"
-    """One of the least number: in the array that nothing preempts."""
+    """One of the minimum number: in the array that nothing preempts."""
     FLEXIBLE = "flexible"
     SPARE = "spare"
     """Beyond the largest size: started, and outside until a group is gone."""

@@ -16,7 +16,7 @@ CONTROLLER_HEADER, NODE_HEADER = "X-Holdfast-Controller", "X-Holdfast-Node"
 SIGNED = frozenset(
     {"content-type", "host", "x-amz-date", "x-amz-security-token", "x-holdfast-controller", "x-holdfast-node"}
 )
-"""Headers that the signature covers, no more and no less: what is signed for another purpose is none for this, nor the other way round."""
+"""Headers that the signature covers, exactly these: a signature made for another purpose is not valid here, nor the other way round."""
 PROOF_S = 300.0
 """A proof counts for this long after it was signed, and as long before, by this machine's clock."""
 _AUTHORIZATION = re.compile(

@@ -66,7 +66,7 @@ def watched(
 
 
 def two_in_use(rows: Iterable[TokenRow], now: datetime) -> list[tuple[TokenRow, TokenRow]]:
-    """(older, newer) token of each node of which both were used of late and within five minutes of each other, as recorded."""
+    """(older, newer) token of each node of which both were used recently and within five minutes of each other, as recorded."""
     rows = tuple(rows)
     by_hash = {row.hash: row for row in rows}
     found = []

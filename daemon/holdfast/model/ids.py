@@ -34,8 +34,8 @@ def incident_id(opened_at: datetime, entropy: int) -> str:
 def slurm_reason(incident: str, text: str) -> str:
     """``holdfast[ID]: text`` on one line of at most 200 characters.
 
-    Control characters are stripped, and so are characters that Slurm's one-line output could be misread by.
-    The fixed prefix means it can never begin with ``Action:``, which HyperPod obeys."""
+    Control characters are stripped, and so are characters that Slurm's one-line output could be misread by. The fixed prefix means it can
+    never start with ``Action:``, which HyperPod obeys."""
     clean = re.sub(r"[\x00-\x1f\x7f\"'=\\]+", " ", text)
     return f"{REASON_PREFIX}{incident}]: {' '.join(clean.split())}"[:200]
 
@@ -77,7 +77,7 @@ def held_reason(incident: str) -> str:
 
 
 def is_reason(shown: str, *ours: str) -> bool:
-    """Whether a node's reason is one of these of ours, word for word: Slurm keeps no other sign of whose a drain is."""
+    """Whether a node's reason is one of these texts, word for word: Slurm keeps no other sign of who set a drain."""
     return shown in ours
 
 

@@ -53,7 +53,7 @@ class Transition:
     before: IncidentState | None
     """None: the incident is opened in ``after``."""
     after: IncidentState
-    """The same as ``before``: the state begins again, and its time counts from then."""
+    """The same as ``before``: the state starts again, and its time counts from then."""
     when: str
     by: MovedBy = MovedBy.HOLDFAST
 
@@ -151,7 +151,7 @@ class IncidentKind(StrEnum):
     STRAGGLER = "straggler"
     """A part of a job that is slower than the others."""
     HELD_JOB = "held_job"
-    """A job that Holdfast has held, so that it starts no more: for as long as it is held."""
+    """A job that Holdfast holds so that it does not start again: open for as long as it is held."""
     STALL = "stall"
     """Jobs that stopped making progress together, or on a file system that does not answer: no one of them is at fault."""
     PAIR = "pair"
@@ -168,7 +168,7 @@ class IncidentKind(StrEnum):
 
 
 NOT_OF_A_NODE = frozenset({IncidentKind.UNREADABLE, IncidentKind.DISPUTED})
-"""Kinds that say nothing of whether the node is out of service."""
+"""Kinds that do not show whether the node is out of service."""
 ABOUT_JOBS = frozenset(
     {
         IncidentKind.UNEXPLAINED,
@@ -323,7 +323,7 @@ class RecoveryPhase(StrEnum):
     RUNNING = "running"
     """Running again on other nodes; the first report of the job itself is awaited."""
     RESUMED = "resumed"
-    """The job said from where it resumed, or has no checkpoint to speak of. Final."""
+    """The job reported the step from which it resumed, or reports no checkpoint. Final."""
     LEFT_ALONE = "left_alone"
     """It cannot be requeued; its owner was notified. Final."""
     HELD = "held"
@@ -381,7 +381,7 @@ class Recovery:
     """GPUs that the run held in all, for lost GPU-hours."""
     created_at: datetime
     consent: str = ""
-    """The ground in words, for people: ``registered checkpoint``, ``policy of partition gpu`` … Decisions look at ``ground``."""
+    """The ground in words, for people: ``registered checkpoint``, ``policy of partition gpu`` … Decisions use ``ground``."""
     ground: Ground | None = None
     """Ground for stopping it; None: not decided yet, or a ground of another release that this one does not know."""
     via_down: bool = False
@@ -406,9 +406,8 @@ class Recovery:
     """False: the job's record could not be read when the recovery began. ``excluded_before`` is read once the job waits in the queue,
     before anything is written over it."""
     excluded_added: tuple[str, ...] = ()
-    """What the job's exclusions hold in addition to the user's own, as of its start and again when the run started; taken back when the
-    job is
-    queued again and the node serves (``decide/allow.py``)."""
+    """What the job's exclusions hold in addition to the user's own, as of its start and again when the run started; taken back when the job
+    is queued again and the node serves (``decisions/repair/readmit.py``)."""
     in_service_only: bool = False
     """Slurm found that no node can run the job with every suspect node excluded: from then on those that Slurm itself keeps free, as they
     are drained or DOWN, are not excluded."""

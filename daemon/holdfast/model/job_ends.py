@@ -26,7 +26,7 @@ class Cause(StrEnum):
     STOPPED = "stopped"
     """Cancelled or preempted."""
     NO_FILE = "no_file"
-    """Slurm could not open a file of its output or its input: its script never began."""
+    """Slurm could not open a file of its output or its input: its script never started."""
     UNKNOWN = "unknown"
 
 
@@ -149,7 +149,7 @@ class JobEnd:
     incident_id: str = ""
     """Incident of the fault that ended it; empty: of none."""
     started_at: datetime | None = None
-    """When the run began, by the same clock; None: not known (earlier releases did not record it), or it never did."""
+    """Start of the run, by the same clock; None: not known (earlier releases did not record it), or it never started."""
     slurm_error: int | None = None
     """As :attr:`holdfast.model.cluster.Job.slurm_error`."""
     stdout: str = ""

@@ -22,7 +22,7 @@ DEATHS_S = 600.0
 CAP_HOUR_S, CAP_DAY_S = _HOUR_S, _DAY_S
 """The budgets on machines: ``repair.*_per_hour`` and ``*_per_day``."""
 OPENED_S = _HOUR_S
-"""Incidents that one node's findings have opened (:mod:`controller.correlate`)."""
+"""Incidents that one node's findings have opened (:mod:`holdfast.decisions.incidents.correlate`)."""
 OUT_OF_MEMORY_S = 1800.0
 """A service that is found gone within this of the kernel's message that the node ran out of memory may have been killed for it:
 ``host.services`` samples every five minutes, and reports at the second failure."""
@@ -173,7 +173,7 @@ WINDOWS: tuple[Window, ...] = (
     _fixed("repair.budget_cluster_share", CAP_DAY_S, _K.MACHINE_STEPS),
     _fixed("machines that no incident knows", ORPHAN_TOLD_S, _K.MACHINE_STEPS, _K.INCIDENTS),
     _fixed("names of steps", STEP_HOUR_S, _K.STEPS),
-    Window(  # a job's end is this old at most when it is looked into, and probed for as long again
+    Window(  # a job's end is this old at most when it is investigated, and probed for as long again
         "suspects.window_s",
         lambda p: p.suspects.window_s,
         (_K.INCIDENTS,),

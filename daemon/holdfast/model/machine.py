@@ -19,7 +19,7 @@ class Instance:
     node: str
     """Slurm node name that it serves or will serve, empty when unknown."""
     state: str
-    """pending, running, stopping, stopped, shutting-down, terminated: EC2's words, which the others map to."""
+    """pending, running, stopping, stopped, shutting-down, terminated: EC2's names, which the others map to."""
     healthy: bool | None = None
     """The provider's own status checks; None: not known (yet)."""
     launched_at: datetime | None = None

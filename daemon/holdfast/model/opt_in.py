@@ -47,7 +47,7 @@ _REFUSING = frozenset(
     }
     | {"norestart", "norequeue"}
 )
-"""Words with which a comment that speaks of Holdfast refuses, wherever they stand."""
+"""Words with which a comment that mentions Holdfast refuses, at any position."""
 _ACTS = frozenset({"restart", "requeue", "touch", "stop", "kill", "move", "interrupt", "recover", "heal"})
 """Verbs that a comment forbids with one of :data:`_NO_BEFORE` up to three words before: ``please do not requeue``."""
 _FILLERS = frozenset(
@@ -76,7 +76,7 @@ class OptIn:
 
 
 def read_comment(comment: str) -> OptIn:
-    """Reads a job's comment; commas part words, too. A refusal anywhere outweighs the word: missing consent stops no job."""
+    """Reads a job's comment; commas separate words, too. A refusal anywhere outweighs the keyword: without consent no job is stopped."""
     words = _VALUE.sub(r"\1\2", comment.replace(",", " ")).split()  # rule prose: how users declare something
     like = [at for at, word in enumerate(words) if _LIKE.fullmatch(word)]
     for at in like:
@@ -96,7 +96,7 @@ def read_comment(comment: str) -> OptIn:
 
 
 def why_not(comment: str) -> str:
-    """For the owner of a job that did not opt in, in brackets behind those words; empty: its comment does not speak of Holdfast."""
+    """For the owner of a job that did not opt in, in brackets after those words; empty: its comment does not mention Holdfast."""
     found = read_comment(comment)
     if found.said is Said.REFUSAL:
         return f' (its comment says "{found.words}")'

@@ -49,7 +49,7 @@ _EARLIER_RUN = re.compile(
 _NO_BUG = re.compile(
     r"Connection(?:Refused|Reset|Aborted)?Error|BrokenPipeError|TimeoutError|ChildFailedError|KeyboardInterrupt"
 )
-"""Exceptions that say nothing of the program: another end of a connection, or what another rank's end leads to."""
+"""Exceptions that are no evidence about the program: the other end of a connection, or a consequence of another rank's end."""
 _OUTSIDE = re.compile(r"\[Errno (?:5|107|108|110|116|121)\]|DataLoader worker .* killed by signal")
 """Errors of a file system or a device, and of what something else killed."""
 

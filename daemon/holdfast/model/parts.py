@@ -101,7 +101,7 @@ class ProcessSeen:
     """A process as another one of the same machine sees it."""
 
     silent_s: float
-    """Since its last sign of life; where it gave none, since the other one began to wait for it."""
+    """Time since its last sign of life; if it gave none, since the other one started to wait for it."""
     state: ProcessState | None = None
     """None: it has written nothing."""
 

@@ -65,7 +65,7 @@ class Finding:
 
     @property
     def headline(self) -> str:
-        """``gpu.xid 79 GPU-…: fell off the bus``, for people: a summary that begins with the same words does not repeat them."""
+        """``gpu.xid 79 GPU-…: fell off the bus``, for people: a summary that starts with the same words does not repeat them."""
         component = self.component if self.component not in ("node", self.code) else ""
         summary = self.summary.removeprefix(f"Xid {self.code} ")  # rule prose: shown, never looked at
         summary = summary.removeprefix(f"{component}: ")  # rule prose: shown, never looked at

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
-"""Characters that no path and no word may hold: they would break or forge a line."""
+"""Characters that no path and no value may contain: they would break or forge a line."""
 PATH_MAX = 4096
 """Characters of a path (Linux: PATH_MAX)."""
 RESTARTS_MAX = 2**31 - 1

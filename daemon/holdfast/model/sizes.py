@@ -50,7 +50,7 @@ class Sizes:
 
     @property
     def text(self) -> str:
-        """As :func:`parse_sizes` reads it, with ``+`` between sizes: fit for a Slurm comment, where commas part words."""
+        """As :func:`parse_sizes` reads it, with ``+`` between sizes: fit for a Slurm comment, where commas separate words."""
         if len(self.legal) == self.most - self.least + 1:
             return f"{self.least}:{self.most}"
         if isinstance(self.legal, range) and len(self.legal) > _NAMED:
@@ -88,7 +88,7 @@ def _stepped(declared: str, low: int, high: int, step: int) -> Sizes:
 
 
 def _evenly(legal: range | tuple[int, ...]) -> range | tuple[int, ...]:
-    """As a range, where the steps between them are all alike."""
+    """The sizes as a range, if the steps between them are equal."""
     if isinstance(legal, range) or not legal:
         return legal
     steps = {after - before for before, after in pairwise(legal)} or {1}

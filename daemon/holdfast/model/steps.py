@@ -324,7 +324,7 @@ def notify_brake(kind: str, tripped_at: datetime) -> Step:
 
 
 def notify_own_stops(uid: int | None) -> Step:
-    """Jobs that hang are not stopped any more for a while. ``uid``: the user whose limit it is; None: the limit in all."""
+    """Hung jobs are no longer stopped for a while. ``uid``: the user whose limit it is; None: the limit in all."""
     return Step("Notify", f"own_stops.{'all' if uid is None else uid}")
 
 

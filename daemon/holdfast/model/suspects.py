@@ -32,5 +32,5 @@ class SuspectPolicy:
     )
     wait_s: float = option(10.0, "How long after the job's end to wait for a finding that explains it.")
     window_s: float = option(600.0, "What could not be asked by then (other jobs took the nodes) stays undecided.")
-    jobs_per_hour: int = option(12, "Jobs that failed or hang and are looked into within an hour, at most.")
+    jobs_per_hour: int = option(12, "Most failed or hung jobs investigated within an hour.")
     jobs_per_hour_per_user: int = option(4, "The same of one user, so that his jobs do not use up everyone's hour.")

@@ -24,7 +24,7 @@ class TokenRow:
     """SHA-256 of the token, lower-case hex."""
     role: str
     subject: str
-    """Whom it is bound to: an agent's node, a user's uid, an operator's name."""
+    """Principal that it is bound to: an agent's node, a user's uid, an operator's name."""
     created_at: datetime
     expires_at: datetime | None
     """None: never."""

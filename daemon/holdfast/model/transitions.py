@@ -78,7 +78,7 @@ _PLAIN = Detection()
 
 
 def open_incident(new: NewIncident, state: IncidentState, at: datetime, detection: Detection = _PLAIN) -> Moved:
-    """Open an incident in this state. A suspicion is no fault and no detection yet; an adopted drain says nothing of a fault's time.
+    """Open an incident in this state. A suspicion is no fault and no detection yet; an adopted drain does not show a fault's time.
 
     Raises IllegalTransition for a state that no incident is opened in."""
     if not legal(None, state):
@@ -150,7 +150,7 @@ def move(
     detail: Mapping[str, object] | None = None,
     by: MovedBy = MovedBy.HOLDFAST,
 ) -> Moved:
-    """Move an incident to another state, or begin the same one again. Raises IllegalTransition.
+    """Move an incident to another state, or start the same one again. Raises IllegalTransition.
 
     ``text``: of the event; empty: both states and the note. ``detail``: of the event, in addition to both states."""
     after = replace(_in_state(incident, state, at, by), note=note)

@@ -125,7 +125,8 @@ def _is_news(world: World, kind: BrakeKind, incident_id: str) -> bool:
 
 
 def _too_many_planned(world: World, proposals: tuple[Proposal, ...]) -> str | None:
-    """Nodes that go by the word of their agents alone. An agent or a check that is wrong on every node looks the same. None: few enough."""
+    """Reason to trip: nodes taken out on notices that only their agents report. An agent or a check that is wrong on every node looks the
+    same. None: few enough."""
     acting, early = (i for i in world.book.open_incidents() if facts.acting(i)), too_early(world)
     alone = {i.id: i for i in acting if notices.by_agent_alone(world, i) and i.id not in early}
     if not any((isinstance(p.action, Drain) or p.stops_running_job) and p.incident_id in alone for p in proposals):

@@ -99,7 +99,7 @@ class ElasticJob:
 
     @property
     def size(self) -> int:
-        """The largest legal size that the running groups fill; 0 below the least."""
+        """The largest legal size that the running groups fill; 0 below the minimum."""
         return self.sizes.usable(len(self.running))
 
     @property
@@ -109,7 +109,7 @@ class ElasticJob:
 
     @property
     def gapped(self) -> bool:
-        """Whether there are numbers of groups between the least and the most that are no legal size."""
+        """Whether some numbers of groups between minimum and maximum are no legal size."""
         return len(self.sizes.legal) <= self.sizes.most - self.sizes.least
 
     @property

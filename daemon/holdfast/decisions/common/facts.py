@@ -34,7 +34,7 @@ STRAGGLER = "job.straggler"
 VIEW_LAG = timedelta(seconds=3)
 """A view read later than this after a step shows the step."""
 CLOCK_STEP_S = 5.0
-"""A view that seems to be newer than now by more than this is of unknown age: the clock was put back."""
+"""A view that seems to be newer than now by more than this is of unknown age: the clock was set back."""
 
 
 def fresh_view(world: World) -> ClusterView | None:
@@ -196,8 +196,9 @@ def drained_by(world: World, node: Node) -> DrainedBy | None:
 
 
 def is_marked(mark: NodeMark | None, node: Node) -> bool:
-    """The node is out of service by the drain of this mark. Slurm adds to its reason in SlurmUser's name and sets its time, when it reboots
-    the node and when it sets it DOWN for silence. While a reboot waits to be issued the words may be there with a new time alone."""
+    """Whether the node is out of service by the drain of this mark. Slurm adds to its reason in SlurmUser's name and sets its time, when it
+    reboots the node and when it sets it DOWN for silence. While a reboot waits to be issued, the reason may be unchanged except for a new
+    time."""
     if mark is None:
         return False
     if mark.is_on(node):
@@ -207,8 +208,8 @@ def is_marked(mark: NodeMark | None, node: Node) -> bool:
 
 
 def _being_set(world: World, node: Node) -> bool:
-    """A step of an open incident is setting this drain, in these words, and its mark is not stored yet; or the view is older than a step
-    that has set or cleared the mark since."""
+    """Whether a step of an open incident is setting this drain, with this reason, and its mark is not stored yet; or the view is older than
+    a step that has set or cleared the mark since."""
     incidents = world.book.open_on(node.name)
     intents = [(i.id, intent) for i in incidents for intent in world.book.intents_of(i.id)]
     outdated = any(isinstance(i.action, Drain | SetDown | Undrain) and _not_in_view(world, i) for _, i in intents)
@@ -231,7 +232,7 @@ def _reasons(action: Action, incident_id: str) -> tuple[str, ...]:
 
 
 def drained_by_others(world: World, node: Node) -> bool:
-    """A person or another tool took it out of service: theirs to put back."""
+    """Whether an operator or another tool took it out of service: they have to return it."""
     return drained_by(world, node) is DrainedBy.FOREIGN
 
 

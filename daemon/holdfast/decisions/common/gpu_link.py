@@ -75,8 +75,7 @@ def may_have_hit(world: World, incident: Incident, job: Job) -> bool:
 
 
 def proof_overdue(world: World, incident: Incident) -> bool:
-    """Whether a proof would be there if there were one: the agent has had the time, since the fault was reported and since this controller
-    began to listen."""
+    """Whether the agent has had enough time to prove it, since the fault was reported and since this controller started to listen."""
     since = max(incident.opened_at, world.listening_since or incident.opened_at)
     return world.now - since >= timedelta(seconds=PROOF_WAIT_S)
 

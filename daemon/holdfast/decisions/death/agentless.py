@@ -34,7 +34,7 @@ def names(world: World) -> list[str]:
 
 
 def to_ask(world: World, silent: Collection[str], asked: Mapping[str, HeadProbe]) -> tuple[str, ...]:
-    """Whom to connect to now, the most urgent first. ``silent``: all silent nodes; ``asked``: the newest connect to each node."""
+    """Nodes to connect to now, the most urgent first. ``silent``: all silent nodes; ``asked``: the newest connect to each node."""
     beats = (
         a.last_heard + timedelta(seconds=2 * a.heartbeat_interval_s) for n in silent for a in world.agents.get(n, ())
     )

@@ -191,7 +191,7 @@ def peers_said(world: World, view: ClusterView, incident: Incident) -> Mapping[s
 
 
 def _reached_by(world: World, incident: Incident, since: datetime) -> frozenset[str]:
-    """Peers that reached the node lately, also those that are not asked any more."""
+    """Peers that reached the node recently, including those that are no longer asked."""
     since = max(since, world.now - timedelta(seconds=world.policy.death.reboot_grace_s))
     return frozenset(
         f"peer {i.action.node}"
@@ -227,7 +227,7 @@ class ProviderAnswer:
     state: str
     checks_pass: bool
     elsewhere: str
-    """The other node whose machine it shows this to be: then it says nothing of this one; empty: none."""
+    """The other node to which the provider assigns this machine: the answer does not count for this node then; empty: none."""
 
     @property
     def text(self) -> str:
@@ -274,7 +274,7 @@ def _of_the_provider(answer: Intent, incident: Incident) -> PowerOff | SeenRunni
     state, whose = str(answer.result.get("state", "")), str(answer.result.get("node", ""))
     at = answer.finished_at or answer.planned_at
     if whose not in ("", incident.node):
-        return None  # another node's machine: whatever its agent claims, it says nothing of this one
+        return None  # another node's machine: whatever its agent claims, this is no evidence about this one
     if state in OFF:
         return PowerOff(at, state)
     return SeenRunning(at) if state == "running" and answer.result.get("healthy") is True else None

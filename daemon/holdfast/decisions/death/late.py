@@ -32,7 +32,7 @@ def nodes(world: World) -> dict[str, datetime]:
 
 
 def to_ask(world: World, silent: Collection[str], asked: Mapping[str, HeadProbe]) -> tuple[str, ...]:
-    """Whom to connect to now, once for each gap between heartbeats. ``silent``: all silent nodes, which are asked anyway; ``asked``: the
+    """Nodes to connect to now, once for each gap between heartbeats. ``silent``: all silent nodes, which are asked anyway; ``asked``: the
     newest connect to each node."""
     if world.view is None:
         return ()

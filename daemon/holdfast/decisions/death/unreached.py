@@ -230,8 +230,9 @@ def may_be_one(record: NodeRecord, since: datetime, by: datetime | None) -> bool
 def _of_a_start(
     world: World, known: dict[str, NodeRecord], begun: Collection[str], changed: dict[str, NodeRecord]
 ) -> dict[str, NodeRecord]:
-    """Nodes that fell silent while no controller listened: when is not known, so that each may have been cut off with any other that did
-    not answer when the controller before was last at work, or that stopped answering after that. What Slurm has no more is none."""
+    """Nodes that fell silent while no controller listened: the time is not known, so each may have been cut off with any other node that
+    did not answer when the previous controller last ran, or that stopped answering after that. Nodes that Slurm no longer has are left
+    out."""
     start = world.listening_since
     unknown = [n for n in begun if last_heard(world, n) is None and known[n].unreached_since == start]
     if not unknown or start is None:

@@ -60,8 +60,8 @@ class AgentSpoke:
 
 @dataclass(frozen=True, slots=True)
 class SeenRunning:
-    """The provider shows the machine running and its checks passing, read after the silence began. Too slow and too weak to prove life,
-    but enough to forbid that the machine is ended."""
+    """The provider shows the machine running and its checks passing, read after the silence began. Too slow and too weak to prove life, but
+    enough to forbid ending the machine."""
 
     at: datetime
 

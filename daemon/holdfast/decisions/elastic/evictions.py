@@ -42,7 +42,7 @@ class Eviction:
     room: str
     run: GroupRun
     reason: str
-    """One line; begins with ``holdfast[INCIDENT]: `` where an incident is the ground."""
+    """One line; starts with ``holdfast[INCIDENT]: `` if an incident is the ground."""
     incident_id: str | None = None
 
 

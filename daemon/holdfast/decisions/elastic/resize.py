@@ -1,9 +1,8 @@
 """Size of elastic jobs: orders to grow and shrink. Pure.
 
 Slurm starts waiting groups and preempts running ones automatically. This ends the wait of requeued groups when nodes are idle, keeps the
-job to legal sizes (the flexible array's throttle; a delayed start where none of it may run), and asks groups to leave
-(:mod:`decide.shrinking`). One change of a job at a time; what a restart of the controller must not forget is read from Slurm and from the
-intents of the last hour."""
+job to legal sizes (the flexible array's throttle; a delayed start where none of it may run), and asks groups to leave (:mod:`.shrink`). One
+change of a job at a time; what a restart of the controller must not forget is read from Slurm and from the intents of the last hour."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def _known(world: World, job: Job, found: Quiet) -> bool:
 
 
 def _within_the_hour(world: World, view: ClusterView, new: list[tuple[Job, Quiet]]) -> list[tuple[Job, Quiet]]:
-    """Limit new hangs to as many jobs as may be looked into within an hour; jobs that only have a silent fabric may use half of that. The
+    """Limit new hangs to as many jobs as may be investigated within an hour; jobs that only have a silent fabric may use half of that. The
     groups of an elastic job wait for each other and count as one job."""
     quota = suspects.Quota(world, view)
     return [(job, found) for job, found in new if quota.take(job, half=not found.told)]

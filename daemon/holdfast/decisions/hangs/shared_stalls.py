@@ -285,7 +285,7 @@ def _stands_still(world: World, job: Job) -> bool:
     return last is not None and (world.now - last[0]).total_seconds() >= last[1] * STOPPED_SHARE
 
 
-# In words
+# Texts
 
 
 def _said(world: World, members: list[Found]) -> str:

@@ -76,7 +76,7 @@ def is_slow(own_ms: Sequence[int], most: Limit) -> bool:
 
 
 def follow_stragglers(world: World, new_id: NewId) -> Change:
-    """Open an incident for each part that is slow, close those of parts that are not any more or are gone."""
+    """Open an incident for each part that is slow, close those of parts that no longer are, or are gone."""
     view = facts.fresh_view(world)
     if view is None or world.frozen is not None:
         return Change()

@@ -23,7 +23,9 @@ def follow_identity(world: World) -> Change:
         if heard is None or (record is not None and record.boot_id == heard.boot_id):
             continue
         if record is not None and record.instance_id == heard.instance_id:
-            if not record.gpu_uuids:  # else the inventory of the new boot brings its id: the store takes no other word
+            if (
+                not record.gpu_uuids
+            ):  # else the inventory of the new boot brings its id: the store accepts no other source
                 records[node] = rebooted(record, heard.boot_id)
         elif _may_be_the_nodes(world, node, record, heard):
             records[node] = (record or NodeRecord(node)).of_machine(heard.instance_id, heard.boot_id)

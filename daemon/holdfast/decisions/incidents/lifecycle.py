@@ -160,8 +160,8 @@ def _silent(incident: Incident) -> bool:
 
 
 def _heard_again(world: World, incident: Incident) -> Moved:
-    """It was thought dead, and nothing came of that: what is left of the incident is the fault that it had before, if any. A warning that
-    came with the agent's first words takes no node out of service: it is watched like any other."""
+    """The incident of a node that was thought dead without consequences: the fault that it had before remains, if any. A warning in the
+    agent's first report takes no node out of service: it is watched like any other."""
     note = "the agent reported again before anything was done"
     found = correlate.as_found(world, incident)
     if found is None:
@@ -250,7 +250,7 @@ def _old_machine_back(world: World, view: ClusterView, incident: Incident) -> Mo
 
 
 def machine_touched(world: World, incident: Incident) -> bool:
-    """Whether a step has begun that ends, stops or restarts the machine that serves the node."""
+    """Whether a step has started that ends, stops or restarts the machine that serves the node."""
     return any(
         isinstance(i.action, Terminate | Replace | StopStart | Reboot)
         and i.action.instance_id == incident.serving_id

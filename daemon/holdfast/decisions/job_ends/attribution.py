@@ -1,7 +1,7 @@
 """Attribution: whether a run ended because of a fault of its node. Pure (ADR 26).
 
-Only an end within ``jobs.attribution_before_s`` of the fault, and never one from before its first sign; only where the fault is of a kind
-that ends jobs; and only where the evidence says so, or says nothing."""
+Only for an end within ``jobs.attribution_before_s`` of the fault, and never before its first sign; only for a kind of fault that ends jobs;
+and only if the evidence supports it, or there is none."""
 
 from __future__ import annotations
 
@@ -70,9 +70,8 @@ def fault_near(world: World, incident: Incident, end: JobEnd) -> NearFault:
 
 
 def over_at(incident: Incident) -> datetime | None:
-    """When the node was at fault no more: its machine was proved, or the incident closed. None: it still is, for all that is known.
-
-    A node out of service takes no job: what began on it since its machine was proved began once it served again, a moment before the
+    """Time when the node was no longer at fault: its machine was validated, or the incident closed. None: it still is, as far as is known.
+    A node out of service takes no job: a run that started after its machine was validated started once it served again, a moment before the
     incident closed."""
     proved = incident.validated_at
     return proved if proved is not None and incident.fault_at <= proved else incident.closed_at
@@ -97,8 +96,8 @@ def faults_of(world: World, job: Job | None, end: JobEnd) -> list[NearFault]:
 
 
 def ended_by(world: World, incident: Incident, job: Job, end: JobEnd) -> bool:
-    """Whether the failed run is to be taken for this fault's victim: where nothing is known of why it ended, it is. Not while its output
-    is still being read."""
+    """Whether the failed run counts as a victim of this fault: it does if the cause of its end is unknown. Not while its output is still
+    being read."""
     if end.reading is Reading.PENDING or incident.node not in end.nodes:
         return False
     said = speaks_against(end, fault_near(world, incident, end))

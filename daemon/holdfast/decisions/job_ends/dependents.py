@@ -6,7 +6,7 @@ place, while a job that is not requeued only loses time.
 
 Of an array Slurm keeps the worst exit of any run of any element (tried on 22.05): once one element has failed, ``afterok:8_*`` is never met
 and ``afternotok:8_*`` is met at the array's end, however well that element ends when it is started again. A dependency on the element alone
-(``8_3``) looks at its newest end."""
+(``8_3``) uses its newest end."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Exit codes of runs: a status, a signal, or an error of Slurm that looks like one. Pure.
 
-Slurm keeps what wait(2) gave. Where slurmstepd could not begin the script, the number of its error is there instead (4021), and its low
+Slurm keeps the status of wait(2). If slurmstepd could not start the script, the number of its error is there instead (4021), and its low
 bits are shown as a signal (``0:53``). Releases before 25.05 print the whole number, which distinguishes the two; of later ones 32 to 63 may
 be either."""
 
@@ -45,7 +45,7 @@ def real_time_signal_of(end: JobEnd) -> int:
 
 
 def slurm_error_of(end: JobEnd) -> int:
-    """The error with which Slurm could not begin the script; 0: there is none, or none is known."""
+    """The error with which Slurm failed to start the script; 0: there is none, or none is known."""
     if end.slurm_error is not None:
         return end.slurm_error
     return CANNOT_OPEN if _second(end) == CANNOT_OPEN & 0x7F else 0

@@ -127,7 +127,7 @@ def _seen(world: World, job: Job, ended_at: datetime) -> JobEnd:
     )
     if job.state not in facts.FAILED or slurm_error_of(
         end
-    ):  # where the script never began, what is there is of another job
+    ):  # if the script never started, the content is another job's
         return end
     why_not = _why_not_read(world, job)
     return replace(end, reading=Reading.PENDING if why_not is None else Reading.UNREADABLE, reading_note=why_not or "")

@@ -11,7 +11,7 @@ from holdfast.model.cluster import Job
 from holdfast.model.incident import Recovery
 
 UNNAMED = frozenset({"", "wrap", "sbatch", "bash", "sh", "interactive"})
-"""Names that Slurm gives where the script has none (``--wrap``, standard input), and those of shells: they say nothing of the program."""
+"""Names that Slurm gives to a script without one (``--wrap``, standard input), and those of shells: they do not identify the program."""
 
 
 def series_of(job: Job) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ from holdfast.model.job_ends import Cause, JobEnd, Reading, Sign
 CLOCKS = timedelta(seconds=2)
 """Slurm shows an end in whole seconds, and its clock and the agents' ages of findings differ a little."""
 BACK = timedelta(seconds=5)
-"""A node that is put back into service takes its next job at once; that its incident is over is on record so much later."""
+"""A node that returns to service takes its next job at once; the end of its incident is recorded up to this much later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class NearFault:
     proved: bool = False
     """The node was found at fault because of this very run."""
     over_at: datetime | None = None
-    """When its incident was over, or the repaired machine was proved; None: it was not. A run that began later never met it."""
+    """Time when its incident was over, or the repaired machine was validated; None: neither. A run that started later was not affected."""
     of_gpus: bool = False
     """It is certain that only GPUs are at fault: it keeps Slurm from opening no file."""
 
@@ -67,13 +67,13 @@ def classify(end: JobEnd, faults: Sequence[NearFault] = (), *, of_elastic: bool 
 
 
 def began_after(started_at: datetime | None, over_at: datetime | None) -> bool:
-    """Whether a run began when the fault was over; where one of both is not known, it did not."""
+    """Whether a run started after the fault was over; False if one of both times is not known."""
     return started_at is not None and over_at is not None and over_at - BACK <= started_at
 
 
 def in_reach(end: JobEnd, fault: NearFault) -> bool:
-    """Whether the run may have ended of the fault, by their times: never of one that showed itself only afterwards, or that was over when
-    the run began."""
+    """Whether the run may have ended because of the fault, by their times: not if the fault appeared only afterwards, or was over when the
+    run started."""
     if fault.proved:
         return True
     if began_after(end.started_at, fault.over_at):
@@ -83,7 +83,7 @@ def in_reach(end: JobEnd, fault: NearFault) -> bool:
 
 
 def speaks_against(end: JobEnd, fault: NearFault) -> bool | None:
-    """Whether the evidence says that the run ended of this fault of its node; None: it says nothing."""
+    """Whether the evidence shows that the run ended because of this fault of its node; None: there is no evidence."""
     if not in_reach(end, fault) or not fault.kills:
         return False
     if fault.proved or end.slurm_state == "NODE_FAIL" or end.reason == "NodeDown":  # rule prose: Slurm's own words

@@ -1,7 +1,7 @@
 """Machines in dispute: an instance id that two nodes claim, or that the provider shows elsewhere. Pure.
 
-An agent reports its own machine's id, and may lie or be misconfigured. While two nodes claim one id nothing that ends, stops, reboots,
-exchanges or renames a machine is done for the one that only says so. Nor for the node that has it by the record, unless that node's own
+An agent reports its own machine's id, and may lie or be misconfigured. While two nodes claim one id no step that ends, stops, reboots,
+exchanges or renames a machine is taken for the one that only claims it. Nor for the node that has it in the record, unless that node's own
 agent still reports it, or it is off: then only the other node is affected by the claim, and the provider is asked right before each step
 (docs/decisions/0015). An operator is notified of both. Faults are recorded, nodes drained and jobs recovered as usual: those steps use the
 node's name."""
@@ -49,7 +49,7 @@ class Dispute:
     instance_id: str
     nodes: tuple[str, ...]
     settled: bool = False
-    """Whose machine it is, is beyond doubt: the first node's. The others only say so."""
+    """The owner of the machine is certain: the first node. The others only claim it."""
 
     @property
     def held(self) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from holdfast_checks.words import known, unknown_reads_as
 GONE = frozenset({"shutting-down", "terminated"})
 """States of a machine that is off, or certain to be."""
 DOUBT, OTHER_NODE = "doubt", "other_node"
-"""Fields of a refused step's result: the word of :class:`OwnershipDoubt`, and the node that the machine may be."""
+"""Fields of a refused step's result: the value of :class:`OwnershipDoubt`, and the node that the machine may belong to."""
 
 
 @unknown_reads_as(None, "the step is still refused; it opens no incident")
@@ -27,7 +27,7 @@ class OwnershipDoubt(StrEnum):
     NO_ID = "no_id"
     """Nothing says which machine the node has."""
     UNKNOWN = "unknown"
-    """The provider knows no machine of that id any more, and no other one of the node."""
+    """The provider no longer knows a machine with that id, nor another one of the node."""
     UNNAMED = "unnamed"
     """The provider does not say whose machine it is."""
     SERVED_BY_ANOTHER = "served_by_another"

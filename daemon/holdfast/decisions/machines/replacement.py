@@ -23,10 +23,10 @@ def new_instance(world: World, incident: Incident) -> str | None:
 
 
 def leftovers(world: World, incident: Incident, *, ended: bool) -> tuple[str, ...]:
-    """Machines that attempts of this incident's ladder launched in vain and that are not terminated yet.
+    """Machines from failed attempts of this incident's ladder that are not terminated yet.
 
-    ``ended``: the incident is over, so its last attempt is, too. A machine that serves the node is none, nor is the last one that was
-    launched where Holdfast has ended the machine before it: the node has no other."""
+    ``ended``: the incident is over, so its last attempt is, too. Not included: a machine that serves the node, and the last one launched if
+    Holdfast has ended the machine before it, since the node has no other."""
     record = world.book.nodes.get(incident.node)
     serving = record.instance_id if record is not None else ""
     going_on = None if ended else steps.launch(incident.node, incident.repair_attempt)
@@ -56,7 +56,7 @@ def was_launched(world: World, instance_id: str) -> bool:
 
 
 def launching(world: World, node: str) -> bool:
-    """A launch for the node has begun and is not over: a machine that reports may be the one that comes of it."""
+    """Whether a launch for the node has started and is not over: a machine that reports may be the new one."""
     launches = (i for i in world.book.intents.values() if isinstance(i.action, Launch) and i.action.node == node)
     return any(i.state is IntentState.STARTED for i in launches)
 

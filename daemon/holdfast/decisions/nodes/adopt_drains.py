@@ -51,13 +51,13 @@ def lost_memory(world: World) -> str | None:
 
 
 _READ_APART = timedelta(seconds=30)
-"""The store and Slurm are read this far apart at most: a younger drain may be one whose step was begun in between, unless it is from
-before this controller first read its store."""
+"""Longest time between reading the store and Slurm: a younger drain may be of a step started in between, unless it is from before this
+controller first read its store."""
 
 
 def _set_after_the_backup(world: World, node: Node) -> Incident | None:
-    """The open incident of this node that its drain is for, where the store knows no step that could have set it. A step is on record as
-    begun before Slurm is asked, so the store is older than the drain."""
+    """The open incident of this node that its drain is for, if the store has no step that could have set it. A step is recorded as started
+    before Slurm is asked, so the store is older than the drain."""
     incident = world.book.incidents.get(incident_of_reason(node.reason) or "")
     if incident is None or not incident.open or incident.acknowledged or incident.node != node.name:
         return None
@@ -69,7 +69,7 @@ def _set_after_the_backup(world: World, node: Node) -> Incident | None:
 
 
 def _may_be_unread(world: World, node: Node) -> bool:
-    """The drain is so young that its step may have been begun after the store was read."""
+    """Whether the drain is so young that its step may have started after the store was read."""
     at, since = node.reason_time, world.listening_since
     return at is not None and world.now - at < _READ_APART and (since is None or at >= since - _SECOND)
 

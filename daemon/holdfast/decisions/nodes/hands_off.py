@@ -35,7 +35,7 @@ class Hands(StrEnum):
     RESERVED = "reserved"
     """A reservation that operators alone may use."""
     REBOOT = "reboot"
-    """Slurm has begun to reboot it, not for Holdfast: until its slurmd registers."""
+    """Slurm has started a reboot that is not Holdfast's: until its slurmd registers."""
     REBOOT_WAITS = "reboot_waits"
     """Slurm was asked to reboot it, not by Holdfast, and waits for its jobs: it serves until then."""
     POWER_SAVING = "power_saving"
@@ -107,10 +107,10 @@ def found(
     ours: bool,
     drained_by_others: bool,
 ) -> HandsOff | None:
-    """In whose hands Slurm shows a node to be; None: in its own.
+    """Reason to keep hands off a node, as Slurm shows it; None: there is none.
 
     ``keeping``: the reservations by which Holdfast keeps nodes for jobs (:func:`own_reservations`); every other one is someone else's.
-    ``ours``: Holdfast itself reboots or exchanges its machine, so that a reboot or power-down says nothing of others.
+    ``ours``: Holdfast itself reboots or exchanges its machine, so that a reboot or power-down does not point to others.
     ``drained_by_others``: the drain that Slurm shows, if any, is not Holdfast's."""
     mine = [r for r in reservations if node.name in _names(r.nodes) and _running(r, now)]
     theirs = [r for r in mine if r.name not in keeping]
@@ -174,8 +174,8 @@ def on(world: World, name: str) -> HandsOff | None:
 
 
 def reboot_to_come(world: World, name: str) -> HandsOff | None:
-    """An operator's reboot of the node that Slurm can carry out once its jobs are over: repairs wait for it. None: none waits, or Slurm
-    does not hear the node, and so cannot reboot it."""
+    """An operator's reboot of the node that Slurm can carry out once its jobs are over: repairs wait for it. None: none waits, or the node
+    does not respond to Slurm, which cannot reboot it then."""
     node = world.view.nodes.get(name) if world.view is not None else None
     hands = on(world, name) if node is not None and node.rebooting and node.responding else None
     return hands if hands is not None and hands.hands is Hands.REBOOT_WAITS else None
@@ -186,7 +186,7 @@ def in_window(window: Window) -> HandsOff:
 
 
 def _ours(world: World, name: str) -> bool:
-    """A step at its machine was begun, or may begin at any moment, for an incident that is still open."""
+    """Whether a step at its machine has started, or may start at any moment, for an incident that is still open."""
     return any(
         isinstance(i.action, _MACHINE_STEPS)
         and i.action.node == name

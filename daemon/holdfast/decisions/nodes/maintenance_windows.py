@@ -23,7 +23,7 @@ _TOLD_AFTER = 3
 
 
 def keep_windows(world: World) -> Part:
-    """A step for each window whose reservation is not what it should be, and a word to an operator where such a step fails.
+    """A step for each window whose reservation is not as ordered, and a notification if such a step fails.
 
     Nodes that Slurm does not show are left out: it refuses a change that names one, and with it that of all others."""
     view = facts.fresh_view(world)

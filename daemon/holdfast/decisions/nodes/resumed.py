@@ -103,8 +103,8 @@ class Before:
 
 
 def kept_states(view: ClusterView, before: Before) -> bool:
-    """Whether slurmctld shows a job or a drain from before its start. ``slurmctld -c`` leaves neither; reservations it keeps (seen on
-    22.05), so they say nothing."""
+    """Whether slurmctld shows a job or a drain from before its start. ``slurmctld -c`` leaves neither; it keeps reservations (seen on
+    22.05), so they do not count."""
     times = (*(job.key.submit_time for job in view.jobs.values()), *(node.reason_time for node in view.nodes.values()))
     return any(at is not None and before.holds(at) for at in times)
 

@@ -190,7 +190,7 @@ def _watched(world: World, incident: Incident, said: list[Notice], at_work: set[
 
 
 def _taken_back(world: World, view: ClusterView | None, incident: Incident) -> Moved:
-    """Nothing is wrong any more. A node that was drained meanwhile is proved and released once it is free."""
+    """End an incident with nothing wrong any more. A node that was drained meanwhile is validated and released once it is free."""
     untouched = not any(i.is_attempt for i in world.book.intents_of(incident.id))
     if incident.state is _S.OPEN and untouched:
         return close(_not_going(incident), world.now, "the provider took it back before anything was done")

@@ -44,14 +44,14 @@ def faulty(world: World, job: Job) -> bool:
 
 
 def goes_at(world: World, job: Job, incident: Incident) -> datetime:
-    """When the first of the job's machines goes; now, where none does (any more)."""
+    """Time when the first of the job's machines goes; now if none does (any more)."""
     others = (i for i in world.book.open_incidents() if facts.acting(i) and i.node in job.nodes)
     times = [i.goes_at for i in (incident, *others) if i.goes_at is not None]
     return min(times, default=world.now)
 
 
 def latest_stop(world: World, job: Job, incident: Incident) -> datetime:
-    """The moment at which the job must be stopped for the restart to begin before its machine goes."""
+    """Latest time to stop the job so that its restart starts before its machine goes."""
     return goes_at(world, job, incident) - timedelta(seconds=world.policy.planned.margin_s)
 
 

@@ -165,14 +165,14 @@ class _Plan:
         return min(candidates)[3] if candidates else None
 
     def _unknown(self, node: str, left: Iterable[str]) -> list[tuple[str, int]]:
-        """Those of ``left`` of whom something may be learned with this node, and how often they gave no answer."""
+        """Nodes of ``left`` with which a probe of this node is useful, and the number of their unanswered probes."""
         known = {node, *_partners(node, self._probes, Outcome.GOOD, Outcome.BAD)}
         unanswered = [p.partner(node) for p in self._probes if node in p.nodes and p.outcome is Outcome.UNKNOWN]
         asked = ((other, unanswered.count(other)) for other in left if other not in known)
         return [(other, count) for other, count in asked if count < _MOST_UNANSWERED]
 
     def partner(self, node: str, left: set[str], connect_only: frozenset[str]) -> str | None:
-        """The partner of whom most is to be learned; None: there is none now."""
+        """The most useful partner; None: there is none now."""
         candidates = [
             (rank, unanswered, self._trusted.get(other, -1), other)
             for other, unanswered in self._unknown(node, left)

@@ -76,7 +76,7 @@ def busy(orders: Iterable[Intent]) -> frozenset[str]:
 
 
 def room(world: World, orders: Collection[Intent]) -> int:
-    """Pairs that may be begun now, of the whole cluster."""
+    """Number of pairs that may be started now in the cluster."""
     most = max(1, int(len(facts.fleet(world)) * world.policy.suspects.cluster_share) // 2)
     return most - (len(busy(orders)) + 1) // 2
 

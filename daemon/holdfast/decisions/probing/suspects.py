@@ -74,7 +74,7 @@ def looks_for_a_suspect(incident: Incident) -> bool:
 
 
 def _unexplained(world: World, view: ClusterView) -> list[tuple[Job, datetime]]:
-    """Job runs that failed and are to be looked into from now on: with the time of their end."""
+    """Failed job runs to investigate from now on, with the time of their end."""
     found = sorted(_failed(world, view), key=lambda each: each[0].key.job_id)
     if not found:
         return []
@@ -95,7 +95,7 @@ class Quota:
         self._users = {whole(view, run.job_id): i.job_uid for i in recent if (run := i.run) is not None}
 
     def take(self, job: Job, *, half: bool = False) -> bool:
-        """Whether the job may be looked into now; if so it counts. ``half``: only while half of the hour's are left."""
+        """Whether the job may be investigated now; if so it counts. ``half``: only while half of the hour's are left."""
         number = whole(self._view, job.key.job_id)
         if number in self._users:
             return True

@@ -13,9 +13,9 @@ from holdfast_checks.result import Remedy
 
 
 def hurt_jobs(world: World, view: ClusterView, incident: Incident) -> list[Job]:
-    """Jobs that hold what is at fault, and jobs that failed of it (:mod:`holdfast.decisions.job_ends.attribution`). A machine that
-    is validated where it serves is at fault no more: a job is there as the node was only silent and reports again, or as it began there.
-    Nor is one that was rebooted since, with all checks passing: what runs there began after the fault."""
+    """Jobs that hold the faulty part, and jobs that failed because of it (:mod:`holdfast.decisions.job_ends.attribution`). A machine that
+    is validated while it serves is no longer at fault: its job was there while the node was only silent, or started there since. Nor is one
+    that was rebooted since, with all checks passing: jobs there started after the fault."""
     proving = incident.state is IncidentState.VALIDATING and replacement.new_instance(world, incident) is None
     history = not incident.dead and serving_now.nothing_holds(world, incident, events_too=True)
     running = () if proving or history else (j for j in view.jobs_on(incident.node) if j.state != "COMPLETING")
@@ -31,7 +31,7 @@ def _stops(world: World, incident: Incident, job: Job) -> bool:
 
 
 def failed_of_it(world: World, incident: Incident, job: Job) -> bool:
-    """The failed job is to be taken for the fault's victim."""
+    """Whether the failed job counts as a victim of the fault."""
     end = run_ends.end_of(world, job)
     return end is not None and attribution.ended_by(world, incident, job, end)
 

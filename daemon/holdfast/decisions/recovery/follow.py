@@ -72,7 +72,7 @@ def _follow(world: World, view: ClusterView, recovery: Recovery) -> tuple[Recove
 
 
 def _failed_otherwise(world: World, recovery: Recovery, job: Job) -> bool:
-    """It failed, its output was read where that can be, and this fault is not to be taken for the reason."""
+    """Whether it failed, its output was read if possible, and this fault does not count as the cause."""
     incident = world.book.incidents.get(recovery.incident_id)
     over = job.state in facts.FAILED and incident is not None and not run_ends.undecided(world, job)
     return over and incident is not None and not affected_jobs.failed_of_it(world, incident, job)

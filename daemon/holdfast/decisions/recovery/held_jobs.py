@@ -21,7 +21,7 @@ NewId = Callable[[datetime], str]
 
 
 def follow_held_jobs(world: World, new_id: NewId) -> Change:
-    """Open an incident for each job that Slurm shows held for a recovery, close those of jobs that are held no more."""
+    """Open an incident for each job that Slurm shows held for a recovery, close those of jobs that are no longer held."""
     view = facts.fresh_view(world)
     if view is None:
         return Change()

@@ -71,7 +71,7 @@ def _of_its_program(world: World, recovery: Recovery) -> list[Recovery]:
 
 
 def _since_its_release(world: World, earlier: list[Recovery]) -> list[Recovery]:
-    """The failures that count: a job that was held and runs again was released, by its owner or an operator, who has looked at it."""
+    """Failures that count: none from before a hold that its owner or an operator has released, since they checked the job."""
     for number in reversed(range(len(earlier))):
         if earlier[number].phase is RecoveryPhase.HELD and _was_held(world, earlier[number]):
             return earlier[number + 1 :]
@@ -237,8 +237,8 @@ def _may_be_its_doing(incident: Incident) -> bool:
 
 
 def _same_class(one: Incident, other: Incident) -> bool:
-    """Faults of nodes by their check and its code; what is about the job itself by its kind, as its check changes while it is looked
-    into."""
+    """Class of a failure: check and code for a fault of a node; the kind for an incident about the job itself, as its check changes during
+    the investigation."""
     if one.kind is not other.kind:
         return False
     if one.kind in (*ABOUT_JOBS, IncidentKind.PAIR):

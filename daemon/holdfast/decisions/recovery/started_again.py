@@ -67,7 +67,7 @@ def _in_a_later_run(world: World, job: Job, recovery: Recovery | None) -> Again:
 
 
 def by_holdfast(world: World, recovery: Recovery) -> bool:
-    """Whether its requeue was Holdfast's, or came with the loss of the node. Where its steps are forgotten, the ground says so."""
+    """Whether its requeue was Holdfast's, or followed the loss of the node. If its steps are forgotten, the ground shows it."""
     held = recovery.phase is RecoveryPhase.HELD  # of a running job that is a requeue, too
     if not held and (recovery.ground in (None, Ground.NODE_LOST) or recovery.via_down):
         return recovery.ground is not None
@@ -123,7 +123,7 @@ def _probed(world: World, end: JobEnd) -> bool:
     return any(i.run == end.run for i in mine)
 
 
-# In words
+# Texts
 
 
 def now_says(world: World | None, job: Job, recovery: Recovery | None) -> str:

@@ -101,7 +101,7 @@ def _in_vain(world: World, incident: Incident, order: Intent | None) -> bool:
 
 
 def _alone(view: ClusterView, recovery: Recovery, incident: Incident) -> bool:
-    """Only the faulty node holds the job, and no neighbour is there whom a DOWN would stop."""
+    """Whether only the faulty node holds the job, and no other job there would be stopped by a DOWN."""
     completing = {n for n in recovery.nodes_before if n in view.nodes and view.nodes[n].completing}
     return completing == {incident.node} and all(j.state == "COMPLETING" for j in view.jobs_on(incident.node))
 

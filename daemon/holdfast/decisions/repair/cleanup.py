@@ -44,8 +44,8 @@ def tidy(world: World) -> Part:
 
 
 def _holds(world: World, view: ClusterView) -> list[Proposal]:
-    """Our hold reservations that no recovery needs any more. The name says whose they were, also where the store was lost, and the flag
-    that Holdfast's holds alone have of what is called so."""
+    """Holdfast's hold reservations that no recovery needs any more. They are recognised by their name, even if the store was lost, and by a
+    flag that only Holdfast's holds have."""
     overdue = _overdue(world)
     needed = {
         r.hold for r in world.book.recoveries.values() if r.hold is not None and r.phase not in _DONE_WITH
@@ -79,8 +79,8 @@ def _overdue(world: World) -> frozenset[str]:
 
 
 def _misused(world: World, view: ClusterView) -> frozenset[str]:
-    """Holds that are not for their one job any more: its user holds it, or has another job in there. With FLEX and OVERLAP that one would
-    pass over what others keep."""
+    """Holds that no longer serve only their job: its user holds it, or has another job in there. With FLEX and OVERLAP that job would
+    ignore what others reserve."""
     found = set()
     for recovery in world.book.recoveries.values():
         job = view.jobs.get(recovery.job.job_id)

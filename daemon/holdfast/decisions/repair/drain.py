@@ -81,7 +81,7 @@ def _contain(world: World, view: ClusterView, incident: Incident) -> list[Propos
 
 
 def _again(world: World, view: ClusterView, incident: Incident, lost_at: datetime) -> list[Proposal]:
-    """Another drain of a node whose drain slurmctld has forgotten. Never DOWN: the jobs there by now began after the fault."""
+    """Another drain of a node whose drain slurmctld has forgotten. Never DOWN: the jobs there now started after the fault."""
     step = steps.drain(incident.node)
     attempts = tuple(i for i in world.book.attempts(incident.id, step) if i.planned_at >= lost_at)
     node = view.nodes[incident.node]

@@ -198,7 +198,7 @@ _BEGINS = {Remedy.RESET_GPU: Rung.RESET_GPU, Remedy.REBOOT: Rung.REBOOT, Remedy.
 
 
 def _called_for(world: World, incident: Incident) -> tuple[Rung, str]:
-    """The rung to begin with, and what made it higher than the evidence alone."""
+    """The first rung, and what made it higher than the evidence alone."""
     rung = Rung.REPLACE if incident.dead else _BEGINS.get(incident.remedy, Rung.REPLACE)
     if incident.rung:
         return max(rung, _above(incident.rung), key=LADDER.index), f" after {incident.rung} failed"

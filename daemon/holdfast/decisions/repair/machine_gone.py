@@ -104,7 +104,7 @@ def exchanged(world: World, view: ClusterView, incident: Incident) -> Moved | No
 
 
 def _exchanges_in_place(world: World, incident: Incident) -> bool:
-    """An order to exchange the machine may have been carried out: what reports now is what came of it."""
+    """Whether an order to exchange the machine may have been carried out: the machine that reports now is its result."""
     if incident.state is not IncidentState.REPAIRING:
         return False
     begun_states = (IntentState.STARTED, IntentState.DONE, IntentState.FAILED)

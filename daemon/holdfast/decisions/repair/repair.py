@@ -197,7 +197,7 @@ def _reset(world: World, incident: Incident, agent: AgentView) -> SendOrder:
 
 
 def _courtesy(world: World, incident: Incident) -> list[Proposal]:
-    """The provider hears of a hardware fault once, as it is about to get the machine back."""
+    """Report a hardware fault to the provider once, when it is about to get the machine back."""
     told = world.policy.repair.report_faults and world.can.report_fault and incident.goes_at is None
     if not told or repair_progress.rung_of(incident) not in (Rung.STOP_START, Rung.REPLACE) or not incident.instance_id:
         return []
@@ -253,7 +253,7 @@ def _hand_over(world: World, view: ClusterView, incident: Incident, new: str) ->
 
 
 def _slurmd_is_new(world: World, view: ClusterView, incident: Incident) -> bool:
-    """Slurm hears a slurmd that is not the old machine's."""
+    """Whether Slurm is in contact with a slurmd that is not the old machine's."""
     node = view.nodes[incident.node]
     terminated = facts.done(world.book.attempts(incident.id, steps.terminate(incident.instance_id)))
     before = terminated.action.slurmd_started_at if terminated and isinstance(terminated.action, Terminate) else None

@@ -94,7 +94,7 @@ def _other_than(
 
 
 def begun_at(world: World, incident: Incident) -> datetime | None:
-    """When the step was done: the rung's patience begins. None: it is not done."""
+    """Time when the step was done, from which the rung's time limit counts. None: it is not done."""
     if rung_of(incident) is Rung.WATCH:
         return incident.state_since
     done = facts.done(attempts(world, incident))

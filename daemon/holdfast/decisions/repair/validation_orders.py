@@ -85,7 +85,7 @@ def deep_order(world: World, incident: Incident, instance: str) -> SendOrder | N
         "deadline_s": min(repair.validate_timeout_s, _MOST_DEEP_S),
         "serves": not beside(world, incident),
     }
-    expires_s = 1.5 * repair.validate_timeout_s  # the last check begins before the deadline
+    expires_s = 1.5 * repair.validate_timeout_s  # the last check starts before the deadline
     return facts.order_to(agent, Verb.CHECK, expires_s, args)
 
 

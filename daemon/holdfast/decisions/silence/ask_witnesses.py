@@ -72,7 +72,7 @@ def _may_ask(world: World, attempts: tuple[Intent, ...], pause_s: float) -> bool
 
 
 class _Peers:
-    """Whom to ask whether a silent node can be reached; read from the world once for all of them."""
+    """Witnesses to ask whether a silent node can be reached; read from the world once for all nodes."""
 
     def __init__(self, world: World, view: ClusterView) -> None:
         self._world, self._view = world, view

@@ -177,7 +177,7 @@ def _group(
 
 def _together(those: Iterable[Span], most: int, *, overlapping: bool) -> list[tuple[Span, ...]]:
     """Largest sets of more than ``most`` nodes that fell silent within ten minutes, some of them silent still, one for each node that
-    begins one. ``overlapping``: only silences at the same time."""
+    starts one. ``overlapping``: only silences at the same time."""
     ordered = sorted(those, key=lambda s: (s.since, s.node))
     found: list[tuple[Span, ...]] = []
     end = 0
@@ -223,7 +223,7 @@ def _jobs_advance(world: World, view: ClusterView, nodes: tuple[str, ...]) -> bo
 
 
 def began(world: World, silent: Collection[str], group: Group) -> datetime:
-    """When the series of silences began of which the group is the newest part: each within ten minutes of the one before. Nodes that are
+    """Start of the series of silences of which the group is the newest part: each within ten minutes of the one before. Nodes that are
     rebooted one after another are one series."""
     every = (*spans.silences(world, silent), *spans.cuts(world, silent))
     view, since = world.view, group.since

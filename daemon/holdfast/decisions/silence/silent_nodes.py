@@ -76,8 +76,8 @@ def _slow_and_gone(world: World, node: str) -> bool:
 
 
 def to_reach(world: World, silent: Iterable[str]) -> tuple[str, ...]:
-    """Nodes that the head node tries to reach: silent ones; and those with a slow agent that neither reported nor answered since the
-    newest silence began, lest a verdict waits for their next report or does without it."""
+    """Nodes that the head node tries to reach: silent ones; and those with a slow agent that neither reported nor answered since the newest
+    silence started, so that a verdict need not wait for their next report."""
     quiet = set(silent)
     ends = [
         a.last_heard + timedelta(seconds=2 * a.heartbeat_interval_s) for n in quiet for a in world.agents.get(n, ())

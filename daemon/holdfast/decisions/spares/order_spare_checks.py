@@ -1,6 +1,6 @@
 """Orders for checks of spares that are due now. Pure.
 
-A light check (all periodic checks afresh) every hour, a deep one (active checks) once a night, each spare at a different time within the
+A light check (all periodic checks run again) every hour, a deep one (active checks) once a night, each spare at a different time within the
 window. Only a few at once, so that a spare is ready at any time."""
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DEEP_DEADLINE_S = 1200.0
 """Level 2 of DCGM's diagnostics takes about 2 min on eight GPUs, each active test less than one."""
 _DAY = timedelta(days=1)  # rule undeclared-window: of the calendar
 _SPREAD = 0.75
-"""Share of the night's window over which the spares' turns begin."""
+"""Share of the night's window over which the start times of the spares are spread."""
 
 
 def check_spares(world: World) -> Part:

@@ -59,7 +59,7 @@ def _step(world: World, step: Step, action: Action, reason: str) -> list[Proposa
 
 
 def _give_back(world: World, view: ClusterView, pool: tuple[str, ...], number: int) -> list[Proposal]:
-    """The last ready one by name that is no lemon: jobs get the better nodes, the pool keeps what it hardly ever gives away."""
+    """The last ready one by name that is no lemon: jobs get the better nodes, the pool keeps those that it rarely gives away."""
     busy = busy_nodes(view)
     ready = [n for n in pool if n in view.nodes and why_not_ready(world, view, view.nodes[n], busy) is None]
     if not ready:

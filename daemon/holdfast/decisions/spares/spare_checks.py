@@ -94,7 +94,7 @@ def _open(
         instance_id=record.instance_id,
         boot_id=record.boot_id,
         severity=grade.severity,
-        # An active test that fails names hardware; where the agent says nothing the next rung after a reset finds out.
+        # A failed active test points to hardware; if the agent gives no detail, the next rung after a reset finds out.
         remedy=Remedy.REBOOT if grade.remedy is Remedy.NONE else grade.remedy,
         check=result.check,
         code=result.code,
