@@ -1,12 +1,12 @@
-"""What one agent costs an idle node: CPU of its process tree in percent of a core, and memory.
+"""Cost of one agent on an idle node: CPU of its process tree in percent of a core, and memory.
 
 ``bench/agent.py [--minutes 10] [--before FOLDER] [--breakdown] [--against] [--nhc FOLDER] [--gcm FOLDER] [--quick]``. The real agent with
 its NVML child and all checks acting, at its default intervals, against a running controller, on an emulated node (8 GPUs with 18 NVLinks
 each, 32 EFA devices, 3,000 processes) without a job: once with the node's emulated kernel log, and where it may be read once more with
 this machine's own /dev/kmsg. Start-up is not part of the figure: what is measured begins after the first minute (``--settle-s``).
 
-``--before``: also the agent of another checkout of this repository, at the same time on a node of its own: figures of one machine and one
-load, to be compared. ``--breakdown``: also what each check costs by itself. ``--against``: also one run of other tools, named by ``--nhc``
+``--before``: also the agent of another checkout of this repository, at the same time on a separate node: figures of one machine and one
+load, to be compared. ``--breakdown``: also the cost of each single check. ``--against``: also one run of other tools, named by ``--nhc``
 (a checkout of github.com/mej/nhc) and ``--gcm`` (a virtual environment with gpucm), which are no part of this repository."""
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ COUNT_S = 60.0
 """System calls are counted this long."""
 SHOWN_CALLS = 12
 PROCESSES = 3000
-"""On a node with 192 CPUs the kernel alone has so many."""
+"""On a node with 192 CPUs the kernel threads alone are this many."""
 REAL_LOG = {"kmsg_path": str(KMSG), "boot_id_path": "/proc/sys/kernel/random/boot_id"}
 """This machine's own kernel log and boot."""
 
@@ -186,9 +186,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--settle-s", type=float, default=60.0)
-    parser.add_argument("--before", type=Path, metavar="FOLDER", help="another checkout, whose agent runs beside it")
-    parser.add_argument("--breakdown", action="store_true", help="what each check costs by itself")
-    parser.add_argument("--against", action="store_true", help="one run of NHC and GCM beside it")
+    parser.add_argument(
+        "--before", type=Path, metavar="FOLDER", help="another checkout, whose agent runs at the same time"
+    )
+    parser.add_argument("--breakdown", action="store_true", help="the cost of each single check")
+    parser.add_argument("--against", action="store_true", help="also one run of NHC and GCM")
     parser.add_argument("--nhc", type=Path, metavar="FOLDER", help="checkout of github.com/mej/nhc")
     parser.add_argument("--gcm", type=Path, metavar="FOLDER", help="virtual environment with gpucm")
     parser.add_argument("--quick", action="store_true", help="20 s: shows that the bench works; the figures say little")

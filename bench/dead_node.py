@@ -3,7 +3,7 @@
 ``bench/dead_node.py [--faults 50] [--leftovers on|off|both] [--power shown|unseen|both] [--quick]``. Heartbeats as shipped. The survivors'
 agents end left-over steps in the series with ``death.end_leftover_steps = true``; in the other one the job waits for Slurm itself. Death is
 the injector's moment, right before the node is frozen and its sockets fall silent. ``--power shown``: the provider shows the machine off;
-``unseen``: it goes on to show it running with its checks passing, so that two peers find it dead and its machine is left to an operator,
+``unseen``: it still shows it running with its checks passing, so that two peers find it dead and its machine is left to an operator,
 whose part the bench plays: once the job runs elsewhere, the power comes back."""
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DEATHS_BEFORE = 3
 DOWN = "death -> DOWN in Slurm"
 RUNNING = "death -> job RUNNING elsewhere"
 AFTER = "DOWN -> job RUNNING elsewhere"
-RESUMED = "death -> training goes on"
+RESUMED = "death -> training resumes"
 RETURNED = "death -> node back in service"
 GOALS = {RUNNING: 20.0, AFTER: 5.0}
 
@@ -61,7 +61,7 @@ def resumption(struck: Struck) -> str:
 
 def measure(faults: int, *, end_leftovers: bool, shown_off: bool) -> bool:
     """One series; prints its figures. False: a death was not healed."""
-    power = "the provider shows it off" if shown_off else "the provider goes on to show it running"
+    power = "the provider shows it off" if shown_off else "the provider still shows it running"
     figures.heading(
         f"dead node: {faults} power losses, {power}, death.end_leftover_steps = {str(end_leftovers).lower()}"
     )

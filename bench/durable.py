@@ -1,7 +1,7 @@
-"""What a durable checkpoint costs the group that writes it, and what it takes to go on from one.
+"""Cost of a durable checkpoint for the group that writes it, and of resuming from one.
 
 ``bench/durable.py [--runs 5] [--megabytes 400] [--dir FOLDER] [--quick]``. One group without peers: a model that has this size with AdamW's
-state, steps of some 0.2 s. *stall*: what the loop lost in the call that saves, the *first* one into fresh memory; *step beside it*:
+state, steps of some 0.2 s. *stall*: what the loop lost in the call that saves, the *first* one into fresh memory; *step meanwhile*:
 steps until the files were complete, against *step*, those before; *blocking*: the loop waits for the files. Resuming reads
 what was just written (so from memory, where there is enough of it), compares every digest and loads it. Needs the extra
 ``train``."""
@@ -90,7 +90,7 @@ def once(directory: Path, megabytes: float, rows: dict[str, list[float]]) -> Non
         while group.durable.saving:
             beside.append(group.work())
         rows["complete after"].append(time.monotonic() - began_s)
-        rows["step beside it"].append(statistics.median(beside))
+        rows["step meanwhile"].append(statistics.median(beside))
     group.work()
     began_s = time.monotonic()
     group.save()
@@ -114,7 +114,7 @@ def main() -> int:
         options.runs, options.megabytes = 1, 40.0
     torch.set_num_threads(1)
     figures.heading(f"Durable checkpoints of {options.megabytes:g} MB, {options.runs} runs, torch {torch.__version__}")
-    names = ("step", "first stall", "stall", "step beside it", "complete after", "blocking", "resume")
+    names = ("step", "first stall", "stall", "step meanwhile", "complete after", "blocking", "resume")
     rows: dict[str, list[float]] = {name: [] for name in names}
     for _ in range(options.runs):
         with tempfile.TemporaryDirectory(prefix="hfdurable-", dir=options.dir) as folder:

@@ -1,10 +1,10 @@
-"""A replica group's node is lost under an elastic job on a practice cluster: how long the others stand still, how long until full strength.
+"""Loss of a replica group's node under an elastic job on a practice cluster: stall of the other groups, time until full strength.
 
-``bench/elastic.py [--runs 3] [--cases NAME,…]``. The whole way: kernel log, agent, controller, quorum room, launcher, torchft over
+``bench/elastic.py [--runs 3] [--cases NAME,…]``. The whole way: kernel log, agent, controller, rendezvous, launcher, torchft over
 gloo, a real Slurm. Three groups of one CPU rank, a small transformer, steps of some 0.2 s, and a warm spare. The verdict is the moment at
-which the room was told; a stall is the longest time between two steps of a survivor. Beside it, in the same run: torchft's own lighthouse,
-torchrun's elastic mode (with the setting without which torch 2.13 does not come back at all), and a checkpoint with a requeue by
-Holdfast."""
+which the rendezvous received it; a stall is the longest time between two steps of a survivor. In the same run, for comparison: torchft's
+lighthouse, torchrun's elastic mode (with the setting without which torch 2.13 does not come back at all), and a checkpoint with a
+requeue by Holdfast."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Fault = Callable[[ElasticRun, int, str], None]
 
 @contextmanager
 def elastic_run() -> Iterator[ElasticRun]:
-    """An elastic job at full strength with its warm spare in place, on a cluster of its own; nothing of it is left."""
+    """An elastic job at full strength with its warm spare in place, on a separate cluster; all of it is removed afterwards."""
     with running(nodes=GROUPS + SPARES + 2, spares=0, heartbeat_s=2.0, elastic=True) as made:
         run = ElasticRun(made, f"2:{GROUPS}", spares=SPARES)
         since_s = time.time()
@@ -66,7 +66,7 @@ def power_loss(run: ElasticRun, group: int, node: str) -> None:
 
 
 def hang(run: ElasticRun, group: int, node: str) -> None:
-    """The rank's loop stops; its heartbeats go on, and its node knows nothing of it."""
+    """The rank's loop stops; its heartbeats continue, and its node reports nothing."""
     (run.folder / f"hang-{group}").touch()
 
 
@@ -107,12 +107,12 @@ def strike(run: ElasticRun, title: str, fault: Fault, rows: Rows) -> None:
 
 
 def _verdict_s(run: ElasticRun, group: int, since_s: float) -> float:
-    """When the room was told, or knew by the group's silence; by its own record."""
+    """When the rendezvous received the verdict or timed the group out, by its own record."""
     records = run.link.records(0, 10_000)
     told = [r.at.timestamp() for r in records if r.kind in ("evicted", "lost") and r.who.startswith(f"{group}~")]
     found = [at_s for at_s in told if at_s >= since_s]
     if not found:
-        raise Unavailable(f"nobody noticed that group {group} was lost")
+        raise Unavailable(f"the loss of group {group} was not detected")
     return min(found)
 
 
@@ -126,7 +126,7 @@ def rigid(rows: Rows, runs: int) -> None:
         stage = Stage(made, watcher, queue=0)
         for number in range(runs):
             struck = stage.strike(partial(xid_79, number), heal_within_s=_RECOVER_WITHIN_S)
-            rows["checkpoint + requeue by Holdfast, Xid 79: -> training goes on"].append(truth(struck)[RESUMED])
+            rows["checkpoint + requeue by Holdfast, Xid 79: -> training resumes"].append(truth(struck)[RESUMED])
 
 
 def main() -> int:

@@ -1,8 +1,8 @@
-"""How long an event-driven check takes: from the fault to the finding at the controller's end of the wire.
+"""Latency of event-driven checks: from the fault to the finding at the controller's end of the wire.
 
 ``bench/events.py [--events 1000] [--pause-s 0.05] [--quick]``. The real agent with its NVML child on an emulated node with 8 GPUs, all
-checks at their default intervals, against an endpoint that notes when a report had arrived. Two series, each event with a code of its
-own, so that no storm limit holds it back: an Xid written into the kernel log, and an Xid told by NVML alone. The emulated NVML looks for
+checks at their default intervals, against an endpoint that notes when a report had arrived. Two series, each event with its own
+code, so that no storm limit holds it back: an Xid written into the kernel log, and an Xid reported by NVML alone. The emulated NVML polls
 its events every 20 ms, which the real one does not; that wait is part of the second series."""
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from holdfast.practice.nvml.build import build, environment
 GOAL_P99_S = 0.1
 GPUS = 8
 FIRST_CODE = 1000
-"""Of Xids that nobody knows: told as warnings, on the same way as all others."""
+"""Codes of unknown Xids: reported as warnings, by the same path as all others."""
 _READY_WITHIN_S = 30.0
 _ALL_WITHIN_S = 20.0
 
@@ -56,7 +56,7 @@ def node(endpoint: Endpoint) -> Iterator[Host]:
         with (folder / "agent.log").open("wb") as log:
             agent = subprocess.Popen(argv, stdout=log, stderr=log)
         if not endpoint.wait_for_inventory(_READY_WITHIN_S):
-            raise Unavailable(f"the agent tells nothing: {(folder / 'agent.log').read_text()[-2000:]}")
+            raise Unavailable(f"the agent reports nothing: {(folder / 'agent.log').read_text()[-2000:]}")
         yield host
     finally:
         if agent is not None:
@@ -111,7 +111,7 @@ def kernel_line(host: Host) -> Callable[[int], None]:
 
 
 def nvml_event(host: Host) -> Callable[[int], None]:
-    """Has NVML tell of an Xid of which the kernel log says nothing."""
+    """Make NVML report an Xid that is not in the kernel log."""
     return lambda number: nvml.add_xid(host.nvml_state, number % GPUS, FIRST_CODE + number)
 
 

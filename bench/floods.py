@@ -3,7 +3,7 @@
 ``bench/floods.py [--seconds 20] [--agents 300] [--kinds heads,viewer] [--plain] [--shared]``. The controller (no Slurm, SQLite, TLS) has
 core 0, the flood core 1 at nice 10, so that what is slow is the controller and not the machine; root puts the controller and the honest
 callers before other work (nice -10). ``--shared`` pins neither. All from loopback, where no bound per address holds: the worst case;
-with ``--stranger`` the flood has one address of its own, as on a network."""
+with ``--stranger`` the flood comes from a separate address, as on a network."""
 
 from __future__ import annotations
 
@@ -73,10 +73,10 @@ def one(made: Flooded, kind: str, seconds: float, *before: str) -> Seen:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=20.0, help="of each kind")
-    parser.add_argument("--agents", type=int, default=300, help="nodes whose agents were heard once")
+    parser.add_argument("--agents", type=int, default=300, help="nodes whose agents reported once")
     parser.add_argument("--kinds", help=f"of: {', '.join(flood.KINDS)}")
     parser.add_argument("--plain", action="store_true", help="without TLS")
-    parser.add_argument("--stranger", action="store_true", help="the flood comes from one address of its own")
+    parser.add_argument("--stranger", action="store_true", help="the flood comes from a separate address")
     parser.add_argument("--shared", action="store_true", help="controller and flood share all cores")
     parser.add_argument("--quick", action="store_true", help="3 s each, 20 agents: shows that the bench works")
     options = parser.parse_args()

@@ -1,10 +1,9 @@
-"""What a newcomer costs those who train: joining at once with the whole state, against catching up first; and a warm spare.
+"""Cost of a newcomer for the groups that train: joining at once with the whole state, against catching up first; and a warm spare.
 
-``bench/heal.py [--runs 3] [--megabytes 200,1000] [--ways whole,one,all,spare]``. Three groups of one CPU rank on gloo in a room of
-Holdfast's; one is killed and evicted, and comes back when the others go on. A stall is a survivor's longest time between two commits while
-the newcomer comes, less its usual one; the newcomer's time runs from the moment that its model is
-built, a spare's from the eviction. Needs the extras
-``quorum`` and ``train``."""
+``bench/heal.py [--runs 3] [--megabytes 200,1000] [--ways whole,one,all,spare]``. Three groups of one CPU rank on gloo in a rendezvous
+of Holdfast; one is killed and evicted, and comes back once the others continue. A stall is a survivor's longest time between two commits
+while the newcomer joins, less its usual one; the newcomer's time runs from the moment that its model is built, a spare's from the eviction.
+Needs the extras ``quorum`` and ``train``."""
 
 from __future__ import annotations
 
@@ -110,7 +109,7 @@ def run(megabytes: float, step_s: float, way: str) -> tuple[float, float, float]
 
 
 def comes_back(job: Job, way: str) -> float:
-    """One is killed, and starts again when the others go on. Returns when its model was built."""
+    """Kill one group and start it again once the others continue. Returns when its model is built."""
     lose(job)
     job.wait(lambda: job.steps_with("g0", 2) >= 3)
     job.start("again", 2, way)
@@ -174,7 +173,7 @@ def main() -> int:
                 stalls.setdefault(title, []).append(stall_s)
                 joins.setdefault(title, []).append(join_s)
                 print(
-                    f"  {title}: stall {stall_s:.2f} s beside a step of {step_s:.2f} s, took part after {join_s:.2f} s",
+                    f"  {title}: stall {stall_s:.2f} s at a step of {step_s:.2f} s, took part after {join_s:.2f} s",
                     flush=True,
                 )
     figures.durations("Stall of the survivors beyond their usual step", stalls)

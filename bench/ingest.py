@@ -1,7 +1,7 @@
-"""What one controller takes: reports per second with every finding durable, and a whole fleet of agents at rest.
+"""Throughput of one controller: reports per second with every finding durable, and a whole fleet of agents at rest.
 
 ``bench/ingest.py [--agents 4096] [--seconds 60] [--postgresql] [--quick]``. The real controller on a real Slurm that has as many nodes
-as there are agents, pinned to core 0; the load comes from a process of its own on core 1, over loopback. Its lag (planned to sent) is
+as there are agents, pinned to core 0; the load comes from a separate process on core 1, over loopback. Its lag (planned to sent) is
 printed; a run in which its P99 is above 10 ms, or in which it used up its core, is void."""
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def check_durable(made: Head, accepted: int) -> None:
 
 @contextmanager
 def database(*, postgresql: bool) -> Iterator[str | None]:
-    """URL of an empty PostgreSQL database with fsync on; None: SQLite beside the controller."""
+    """URL of an empty PostgreSQL database with fsync on; None: SQLite in the controller's folder."""
     if not postgresql:
         yield None
         return
@@ -130,7 +130,7 @@ def main() -> int:
     parser.add_argument("--agents", type=int, default=4096)
     parser.add_argument("--slurm-nodes", type=int, help="nodes that Slurm knows; as many as agents if not given")
     parser.add_argument("--seconds", type=float, default=60.0, help="measured time of the fleet; a storm takes a third")
-    parser.add_argument("--reports-per-s", type=float, default=5.0, help="trickle beside the heartbeats")
+    parser.add_argument("--reports-per-s", type=float, default=5.0, help="trickle in addition to the heartbeats")
     parser.add_argument("--postgresql", action="store_true", help="instead of SQLite")
     parser.add_argument("--only", choices=("storm", "fleet"))
     parser.add_argument("--quick", action="store_true", help="128 agents, 6 s: shows that the bench works")

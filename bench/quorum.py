@@ -1,4 +1,4 @@
-"""What a lost, leaving or cut-off replica group costs the others: stock torchft Managers in Holdfast's quorum room.
+"""Cost of a lost, leaving or cut-off replica group for the others: stock torchft Managers in a rendezvous of Holdfast.
 
 ``bench/quorum.py [--runs 3] [--cases NAME,…]``. Three groups of one CPU rank on gloo, steps of 50 ms, torchft's default heartbeat timeout
 of 5 s; a stall is the longest time between two commits of a survivor. Needs the extras ``quorum`` and ``train``. The last case is the same
@@ -92,8 +92,8 @@ Case = Callable[[Rooms, list[Group]], list[Group]]
 CASES: dict[str, tuple[str, Case, bool]] = {
     "evict": ("killed, and evicted on a verdict", kill_and_evict, False),
     "leave": ("leaves gracefully", leave, False),
-    "away": ("nobody; the service is killed for 3 s", service_away, False),
-    "kill": ("killed, nobody says so (heartbeat 5 s)", kill_only, False),
+    "away": ("none; the service is killed for 3 s", service_away, False),
+    "kill": ("killed, not reported (heartbeat 5 s)", kill_only, False),
     "stock": ("the same with torchft's own lighthouse", kill_only, True),
 }
 
@@ -112,7 +112,7 @@ def main() -> int:
     options = parser.parse_args()
     procs.end_cleanly()
     os.environ["RUST_LOG"] = "warn"
-    figures.heading("Quorum room: stall of the survivors, 3 groups, torchft 0.2.0's Managers, gloo")
+    figures.heading("Rendezvous: stall of the survivors, 3 groups, torchft 0.2.0's Managers, gloo")
     rows: dict[str, list[float]] = {}
     for name in options.cases.split(","):
         title, case, stock = CASES[name]

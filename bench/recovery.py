@@ -1,7 +1,7 @@
 """From a line in the kernel log to the node drained and the job running again, on a practice cluster.
 
 ``bench/recovery.py [--faults 50] [--queue N] [--quick]``. Slurm's own view is read about every 20 ms; every time is the moment at
-which Slurm's answer was there, so a figure errs on the long side by at most one look. The truth is the injector's log."""
+which Slurm's answer was there, so a figure errs on the long side by at most one sample. The truth is the injector's log."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ DRAINED = "kernel line -> node drained in Slurm"
 STOPPED = "kernel line -> old run over in Slurm"
 RUNNING = "kernel line -> job RUNNING elsewhere"
 FIRST = "kernel line -> first line of the job's script"
-RESUMED = "kernel line -> training goes on"
+RESUMED = "kernel line -> training resumes"
 RETURNED = "kernel line -> node back in service"
 GOALS = {DRAINED: 1.0, RUNNING: 5.0}
 HEAL_WITHIN_S = 90.0
 
 RESTART = "old run over -> RUNNING again"
-RESUME = "RUNNING again -> training goes on"
+RESUME = "RUNNING again -> training resumes"
 
 
 def truth(struck: Struck) -> dict[str, float]:
@@ -123,7 +123,7 @@ def report(struck: list[Struck]) -> None:
     figures.durations("as Slurm showed it", {n: [t[n] for t in truths if n in t] for n in names}, GOALS)
     gaps = [gap for one in struck for gap in one.trace.gaps_s[1:]]
     print(
-        f"  a look every {figures.percentile(gaps, 0.5) * 1000:.0f} ms (P99 {figures.percentile(gaps, 0.99) * 1000:.0f} ms)"
+        f"  a sample every {figures.percentile(gaps, 0.5) * 1000:.0f} ms (P99 {figures.percentile(gaps, 0.99) * 1000:.0f} ms)"
     )
     pairs = {
         name: [

@@ -1,8 +1,8 @@
 """What Holdfast asks of slurmctld, what that costs the controller, and how soon a faulty node is drained, by the size of the cluster.
 
 ``bench/slurmctld.py [--nodes 5,512,4096] [--jobs 0,1000,10000] [--array 100000] [--seconds 60] [--faults 20] [--texts]
-[--quick]``. The real controller and actor on a real slurmctld whose nodes exist in its configuration only, with so many jobs,
-each with a record of its own, that wait, an array whose elements share one, and one job that runs. Requests are counted by
+[--quick]``. The real controller and actor on a real slurmctld whose nodes exist in its configuration only, with this many jobs,
+each with its own record, that wait, an array whose elements share one, and one job that runs. Requests are counted by
 ``sdiag``. Then fatal findings are reported, one after the other, and last one under a running job that has not consented to be
 stopped: its recovery stays open. With ``--texts`` the waiting jobs' texts read like Slurm's own fields."""
 
@@ -52,7 +52,7 @@ def slurm_conf(jobs: int, array: int) -> str:
 
 
 def submit(practice: Practice, jobs: int, array: int, texts: bool) -> None:
-    """Jobs that wait: elements of an array, each of which is given a record of its own, and an array that keeps its one."""
+    """Jobs that wait: elements of an array, each of which is given its own record, and an array that keeps its single record."""
     wait = ("-H", "-N1", "-o", "/dev/null", *([HOSTILE] if texts else []), "--wrap", "sleep 60")
     if array:
         practice.command("sbatch", f"--array=0-{array - 1}", *wait)

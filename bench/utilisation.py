@@ -2,7 +2,7 @@
 
 ``bench/utilisation.py [--minutes 60] [--seeds 3] [--quick]``. 256 GPUs (32 nodes of 8), simulated clock and Slurm, the real
 loop, policy and actor with their shipped defaults. Short jobs of higher priority arrive at random, in whole nodes; one training job runs
-beside them all the time. A GPU is in use while a job holds it and works: a training group does not for ``STARTUP_S`` after each start (it
+in parallel all the time. A GPU is in use while a job holds it and works: a training group does not for ``STARTUP_S`` after each start (it
 loads and is healed by its peers), nor beyond a legal size."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What each check costs by itself: its gather and judge, run many times in this process, with the commands that it starts."""
+"""Cost of each single check: its gather and judge, run many times in this process, with the commands that it starts."""
 
 from __future__ import annotations
 

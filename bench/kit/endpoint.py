@@ -66,12 +66,12 @@ class Endpoint:
             self._changed.notify_all()
 
     def wait(self, findings: int, within_s: float) -> bool:
-        """Until so many different findings are there."""
+        """Wait until this many different findings have arrived."""
         with self._changed:
             return self._changed.wait_for(lambda: len(self.seen) >= findings, within_s)
 
     def wait_for_inventory(self, within_s: float) -> bool:
-        """Until the agent has told of its GPUs."""
+        """Wait until the agent has reported its GPUs."""
         with self._changed:
             return self._changed.wait_for(lambda: self.inventories > 0, within_s)
 

@@ -1,6 +1,6 @@
-"""The floods of ``bench/floods.py``, from a process of its own: ``flood.py PLAN.json``. Standard library only.
+"""The floods of ``bench/floods.py``, as a separate process: ``flood.py PLAN.json``. Standard library only.
 
-Each kind does its worst from a few threads and never waits out what it is told to; what it was answered is counted and printed at the
+Each kind does its worst from a few threads and ignores ``Retry-After``; the answers are counted and printed at the
 end as one line of JSON."""
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ def garbage(flood: Flood) -> None:
 
 
 def made_up(flood: Flood) -> None:
-    """Tokens that nobody made, another each time."""
+    """Invented tokens, a different one each time."""
     flood.ask(*(flood.request("GET", "/v1/nodes", token=random.randbytes(16).hex().encode()) for _ in range(200)))
 
 

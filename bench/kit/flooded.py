@@ -1,4 +1,4 @@
-"""A real controller without Slurm, in a process and a folder of its own, and what honest callers see of it while it is flooded."""
+"""A real controller without Slurm, in its own process and folder, and its response times for honest callers during a flood."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Seen:
     """What honest callers saw."""
 
     health_s: list[float] = field(default_factory=list)
-    """How long ``/healthz`` took, each time on a connection of its own."""
+    """How long ``/healthz`` took, each time on a new connection."""
     health_failed: list[str] = field(default_factory=list)
     beats: int = 0
     beats_s: list[float] = field(default_factory=list)
@@ -54,7 +54,7 @@ class Flooded:
     """The controller. ``etc``: a folder with tls.pem, tls.key and ca.pem; None: without TLS."""
 
     def __init__(self, folder: Path, etc: Path | None, agents: int = HONEST, *, stranger: bool = False) -> None:
-        """``stranger``: a flood has one address of its own, that stands for one client."""
+        """``stranger``: the flood comes from one separate address, as one client."""
         self.stranger = stranger
         self.folder, self.etc, self.agents = folder, etc, max(agents, HONEST)
         with socket.socket() as listener:
@@ -72,7 +72,9 @@ class Flooded:
 
     @contextmanager
     def up(self, *before: str) -> Iterator[Flooded]:
-        """Answering, with an agent heard from each node. ``before``: words before its command, such as ``taskset -c 0``."""
+        """Start the controller; yields once it answers and an agent of each node has reported.
+
+        ``before``: words before its command, such as ``taskset -c 0``."""
         url = f"sqlite:///{self.folder}/holdfast.db"
         store: SqlStore = open_store(url)
         tokens = [("agent", f"n{number}", f"agent-token-{number}") for number in range(self.agents)]

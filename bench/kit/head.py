@@ -122,7 +122,7 @@ def head(
 
 
 def _slurm_nodes(count: int) -> str:
-    """Nodes without a slurmd. Slurm is told to leave their state alone, so that they look idle to all who ask."""
+    """Nodes without a slurmd. Slurm is configured not to change their state, so that they are shown as idle."""
     if not count:
         return ""
     name = (

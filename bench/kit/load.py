@@ -1,4 +1,4 @@
-"""The load generator of ``bench/ingest.py``: a process of its own, pinned to its own core, with its own lag on record.
+"""The load generator of ``bench/ingest.py``: a separate process, pinned to its own core, that records its lag.
 
 ``load.py PLAN.json`` runs one plan against a controller on loopback, prints a line ``measuring``, and ends with one line of JSON.
 A raw HTTP/1.1 client on asyncio, so that it costs little. Standard library only."""
@@ -134,7 +134,7 @@ def node_name(number: int) -> str:
 
 
 def finding(gpu: int, code: int) -> dict[str, Any]:
-    """A warning: recorded and watched, nothing is drained on its word."""
+    """A warning: recorded and watched, it drains nothing."""
     uuid = f"GPU-{gpu}"
     named = {"check": "gpu.thermal", "component": uuid, "code": str(code), "gpu_uuid": uuid, "gpu_minor": gpu}
     judged = {

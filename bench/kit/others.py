@@ -55,7 +55,7 @@ class Spent:
     """User and system time of everything that it started and waited for."""
     wall_s: float
     parts: Mapping[str, float] = field(default_factory=dict)
-    """CPU seconds of each check, where each is a command of its own."""
+    """CPU seconds of each check, where each is a separate command."""
     failed: Sequence[str] = ()
     """Checks that ended with no verdict."""
 

@@ -71,7 +71,7 @@ def tree_cpu(pid: int) -> Cpu:
 
 
 def wakeups(pid: int) -> int:
-    """How often the live threads of the tree have gone to sleep by themselves so far: each is a wake-up."""
+    """Voluntary context switches of the live threads of the tree so far: each is a wake-up."""
     found = 0
     for one in tree(pid):
         for path in Path(f"/proc/{one}/task").glob("*/status"):

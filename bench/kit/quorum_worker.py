@@ -1,7 +1,7 @@
 """One replica group of one rank on a stock torchft Manager and gloo: a line of JSON per committed step. Started as a script.
 
 ``quorum_worker.py REPLICA_ID [--step-s 0.05]`` with ``TORCHFT_LIGHTHOUSE`` set, exactly as a torchft job has it. SIGUSR1: finish the step,
-leave the room, end."""
+leave the rendezvous, exit."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def step(manager: Manager, weights: torch.Tensor, step_s: float) -> None:
 
 
 def leave(store: TCPStore) -> None:
-    """torchft's protocol has no leave: the room takes a heartbeat under the name with a word behind it for one."""
+    """torchft's protocol has no leave: the rendezvous takes a heartbeat whose name has a suffix as one."""
     name = store.get(REPLICA_ID_KEY).decode()
     LighthouseClient(os.environ["TORCHFT_LIGHTHOUSE"], timedelta(seconds=5)).heartbeat(f"{name}!leave")
 

@@ -41,7 +41,7 @@ class Group:
 
 @dataclass(slots=True)
 class Rooms:
-    """The service in a folder of its own. ``stop`` ends it and every group."""
+    """The quorum service with its own folder. ``stop`` ends it and every group."""
 
     folder: Path
     process: subprocess.Popen[bytes] | None = None
@@ -75,7 +75,7 @@ class Rooms:
         return answer
 
     def join(self, opened: dict[str, Any], group: str, start: str = "a", token: str | None = None) -> Group:
-        """Start a group in an opened room; with another token: a forger."""
+        """Start a group in an opened rendezvous. ``token``: another one, as a forger would use."""
         name = replica_name(token or opened["token"], group, start) if opened["needs_token"] else group
         file = self.folder / f"group-{group}-{start}.jsonl"
         own = {

@@ -1,7 +1,7 @@
 """Slurm's own view of one job and one node, read every few milliseconds without starting a process each time.
 
-One ``scontrol`` is kept open and asked again and again (it reads commands from its standard input): a look costs under 1 ms of CPU
-at either end, so that looking does not slow down what is looked at."""
+One ``scontrol`` is kept open and asked again and again (it reads commands from its standard input): a sample costs under 1 ms of CPU
+at either end, so that sampling does not slow down what is measured."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Look:
     """What Slurm showed. It became true between ``before_s`` and ``at_s`` (CLOCK_MONOTONIC): figures take the later."""
 
     before_s: float
-    """When the last look that still showed something else was asked for."""
+    """When the last sample that still showed something else was requested."""
     at_s: float
     """When the answer was there."""
     node: str
@@ -83,7 +83,7 @@ class Trace:
     looks: list[Look] = field(default_factory=list)
     lines: list[tuple[float, str]] = field(default_factory=list)
     gaps_s: list[float] = field(default_factory=list)
-    """Between two looks in a row: the resolution of every time here."""
+    """Between two consecutive samples: the resolution of every time here."""
 
     def first(self, wanted: Callable[[Look], bool]) -> Look | None:
         return next((look for look in tuple(self.looks) if wanted(look)), None)
@@ -93,7 +93,7 @@ class Trace:
         return next((at_s for at_s, line in tuple(self.lines) if at_s > since_s and line.startswith(start)), None)
 
     def word(self, start: str) -> str | None:
-        """The last word of the last line with this beginning."""
+        """The last field of the last line with this prefix."""
         found = [line for _, line in tuple(self.lines) if line.startswith(start)]
         return found[-1].split()[-1] if found else None
 
@@ -118,7 +118,7 @@ class Watcher:
         self._scontrol.close()
 
     def follow(self, node: str, job_id: int) -> Trace:
-        """Begin a new trace; returns once it has its first look."""
+        """Start a new trace; returns once it has its first sample."""
         trace = Trace(node, job_id, self._jobs / f"{job_id}.out")
         self._trace = trace
         while not trace.looks:

@@ -98,7 +98,7 @@ class Struck:
     injection: Injection
     trace: Trace
     story: Mapping[str, Any]
-    """The incident as the API tells it, with timeline and timings."""
+    """The incident as the API returns it, with timeline and timings."""
 
 
 class Stage:
@@ -191,12 +191,12 @@ def heartbeat_heard(agent: Mapping[str, Any]) -> bool:
 
 
 def came_back(trace: Trace, since_s: float) -> float | None:
-    """When the job's program said that it goes on; None: not yet."""
+    """When the job's program reported that it resumed; None: not yet."""
     return trace.line(_RESUMED, since_s)
 
 
 def resumed_from(trace: Trace, since_s: float) -> tuple[int, int] | None:
-    """The step from which the job's program goes on after a moment, and that of the newest checkpoint that it had
+    """The step from which the job's program resumed after a moment, and that of the newest checkpoint that it had
     reported; None: it has not yet."""
     lines = tuple(trace.lines)
     at = next((n for n, (at_s, line) in enumerate(lines) if at_s > since_s and line.startswith(_RESUMED)), None)

@@ -1,4 +1,4 @@
-"""torchrun's elastic mode beside ours: three agents of one worker each, one agent and its worker killed."""
+"""torchrun's elastic mode, for comparison: three agents of one worker each, one agent and its worker killed."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _agent(folder: Path, port: int, group: int) -> subprocess.Popen[bytes]:
     ]
     argv += ["--max-restarts=10", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=bench"]
     argv.append(f"--rdzv-conf=is_host={int(group == 0)}")  # who has their store must live: all of them end with it
-    # Without it the restarted workers of torch 2.13 never meet again.
+    # Without it the restarted workers of torch 2.13 never find each other again.
     env = {**os.environ, "GROUP": str(group), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "OMP_NUM_THREADS": "1"}
     with (folder / f"{group}.log").open("w") as log:
         return subprocess.Popen(
@@ -75,7 +75,7 @@ def _agent(folder: Path, port: int, group: int) -> subprocess.Popen[bytes]:
 
 
 def _kill(agent: subprocess.Popen[bytes]) -> None:
-    """The agent, and its worker, which has a session of its own."""
+    """Kill the agent, and its worker, which runs in another session."""
     signal_all(tree(agent.pid) if agent.poll() is None else [], signal.SIGKILL)
     agent.wait()
 
@@ -94,7 +94,7 @@ def _wait(agents: list[subprocess.Popen[bytes]], ready: Callable[[], bool]) -> N
     until_s = time.monotonic() + _BACK_WITHIN_S
     while not ready():
         if any(agent.poll() is not None for agent in agents):
-            raise TimeoutError("torchrun ended where it should have gone on")
+            raise TimeoutError("torchrun ended where it should have continued")
         if time.monotonic() > until_s:
             raise TimeoutError(f"torchrun did not come back within {_BACK_WITHIN_S:.0f} s")
         time.sleep(0.2)
