@@ -58,6 +58,6 @@ go() {
 }
 
 work=
-go || say "Holdfast is not installed; the node goes on without it"
+go || say "Holdfast is not installed; the node continues without it"
 [ -z "$work" ] || rm -rf "$work"
 exit 0

@@ -66,7 +66,7 @@ bundle=$out/holdfast-bundle
 rm -rf "$bundle" "$bundle.tar.gz"
 mkdir -p "$bundle/wheels" "$bundle/interpreter" "$bundle/lib"
 
-# shellcheck disable=SC1091 # checked by itself
+# shellcheck disable=SC1091 # checked separately
 . "$HERE/lib/packages.sh"
 
 wheels() {

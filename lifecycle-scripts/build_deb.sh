@@ -5,7 +5,7 @@
 #
 #   build_deb.sh [--out FOLDER] [--python /usr/bin/python3.N]
 #
-# The controller's package lays what it needs beside the agent's, so it depends on that; the agent's service stays off until enabled.
+# The controller's package installs its files next to the agent's, so it depends on that package; the agent's service stays off until enabled.
 set -eu
 umask 022
 
@@ -30,7 +30,7 @@ version=$(sed -n 's/^__version__ = "\(.*\)"/\1/p' "$SOURCE/daemon/holdfast/__ini
 arch=$(dpkg --print-architecture)
 
 say() { printf '%s\n' "$*" >&2; }
-# shellcheck disable=SC1091 # checked by itself
+# shellcheck disable=SC1091 # checked separately
 . "$HERE/lib/packages.sh"
 
 pip_into() { # pip_into TREE WHAT …

@@ -1,11 +1,11 @@
 #!/bin/sh
-# Who is this node, and what is its token? Writes /etc/holdfast/agent.toml and agent.token. Keeps no state of its own:
+# Find this node's identity and fetch its token. Writes /etc/holdfast/agent.toml and agent.token. Keeps no state:
 # everything can be learned again on an empty disk. Settings: /etc/holdfast/enrol.conf (see holdfast.conf.example).
 #
-#   enrol.sh [--now]      --now: also when this boot has been seen to and a token is there that the agent is not refused with
+#   enrol.sh [--now]      --now: also when it has run in this boot and the node has a token that is not refused
 #
 # Exit status: 0 done; 75 no token yet, or none that is taken (EX_TEMPFAIL); 78 no usable configuration (EX_CONFIG).
-# shellcheck disable=SC1091,SC2153,SC2154 # what is sourced is checked by itself, and sets TOKEN
+# shellcheck disable=SC1091,SC2153,SC2154 # what is sourced is checked separately, and sets TOKEN
 set -u
 umask 022
 

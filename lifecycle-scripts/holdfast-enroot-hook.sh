@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # enroot: /etc/enroot/hooks.d/50-holdfast.sh. Gives each container the agent's folder, which holds the job socket and the checkpoint
-# verbs, and tells a container that was started without pyxis which job it belongs to. docs/how-to-containers.md
+# verbs, and sets the job id of a container that was started without pyxis. docs/how-to-containers.md
 #
 # enroot starts no container whose hook fails, so this one always succeeds; without an agent's folder it does nothing.
 folder=/run/holdfast

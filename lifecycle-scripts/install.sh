@@ -13,7 +13,7 @@ umask 022
 
 HERE=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd -P)
 LIB=$HERE/lib
-# shellcheck disable=SC1091 # checked by itself
+# shellcheck disable=SC1091 # checked separately
 . "$LIB/common.sh"
 # shellcheck disable=SC1091
 . "$LIB/release.sh"

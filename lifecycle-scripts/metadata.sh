@@ -9,7 +9,7 @@
 #   metadata.sh open                     takes that back, and an upgrade leaves it so
 #
 # Exit status: 0 done; 1 it could not be done, and why.
-# shellcheck disable=SC1091 # checked by itself
+# shellcheck disable=SC1091 # checked separately
 set -u
 umask 022
 

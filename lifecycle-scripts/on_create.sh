@@ -5,7 +5,7 @@
 #
 # It always exits with 0: a node without Holdfast is better than no node. What happened is in the log:
 # /var/log/provision/provisioning.log on HyperPod, else /var/log/holdfast-install.log.
-# shellcheck disable=SC1091 # what is sourced is checked by itself
+# shellcheck disable=SC1091 # what is sourced is checked separately
 set -u
 umask 022
 
@@ -22,7 +22,7 @@ open_log
 deadline_s=${HOLDFAST_DEADLINE_S:-300}
 case $deadline_s in '' | *[!0-9]*) deadline_s=300 ;; esac
 
-# The child writes to the log alone: one that has to be let go must not hold whoever waits for our own output to end.
+# The child writes to the log alone: one that is left behind must not block a caller that waits for the end of our own output.
 if [ -n "$LOG" ]; then
 	shown=$(wc -c <"$LOG")
 	HOLDFAST_LOGGED=yes sh "$LIB/setup.sh" "$HERE" </dev/null >>"$LOG" 2>&1 &
@@ -37,9 +37,9 @@ while kill -0 "$child" 2>/dev/null && [ "$waited_s" -lt "$deadline_s" ]; do
 done
 [ -z "$LOG" ] || tail -c +$((shown + 1)) "$LOG" >&2
 if kill -0 "$child" 2>/dev/null; then # not waited for: what hangs in a dead file system cannot even be killed
-	say "not done after ${deadline_s} s: let go"
+	say "not done after ${deadline_s} s: abandoned; the node continues without Holdfast"
 	kill -TERM "$child" 2>/dev/null
 else
-	wait "$child" || say "not installed (status $?); the node goes on without Holdfast"
+	wait "$child" || say "not installed (status $?); the node continues without Holdfast"
 fi
 exit 0

@@ -1,13 +1,13 @@
 #!/bin/sh
-# On the head node: makes a token for each node that has none yet where on_create.sh will look for it. Run it again after
+# On the head node: makes a token for each node that has none yet, in the place from which on_create.sh reads it. Run it again after
 # adding nodes; what is there stays, and is compared with the store.
 #
 #   tokens.sh --to file:FOLDER|ssm:PREFIX|secretsmanager:PREFIX [NODE …]      (no NODE: all that sinfo names)
 #             --replace NODE …      a new token for each of these, in the place of the one that is there
 #             --mend [NODE …]       the same for those whose token the store does not take: unknown (restored), ended, revoked
 #
-# A replaced machine takes the token of its node name: it needs none of its own. Run as root.
-# Exit status: 0 done; 1 a place or the store could not be asked, or it does not take what lies there; 2 wrong use.
+# A replaced machine takes the token of its node name: it needs no new one. Run as root.
+# Exit status: 0 done; 1 a place or the store does not answer, or the store refuses a token that is there; 2 wrong use.
 set -eu
 umask 077
 
@@ -144,6 +144,6 @@ for node in "$@"; do
 done
 echo "tokens.sh: $made made, $had there already" >&2
 [ -z "$refused" ] || {
-	echo "tokens.sh: what lies in $to for these nodes is no token that the store takes; tokens.sh --to $to --mend replaces it:$refused" >&2
+	echo "tokens.sh: the store refuses the tokens in $to of these nodes; tokens.sh --to $to --mend replaces them:$refused" >&2
 	exit 1
 }

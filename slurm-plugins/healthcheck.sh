@@ -27,14 +27,14 @@ fi
 
 say() { printf 'holdfast-checks: %s\n' "$*" >&2; }
 
-# Only root may put words into the file that the next run goes on from.
+# Only root may write the file that the next run continues from.
 umask 077
 if ! mkdir -p "$folder" || [ ! -O "$folder" ]; then
 	say "cannot use $folder"
 	exit 0
 fi
 
-# 45 s beside the run's own deadline of 25 s: slurmd ends a HealthCheckProgram that takes longer than 60 s.
+# 45 s, more than the run's own deadline of 25 s: slurmd ends a HealthCheckProgram that takes longer than 60 s.
 reason=$(timeout -k 5 45 "$checks" run --reason --samples "$samples" --node "$node" "$@")
 status=$?
 if [ -z "$reason" ]; then
@@ -49,7 +49,7 @@ if [ -S "${HOLDFAST_AGENT_SOCKET:-/run/holdfast/agent.sock}" ]; then
 	exit 0
 fi
 
-# What was not told to Slurm must be found again: events are told once.
+# What Slurm did not receive must be found again: events are reported once.
 forget() {
 	rm -f "$samples"
 	exit 1

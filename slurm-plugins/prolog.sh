@@ -4,7 +4,7 @@
 #   Prolog=/usr/local/share/holdfast/slurm-plugins/prolog.sh      Epilog=…/epilog.sh
 #
 # Exit status 1, upon which Slurm drains the node (and requeues the job, from Prolog), only when the agent of this node says both: a
-# fatal finding stands, and the controller said within the last minute that it drains this node. The controller says so only with
+# fatal finding is open, and the controller said within the last minute that it drains this node. The controller says so only with
 # prolog = "act" and mode = "act" in controller.toml, and never while paused, under a brake, or for what is suppressed or acknowledged.
 # Anything else is 0: a finding for which nothing is done (it is printed), no agent, one of another version, one that is slow, no helper.
 # Takes milliseconds, a second at most; never calls scontrol, never kills, never waits for the network.

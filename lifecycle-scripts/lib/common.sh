@@ -1,5 +1,5 @@
 # shellcheck shell=sh
-# Sourced by the scripts beside this folder: log lines, settings, files that are replaced as a whole.
+# Sourced by the scripts in the parent folder: log lines, settings, files that are replaced as a whole.
 # HOLDFAST_ROOT is put before every path that is written, for images and tests; empty on a running machine.
 
 R=${HOLDFAST_ROOT:-}

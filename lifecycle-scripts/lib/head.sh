@@ -1,5 +1,5 @@
 # shellcheck shell=sh disable=SC2154 # cluster: identity.sh
-# Sourced. The head node's own settings: the database's password and people's addresses stand in them, so they are in no bundle, which goes to
+# Sourced. The head node's own settings: they hold the database's password and people's addresses, so they are in no bundle, which goes to
 # every node, but in a place that the head node's role alone may read. Needs common.sh, token.sh.
 
 HEAD_SETTINGS=$R/etc/holdfast/controller.toml

@@ -7,7 +7,7 @@ MARK='# Written by holdfast enrol.sh. Settings of your own belong into agent.sit
 learn_machine() { # sets kind role source node instance group cluster region controllers
 	kind='' role='' source='' node='' instance='' group='' cluster='' region='' controllers=''
 	_python=$(any_python) || {
-		say "no python3 at all: cannot tell what this machine is"
+		say "no python3 at all: cannot identify this machine"
 		return 1
 	}
 	export HOLDFAST_NODE="${HOLDFAST_NODE:-}"
@@ -22,7 +22,7 @@ FACTS
 	say "kind=$kind role=$role (${source:-?}) node=$node instance=${instance:-?} group=${group:--} cluster=${cluster:--}"
 }
 
-instance_file() { # a file that always tells the truth where the firmware does, else one of ours
+instance_file() { # the firmware's file where it is always right, else one of ours
 	_dmi=/sys/devices/virtual/dmi/id/board_asset_tag
 	if [ "$(cat "$R$_dmi" 2>/dev/null)" = "$instance" ]; then
 		printf '%s' "$_dmi"
@@ -51,7 +51,7 @@ agent_toml() {
 
 write_config() { # 0: changed, 1: as it was, 2: not usable, and what was there stays
 	if [ -f "$CONFIG" ] && ! grep -qxF "$MARK" "$CONFIG"; then
-		say "$CONFIG is somebody's own: left as it is"
+		say "$CONFIG was not written by Holdfast: left as it is"
 		return 1
 	fi
 	_draft=$R/etc/holdfast/agent.toml.draft

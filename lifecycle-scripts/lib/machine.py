@@ -1,7 +1,7 @@
 """Who is this machine? Prints ``key=value`` lines: kind, role, node, instance, group, cluster, region, controllers, source.
 
 Standard library only and no newer than Python 3.6: it runs with whatever interpreter a fresh image has. Everything is
-looked up anew each time, so nothing is lost with a root volume. A value that cannot be had is left empty; never an error.
+looked up again each time, so nothing is lost with a root volume. A value that cannot be had is left empty; never an error.
 """
 
 import ipaddress
@@ -126,7 +126,7 @@ def controller_addresses(resource):
 
 
 def hyperpod_node(instance, host):
-    """Slurm's name: ip-10-1-2-3, or the instance's name where Slurm was told to use those."""
+    """Slurm's name: ip-10-1-2-3, or the instance's name where Slurm is configured to use those."""
     name, address = instance.get("InstanceName") or "", instance.get("CustomerIpAddress") or ""
     if name and host == name:
         return name
@@ -208,7 +208,7 @@ def describe(machine):
     instance = told.get("instance") or instance_id(machine)
     role, source = told.get("role", ""), told.get("source", "")
     if not role:
-        role, source = ("compute", "it has an accelerator") if machine.has_gpu() else ("unknown", "nothing told")
+        role, source = ("compute", "it has an accelerator") if machine.has_gpu() else ("unknown", "nothing says so")
     named = machine.environ.get("HOLDFAST_NODE") or told.get("node") or slurmd_name(machine)
     node = named or tagged_name(machine, instance) or host
     return [

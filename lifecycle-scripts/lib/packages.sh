@@ -1,5 +1,5 @@
 # shellcheck shell=sh
-# Sourced where there is an index of packages. Ours is never looked up there, under any name: an index may have somebody else's.
+# Sourced where there is an index of packages. Ours is never looked up there, under any name: an index may have another project's.
 # Our wheel is built from the checkout and installed by its path; everything else comes by the hashes in locks/ (./dev lock).
 # Needs say; WITH is pip (default) or uv.
 

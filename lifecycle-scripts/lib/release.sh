@@ -1,5 +1,5 @@
 # shellcheck shell=sh
-# Sourced. Puts a bundle's programs under /opt/holdfast without any network. Each bundle has a folder of its own and
+# Sourced. Puts a bundle's programs under /opt/holdfast without any network. Each bundle has its own folder and
 # /opt/holdfast is a link that changes last: an installation that is broken off never becomes the current one.
 
 RELEASES=$R/opt/holdfast-releases

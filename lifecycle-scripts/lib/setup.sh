@@ -1,6 +1,6 @@
 #!/bin/sh
-# What on_create.sh does, under its deadline. Its exit status says whether all went well; nobody fails for it.
-# shellcheck disable=SC1091,SC2154 # what is sourced is checked by itself, and sets node, role, …
+# The steps of on_create.sh, under its deadline. The exit status says whether all went well; no node fails for it.
+# shellcheck disable=SC1091,SC2154 # what is sourced is checked separately, and sets node, role, …
 set -u
 BUNDLE=$1
 LIB=$BUNDLE/lib

@@ -2,7 +2,7 @@
 
     try_token.py NODE CA_FILE URL …      CA_FILE may be empty
 
-Standard library only and no newer than Python 3.6. Exit status: 0 taken; 1 refused, and why; 2 nobody could be asked.
+Standard library only and no newer than Python 3.6. Exit status: 0 taken; 1 refused, and why; 2 no controller could be asked.
 """
 
 import json

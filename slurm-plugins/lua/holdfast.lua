@@ -5,7 +5,7 @@
 
 local M = {}
 
-M.word = "holdfast" -- what the controller looks for in a job's comment
+M.word = "holdfast" -- the word in a job's comment by which it opts in
 
 local function words(text)
 	local found = {}
@@ -34,7 +34,7 @@ local function in_partition(job, part_list, listed)
 	return false
 end
 
--- sbatch --holdfast, or its alias: what the plug-in's options look like on their way to the node.
+-- sbatch --holdfast, or its alias: the form of the plug-in's options in flight to the node.
 local function asked_by_option(job)
 	local environment = job.spank_job_env
 	if type(environment) ~= "table" then
@@ -138,7 +138,7 @@ end
 
 -- Call from slurm_job_submit. options.partitions: names of partitions whose batch jobs are to be requeued by default.
 -- options.lemons: the file of history.lemon_file; jobs of options.lemons_from nodes (16) and more are kept off the nodes in it.
--- Returns true when all went well; the caller need not look.
+-- Returns true when all went well; the caller need not check.
 function M.job_submit(slurm, job, part_list, options)
 	local well, why = pcall(apply, slurm, job, part_list, options or {})
 	if not well then

@@ -139,7 +139,7 @@ int hf_json_escape(char *out, size_t size, const char *text)
 	return 0;
 }
 
-/* Where the value of a key begins; NULL: no such key. Looks at keys only, so that no text inside a value can pass for one. */
+/* Where the value of a key begins; NULL: no such key. Reads keys only, so that no text inside a value can pass for one. */
 static const char *value_of(const char *line, const char *key)
 {
 	while (*line) {

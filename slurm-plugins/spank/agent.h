@@ -14,7 +14,7 @@ long hf_now_ms(void);
 /* Send one line (with its newline) until deadline_ms; 0, or -1 when it was not taken. Never blocks longer, never raises SIGPIPE. */
 int hf_tell(const char *path, const char *line, long deadline_ms);
 
-/* Send one line and read the first line that comes back, without its newline; 0, or -1: nobody there, too late, or too long. */
+/* Send one line and read the first line that comes back, without its newline; 0, or -1: no listener, too late, or too long. */
 int hf_ask(const char *path, const char *line, char *answer, size_t size, long deadline_ms);
 
 /* Append text as the inside of a JSON string; -1: it does not fit, or holds control characters. */

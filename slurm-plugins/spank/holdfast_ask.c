@@ -1,8 +1,8 @@
-/* holdfast-ask: are jobs to be kept off this node? For prolog and epilog. SPDX-License-Identifier: GPL-2.0-or-later
+/* holdfast-ask: ask the node's agent whether jobs are to be kept off this node. For prolog and epilog. SPDX-License-Identifier: GPL-2.0-or-later
  *
  *   holdfast-ask standing [SOCKET]
  *
- * Exit status 1 and the findings on standard output: the agent says that a fatal finding stands, and that the controller, in act, drains
+ * Exit status 1 and the findings on standard output: the agent says that a fatal finding is open, and that the controller, in act, drains
  * this node. 0: everything else, which is no finding, one for which nothing is done (it is on standard output), no agent, an agent of
  * another version, or no answer within a second. 2: wrong use. */
 #include "agent.h"

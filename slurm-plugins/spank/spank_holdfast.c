@@ -23,7 +23,7 @@
 
 SPANK_PLUGIN(holdfast, 1)
 
-#define CONSENT "holdfast" /* the word that the controller looks for in a job's comment */
+#define CONSENT "holdfast" /* the word in a job's comment by which it opts in */
 #define HYPERPOD "/opt/sagemaker_cluster" /* there --auto-resume is another plug-in's */
 #define SAVE_SECONDS_MAX 86400
 
@@ -39,7 +39,7 @@ static struct {
 
 static const char *const SIGNALS[] = { "USR1", "USR2", "HUP", "INT", "TERM", "CONT", NULL };
 
-/* "on", "off" or a directory. The last word counts: a command line overrules the script. "(null)" is what Slurm (22.05) puts into the
+/* "on", "off" or a directory. The last one counts: a command line overrules the script. "(null)" is what Slurm (22.05) puts into the
  * job's environment for an option without its argument. */
 static int take_holdfast(const char *text)
 {
