@@ -213,7 +213,7 @@ def decisions_on_prose(tree: ast.Module) -> Iterator[Found]:
             case _:
                 refused = False
         if refused:
-            yield node, "decides by a text for people: give it a type beside the text (an enum, a field, None)"
+            yield node, "decides by a text for people: give it a typed value as well (an enum, a field, None)"
 
 
 def _pairs(node: ast.Compare) -> list[tuple[ast.expr, ast.expr]]:
@@ -278,7 +278,7 @@ def undeclared_windows(tree: ast.Module) -> Iterator[Found]:
         if any(isinstance(value, int | float) and value * _UNIT_S.get(str(unit), 0) >= 3600 for unit, value in given):
             yield (
                 node,
-                "a window of its own: declare it in model/lookback.py, which says what the store must load for it",
+                "a private time window: declare it in model/lookback.py, which says what the store must load for it",
             )
 
 
@@ -291,7 +291,7 @@ def host_names(tree: ast.Module) -> Iterator[Found]:
 
 _ROOM_NAMES = "daemon/holdfast/model/room_names.py"
 _ROOM = re.compile(r"job-(\{\}|\d|\(|\\d|\[0)")
-"""Begin of the name of a rendezvous, or of a pattern that reads one. ``{}``: what is put in."""
+"""Prefix of the name of a rendezvous, or of a pattern that matches one. ``{}``: a placeholder."""
 
 
 def rooms_by_id(tree: ast.Module) -> Iterator[Found]:
@@ -376,7 +376,7 @@ _OF_A_PROCESS = frozenset(
         "oneshot",
     }
 )
-"""Methods of psutil that read a file of ``/proc/PID`` as long as its user made it, or take the name in it for the kernel's word."""
+"""Methods of psutil that read a file of ``/proc/PID`` of whatever length its user chose, or trust the process name in it."""
 _PROCESS_FILE = re.compile(r"/proc/\{\}/(?!ns/|fd/)")
 
 

@@ -1,8 +1,8 @@
 """Which checks act on this node: their findings count in full, so that the node is drained for them. The others observe. Pure.
 
 The lists are the site's: ``[checks]`` of the controller's settings, which every agent is given with the answer to its heartbeats and
-keeps in ``state_dir``, so that they also hold after a restart without a controller. A node with lists of its own in ``agent.toml``
-goes by these: its ``act_on`` stands instead of the site's, its ``observe_only`` beside it, as either makes fewer checks act."""
+keeps in ``state_dir``, so that they also hold after a restart without a controller. A node whose ``agent.toml`` has such lists
+goes by them: its ``act_on`` replaces the site's, its ``observe_only`` is added to the site's, as either makes fewer checks act."""
 
 from __future__ import annotations
 

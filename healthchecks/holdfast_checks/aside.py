@@ -1,4 +1,4 @@
-"""Memories that cannot be read: put aside under another name, never deleted, so that their process goes on with a new one."""
+"""Set aside state files that cannot be read: renamed, never deleted, so that the process continues with a new one."""
 
 from __future__ import annotations
 

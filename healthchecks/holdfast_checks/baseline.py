@@ -26,7 +26,7 @@ MOST_RUNS = 64
 DEGRADED_BELOW = 0.9
 FAILED_BELOW = 0.7
 _NORMAL_SPREADS = 4.0
-"""A figure within so many median deviations of the median is as good as the learned ones."""
+"""A figure within this many median deviations of the median is as good as the learned ones."""
 _VERSION = 1
 ANY_TYPE = "*"
 
@@ -121,7 +121,7 @@ def load(settings: Settings) -> Baseline:
 
 
 def save(settings: Settings, baseline: Baseline) -> Path:
-    """Write it beside the other types' in one step. Raises BadBaseline where there is nowhere to write, OSError."""
+    """Write it atomically, next to those of other types. Raises BadBaseline where there is nowhere to write, OSError."""
     path = path_of(settings)
     if path is None:
         raise BadBaseline("no folder for the baseline: set state_dir or active.baseline")

@@ -1,4 +1,4 @@
-"""What the checks of the cloud's own word share: documents of instance metadata, judged. Pure."""
+"""Judge documents of EC2's instance metadata: shared by the ``cloud`` checks. Pure."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Event:
 
 
 def judge_interruption(check: str, change: Change) -> tuple[Result, ...]:
-    """``spot/instance-action``: there only once an interruption is on its way."""
+    """``spot/instance-action``: exists only once an interruption is scheduled."""
     said = _parsed(check, change)
     if isinstance(said, Result):
         return (said,)

@@ -25,7 +25,7 @@ class Rule:
     event: bool = False
     """Each growth is an event that nothing but repair or an operator clears; False: over when it grows no more."""
     at_least: int = 1
-    """Growth below this is never bad, so that a short time between two looks does not blow one event up to a rate."""
+    """Growth below this is never bad, so that a short time between two samples does not turn one event into a high rate."""
 
     def broken_by(self, growth: int, seconds: float) -> bool:
         return growth >= self.at_least and seconds > 0 and growth / seconds >= self.per_s
@@ -37,7 +37,7 @@ class Rule:
 
 
 def growth(before: Counters | None, now: Counters) -> dict[str, int] | None:
-    """How much each counter has grown; None: there is no baseline yet, or one went down (the driver was loaded anew)."""
+    """How much each counter has grown; None: there is no baseline yet, or one went down (the driver was reloaded)."""
     if before is None:
         return None
     grown = {name: value - before[name] for name, value in now.items() if name in before}
@@ -47,7 +47,7 @@ def growth(before: Counters | None, now: Counters) -> dict[str, int] | None:
 def judge(
     check: str, component: str, pci: str | None, rules: Sequence[Rule], grown: Mapping[str, int] | None, seconds: float
 ) -> Result:
-    """The first rule of the table that is broken; the others that are, as evidence beside it."""
+    """The first rule of the table that is broken; the other broken rules, as its evidence."""
     if grown is None:
         return Result.ok(check, component, summary="first sample", pci=pci, sticky=True)
     broken = [rule for rule in rules if rule.broken_by(grown.get(rule.counter, 0), seconds)]

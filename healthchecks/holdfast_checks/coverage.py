@@ -1,4 +1,4 @@
-"""What other tools look at beside what we do (``catalog/coverage.json``): the table, and its page of the reference."""
+"""Coverage of other tools' checks by ours (``catalog/coverage.json``): the table, and its page of the reference."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One thing that somebody looks at."""
+    """One thing that a tool checks."""
 
     group: str
     what: str

@@ -1,7 +1,7 @@
 """The operator's own checks: executables from ``[custom.NAME]``, and Python packages through the entry point ``holdfast.checks``.
 
-Nothing that one of them does reaches the agent: it runs in a process group of its own with a deadline, its output is bounded, and after
-``give_up_after`` misbehaviours in a row it is disabled, with a warning, until its file changes or the agent is started anew."""
+Nothing that one of them does reaches the agent: it runs in its own process group with a deadline, its output is bounded, and after
+``give_up_after`` misbehaviours in a row it is disabled, with a warning, until its file changes or the agent restarts."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _of_command(check_id: str, settings: CustomSettings) -> Check:
         gather=_Command(check_id, settings).gather,
         judge=lambda told: told.results,
         deadline_s=settings.deadline_s + _SLACK_S,
-        # Its severity and remedy are the operator's own word; one that can only warn keeps no node from serving.
+        # Its severity and remedy are configured by the operator; one that can only warn keeps no node from serving.
         observe=settings.severity == Severity.WARNING,
     )
 
@@ -145,7 +145,7 @@ class _Command:
 
 
 def _argv(settings: CustomSettings) -> list[str]:
-    """Raises Misbehaved for a file that anybody may change, and where it cannot become its user."""
+    """Raises Misbehaved for a file that others may change, and where it cannot become its user."""
     command = list(settings.command)
     if (why := _changeable(Path(command[0]), settings.user)) is not None:
         raise Misbehaved(f"{why}: it is not run")
@@ -161,7 +161,7 @@ def _argv(settings: CustomSettings) -> list[str]:
 
 
 def _changeable(path: Path, user: str) -> str | None:
-    """Why somebody else than root, the agent's own user and the check's could put another program there; None: nobody could.
+    """How users other than root, the agent's own and the check's could replace the program; None: they could not.
 
     The file itself and each folder above it count. Raises OSError, KeyError."""
     ours = {0, os.geteuid()} | ({pwd.getpwnam(user).pw_uid} if user else set())

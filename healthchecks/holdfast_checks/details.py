@@ -40,7 +40,7 @@ class GpuDetails:
     """The slow readings of one GPU."""
 
     name: str = ""
-    """As NVML prints it; empty: not told."""
+    """As NVML prints it; empty: not reported."""
     vbios: str = ""
     links: tuple[NvLink, ...] = ()
     link_count: Reading = UNREAD

@@ -1,6 +1,6 @@
 """How often a link was lost, and for how long. Pure: each observation makes a new history.
 
-Flapping ends by itself after a quiet time: gpud's stays until somebody clears it by hand, and kept a Slurm node drained (gpud#1247)."""
+Flapping clears automatically after a time without losses: gpud's stays until cleared by hand, and kept a Slurm node drained (gpud#1247)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class LinkHistory:
 
     seen_up: bool = False
     losses: int | None = None
-    """The driver's count of losses at the last look."""
+    """The driver's count of losses at the last sample."""
     downs: tuple[Down, ...] = ()
     counted: tuple[tuple[float, int], ...] = ()
     """(when, how many) losses by the driver's count: also those too short to be seen."""

@@ -48,7 +48,7 @@ def _clean(evidence: Mapping[str, Scalar]) -> dict[str, Scalar]:
 
 
 def _line(text: str) -> str:
-    """Names of processes and mounts are anybody's choice: one line, without control characters."""
+    """Names of processes and mounts are chosen by users: one line, without control characters."""
     return "".join(letter if letter.isprintable() else " " for letter in text)[:300]
 
 
@@ -57,7 +57,7 @@ LIMIT_DEGRADED_PERCENT = 95.0
 
 
 def near_limit(check: str, used: int, limit: int, summary: str, /, **evidence: Scalar) -> tuple[Result, ...]:
-    """Something that everything on the node needs and of which the kernel gives out so many."""
+    """A result for a resource that the whole node shares and of which the kernel has a limited number."""
     percent = 100 * used / limit
     summary = f"{summary} ({percent:.0f} %)"
     if percent >= LIMIT_DEGRADED_PERCENT:

@@ -29,4 +29,4 @@ class Reading:
 
 
 UNREAD = Reading()
-"""Nobody asked yet."""
+"""Not read yet."""

@@ -13,8 +13,8 @@ _HEAD = """\
 
 <!-- Written by docs/generate.py from the code; do not edit. -->
 
-This page is written from the code (`./dev docs`); change the code, not the page. Why the checks judge as they do: [Checks by
-domain](../checks.md). The same checks by hand: [holdfast-checks](../holdfast-checks.md). Beside other tools: [coverage](coverage.md).
+This page is written from the code (`./dev docs`); change the code, not the page. The reasons for the checks' verdicts: [Checks by
+domain](../checks.md). To run them by hand: [holdfast-checks](../holdfast-checks.md). Compared with other tools: [coverage](coverage.md).
 
 A check gathers facts, then judges them. Severity says how soon to act: *fatal* now, *degraded* when the node's jobs
 end, *warning* never. The remedy is what the evidence calls for. What cannot be asked is *unknown*: neither health nor a
@@ -57,7 +57,7 @@ def _check_row(check: Check) -> str:
 
 
 def _recovery_actions() -> Iterator[str]:
-    yield "\n## Recovery actions (NVML field 230, Xid 154)\n\nThe number decides, never the text beside it.\n"
+    yield "\n## Recovery actions (NVML field 230, Xid 154)\n\nThe number decides, never its text.\n"
     yield "| number | the driver asks to | severity | remedy |\n|---|---|---|---|"
     for number in range(8):
         action = recovery_action(number)

@@ -43,7 +43,7 @@ class Cost(StrEnum):
     PASSIVE = "passive"
     """Reads what is there; a job does not notice."""
     LIGHT = "light"
-    """Short work of its own; fit for a prolog."""
+    """Short, self-contained work; fit for a prolog."""
     ACTIVE = "active"
     """Needs an idle node."""
 
@@ -87,10 +87,10 @@ class Context:
 
     settings: Settings = field(default_factory=Settings)
     nvml: Snapshot | NvmlFailure | None = None
-    """The newest snapshot or failure; None: nobody asked NVML."""
+    """The newest snapshot or failure; None: NVML was not asked."""
     inventory: Inventory = field(default_factory=Inventory)
     slurm_gpus: frozenset[int] | None = None
-    """Device minors of the GPUs that the running slurmd gives to jobs; None: nothing proves it, or nobody asked."""
+    """Device minors of the GPUs that the running slurmd gives to jobs; None: nothing proves it, or it was not asked."""
     before: Sample | None = None
     """Of a check that compares: what its run before this one gathered in the same boot, for histories that grow with each run."""
 
@@ -169,13 +169,13 @@ def snapshot_of(context: Context) -> Snapshot:
 
 
 def without_gpus(context: Context) -> bool:
-    """NVML is not installed, and nobody expects a GPU here."""
+    """NVML is not installed, and no GPU is expected here."""
     missing = isinstance(context.nvml, NvmlFailure) and context.nvml.code == NVML_LIBRARY_NOT_FOUND
     return missing and not expected_gpus(context.settings) and not context.inventory.gpus
 
 
 def expected_gpus(settings: Settings) -> int | None:
-    """How many GPUs the site says that the node has, else its instance type; None: nobody says."""
+    """How many GPUs the site says that the node has, else its instance type; None: neither is known."""
     if settings.expected_gpus:
         return settings.expected_gpus
     known = lookup(settings.instance_type)

@@ -27,7 +27,7 @@ class Verdict(StrEnum):
     DEGRADED = "degraded"
     FAILED = "failed"
     UNKNOWN = "unknown"
-    """It could not be asked (a hang, an error). Never health, never a fault by itself."""
+    """It could not be asked (a hang, an error). Never health, never a fault on its own."""
     SKIPPED = "skipped"
     """It does not apply here (no such hardware, an old driver); the summary says why."""
 
@@ -65,7 +65,7 @@ _BAD = (Verdict.FAILED, Verdict.DEGRADED)
 
 @dataclass(frozen=True, slots=True)
 class Grade:
-    """How bad a finding is: how soon it calls for action, for which action, and the word of its verdict."""
+    """How bad a finding is: how soon it calls for action, for which action, and its verdict."""
 
     severity: Severity
     remedy: Remedy
@@ -225,7 +225,7 @@ class Result:
 
     @property
     def verdict(self) -> Verdict:
-        """The outcome's word."""
+        """The verdict of the outcome."""
         return self.outcome.verdict if isinstance(self.outcome, Grade) else self.outcome
 
     @property
@@ -239,7 +239,7 @@ class Result:
         return self.outcome.remedy if isinstance(self.outcome, Grade) else Remedy.NONE
 
     def plain(self) -> dict[str, Any]:
-        """As JSON says it: verdict, severity and remedy as words of their own."""
+        """As JSON says it: verdict, severity and remedy as separate strings."""
         return {
             "check": self.check,
             "verdict": self.verdict.value,
@@ -259,7 +259,7 @@ class Result:
 
 
 def _accept_calls_of_0_1_0a1() -> None:
-    """Calls of release 0.1.0a1 make the same result, with a DeprecationWarning: they name a verdict, and severity and remedy beside it.
+    """Calls of release 0.1.0a1 make the same result, with a DeprecationWarning: they name a verdict, and severity and remedy as well.
 
     Checks in a site's packages are written against one release and run on the next: their faults must not be lost. A bad verdict without
     a severity is refused as ever."""

@@ -53,7 +53,7 @@ def run(check: Check, context: Context, samples: Samples | None = None) -> tuple
 def run_with_deadline(
     check: Check, context: Context, deadline_s: float | None = None, samples: Samples | None = None
 ) -> tuple[Result, ...]:
-    """The same in a thread of its own; UNKNOWN when it is not done in time (the thread is left behind)."""
+    """The same in a separate thread; UNKNOWN when it is not done in time (the thread is left behind)."""
     limit_s = check.deadline_s if deadline_s is None else deadline_s
     box: list[tuple[Result, ...]] = []
     thread = threading.Thread(

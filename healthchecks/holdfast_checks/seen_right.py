@@ -1,8 +1,8 @@
-"""Which checks have once found their thing in its place on this node. Pure.
+"""Checks that have once found what they check in its place on this node. Pure.
 
-A check that takes an absence for a fault cannot tell a broken node from a wrong place: another release writes no pid file, a site moved
-a socket, a setting has a typo that a roll-out carries to every node at once. One OK on this node, of this component and at this place,
-is the proof that it looks in the right one; until then its findings are only recorded."""
+A check that takes an absence for a fault cannot distinguish a broken node from a wrong place: another release writes no pid file, a site
+moved a socket, a setting has a typo that a roll-out carries to every node at once. One OK on this node, of this component and at this
+place, is the proof that it looks in the right one; until then its findings are only recorded."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from holdfast_checks.settings import Settings
 log = logging.getLogger(__name__)
 
 _MOST = 1000
-"""Proofs that are kept; the oldest go first. Mounts that come and go by themselves would otherwise fill the agent's memory."""
+"""Proofs that are kept; the oldest go first. Mounts that come and go would otherwise fill the agent's memory."""
 
 Proof = tuple[str, str, str]
 """Check, component, place."""

@@ -76,7 +76,7 @@ class Snapshot:
 
     @classmethod
     def from_wire(cls, raw: Mapping[str, Any], before: Snapshot | None = None) -> Snapshot:
-        """From the child's answer; details that it did not read anew are those of the snapshot before.
+        """From the child's answer; details that it did not read again are those of the snapshot before.
 
         Raises KeyError, TypeError or ValueError for anything else."""
         details_s = float(raw.get("details_monotonic_s") or 0.0)

@@ -1,7 +1,7 @@
 """Unknown words: what each enum reads a word of another release as. Pure; standard library only.
 
 Releases meet on the wire and in the store, so a word may come that this release does not know. It must end no process and lose no fault:
-each enum that is stored or sent says once, by :func:`unknown_reads_as`, which of its own words is safe then."""
+each enum that is stored or sent says once, by :func:`unknown_reads_as`, which of its values is safe then."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Safe:
     """What an unknown word of one enum is read as."""
 
     word: str | None
-    """A word of the enum; None: the field is left without a value."""
+    """A value of the enum; None: the field is left without a value."""
     effect: str
     """What follows from it, for the documentation."""
 
@@ -45,7 +45,7 @@ def declared() -> Mapping[type[StrEnum], Safe]:
 
 
 def known(kind: type[E], said: object) -> E | None:
-    """The enum's word; None: it has no such word."""
+    """The enum's value; None: it has no such value."""
     return next((word for word in kind if word == said), None)
 
 

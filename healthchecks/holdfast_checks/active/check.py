@@ -26,7 +26,7 @@ _BOOTSTRAP = (
     "import sys,types;p=types.ModuleType('holdfast_checks');p.__path__=[sys.argv.pop(1)];sys.modules['holdfast_checks']=p;"
     "import importlib;m=importlib.import_module('holdfast_checks.active.'+sys.argv.pop(1));sys.exit(m.main(sys.argv[1:]))"
 )
-"""Another Python sees this package alone, and none of the packages installed beside it."""
+"""Another Python sees this package alone, and none of the packages installed next to it."""
 
 
 @dataclass(frozen=True, slots=True)

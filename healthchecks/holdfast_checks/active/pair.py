@@ -38,7 +38,7 @@ class PairAnswer:
 
     said: str
     """``done``; ``failed``: it could not be carried through, for a reason of the path or of the other side; ``unknown``: nothing is known
-    of the path (no port, no PyTorch, nobody there, a child that hung)."""
+    of the path (no port, no PyTorch, no partner, a child that hung)."""
     text: str = ""
     wrong: int = 0
     """Rounds whose sum was wrong."""

@@ -1,8 +1,8 @@
-"""How the two sides of a pair probe find each other: a TCP connection on which both have proved the probe's secret.
+"""Rendezvous of the two sides of a pair probe: a TCP connection on which both have proved the probe's secret.
 
-Anybody may connect to the listener's port meanwhile, and anybody may have taken that port. So each side sends a fresh random number, the
+Any process may connect to the listener's port meanwhile, and any may have taken that port. So each side sends a fresh random number, the
 connector proves the secret for both numbers, and then the listener does; nothing else is said before. A stranger learns a random number,
-holds up nobody (each is greeted in a thread of its own, for a few seconds) and does not make the probe fail: the listener goes on
+delays no one (each is greeted in its own thread, for a few seconds) and does not make the probe fail: the listener keeps
 accepting until its deadline."""
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ProbeFailed(Exception):
 
 
 class NoPartner(ProbeFailed):
-    """Nobody listened there although the machine answered, or who did was not the other side: nothing is known of the path."""
+    """Nothing listened there although the machine answered, or another program did: nothing is known of the path."""
 
 
 class _NotGreeted(Exception):
@@ -191,7 +191,7 @@ def _greet_as_listener(stream: socket.socket, secret: str, terms: Terms, until_s
 
 
 def _greet_as_connector(stream: socket.socket, secret: str, terms: Terms, until_s: float) -> None:
-    """Raises NoPartner where somebody else answers, or the other side was asked for another probe."""
+    """Raises NoPartner where another program answers, or the other side was asked for another probe."""
     stream.settimeout(min(_GREETING_S, _left_s(until_s)))
     mine = _hello(terms)
     theirs = _their_hello(stream)

@@ -1,8 +1,8 @@
-"""An all-reduce between two nodes: does the path between them carry data, how fast, and unchanged?
+"""Pair probe: an all-reduce between two nodes that measures the path's speed and checks the data.
 
-One side listens, the other connects; both are told the same secret and prove it before anything else (:mod:`pair_meeting`). ``tcp`` needs
+One side listens, the other connects; both are given the same secret and prove it before anything else (:mod:`pair_meeting`). ``tcp`` needs
 nothing: each side's vector is halved, each half reduced (by exclusive or) on one side and sent back, as a ring of two does it. ``gloo`` and
-``nccl`` are PyTorch's, the latter over the fabric that NCCL finds (EFA through its plugin); what they tell each other to connect goes over
+``nccl`` are PyTorch's, the latter over the fabric that NCCL finds (EFA through its plugin); what they exchange to connect goes over
 the connection on which the secret was proved (:mod:`pair_store`)."""
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ DONE, FAILED, UNKNOWN = "done", "failed", "unknown"
 
 
 def main(_argv: Sequence[str] | None = None) -> int:
-    """0, also when the probe failed: what is said tells."""
+    """Exit status 0, also when the probe failed: the output has the result."""
     with contextlib.suppress(OSError):
         os.nice(5)
     os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")

@@ -1,6 +1,6 @@
-"""What PyTorch's processes tell each other to find each other, over the connection of a pair probe on which both sides proved its secret.
+"""PyTorch's rendezvous store for a pair probe, over the connection on which both sides proved its secret.
 
-PyTorch's own store (TCPStore) listens on all addresses and asks nobody who they are. This one opens no port: the listener keeps what is
+PyTorch's own store (TCPStore) listens on all addresses and authenticates no one. This one opens no port: the listener keeps what is
 put, and answers the other side."""
 
 from __future__ import annotations

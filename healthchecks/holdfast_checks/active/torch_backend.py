@@ -19,7 +19,7 @@ _ROWS = 64
 _COPY_BYTES = {"cuda": 1 << 28, "cpu": 1 << 22}
 _COPIES = 8
 _PRODUCTS = 8
-"""Between two looks at the clock, which wait for the GPU."""
+"""Products between two clock readings, which wait for the GPU."""
 _PATTERNS = (0x5555555555555555, -0x5555555555555556, 0, -1)
 _ADDRESSES = len(_PATTERNS)
 """Number of the pattern in which every word holds its own address: finds address lines that are stuck."""

@@ -99,7 +99,7 @@ _HOST = frozenset({12020, 22003, 22011, *range(23001, 23018)})
 
 
 def lookup(code: int) -> Sxid:
-    """What a code means; of one in no list nobody knows what helps."""
+    """Meaning of a code; for one in no list no remedy is known."""
     family = _FAMILIES.get(code // 1000, "NVSwitch")
     if code in _HOST:
         return Sxid(code, family, SxidClass.HOST, Remedy.STOP_START)

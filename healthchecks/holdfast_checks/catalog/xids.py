@@ -30,7 +30,7 @@ class XidClass(StrEnum):
     NVLINK = "nvlink"
     """NVLink 5: acts only where the line says Fatal."""
     PAGE = "page"
-    """Nobody knows well; a person should look."""
+    """No known repair; an operator should check."""
     LOG = "log"
     """Recorded and watched."""
     UNKNOWN = "unknown"

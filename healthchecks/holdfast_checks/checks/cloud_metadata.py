@@ -1,4 +1,4 @@
-"""``cloud.metadata``: is EC2's instance metadata, and with it the machine's role, closed to users? For an operator to mend: no fault."""
+"""``cloud.metadata``: EC2's instance metadata, and so the machine's role, is closed to users. A finding needs an operator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``efa.admin``: does each EFA device answer its driver?
+"""``efa.admin``: each EFA device answers its driver.
 
 Commands without a completion mean that the firmware did not answer. Keep-alives alone are no proof of death: only when commands were
 submitted and none completed meanwhile is the device taken for dead."""
@@ -76,7 +76,7 @@ def _judge_one(
 def _without_keep_alive(
     name: str, pci: str | None, before: Mapping[str, int], grown: Mapping[str, int], seconds: float
 ) -> Result | None:
-    """None: it lives, or it never sent keep-alives, or nobody asked it anything meanwhile."""
+    """None: it is alive, or it never sent keep-alives, or no command was submitted meanwhile."""
     submitted = grown.get("submitted_cmds", 0)
     if before.get("keep_alive_rcvd", 0) == 0 or grown.get("keep_alive_rcvd") != 0 or submitted == 0:
         return None

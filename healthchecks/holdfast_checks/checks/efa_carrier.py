@@ -1,4 +1,4 @@
-"""``efa.carrier``: has the network device of an EFA adapter its carrier? The EFA port's own state is a constant in the driver."""
+"""``efa.carrier``: the network device of each EFA adapter has carrier. The EFA port's own state is a constant in the driver."""
 
 from __future__ import annotations
 

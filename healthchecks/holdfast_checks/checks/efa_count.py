@@ -1,4 +1,4 @@
-"""``efa.count``: are the EFA devices that this node should have bound to the ``efa`` driver?
+"""``efa.count``: the expected EFA devices are bound to the ``efa`` driver.
 
 Never by port state (a constant in the driver) and never by the number of RDMA devices: Blackwell boards show mlx5 bridges for NVLink."""
 

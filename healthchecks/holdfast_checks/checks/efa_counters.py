@@ -1,4 +1,4 @@
-"""``efa.counters``: does an EFA device drop, fail or lose what it is given?
+"""``efa.counters``: error counters of EFA devices: drops, failures, losses.
 
 Warnings only, as with EKS: the numbers were never validated on hardware, and an unresponsive *remote* is another node's fault."""
 

@@ -1,4 +1,4 @@
-"""``efa.provider``: does libfabric offer every EFA device to jobs?
+"""``efa.provider``: libfabric offers every EFA device to jobs.
 
 One bad verbs device disables the provider for a whole process (libfabric#12708), and NCCL then falls back to TCP without a word."""
 

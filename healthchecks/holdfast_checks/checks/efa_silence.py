@@ -1,7 +1,7 @@
-"""``efa.silence``: was a job busy on the network and then silent? A sign of a hang (MegaScale, ByteRobust); recorded, never acted on.
+"""``efa.silence``: a job that was busy on the network and then silent. A sign of a hang (MegaScale, ByteRobust); recorded, never acted on.
 
-One node cannot tell a hang from a long evaluation: what a job's nodes say together is for the controller to judge. For it each result says
-how long the fabric has been silent, whoever's bytes they were."""
+One node cannot distinguish a hang from a long evaluation: the controller judges what all nodes of a job report. For it each result has
+how long the fabric has been silent, whichever job's bytes they were."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ SILENT_BYTES_PER_S = 100e3
 """Of the whole node. What a fabric carries at rest (subnet management, keep-alives of storage) is less, a step of a job far more."""
 SILENT_AFTER_MIN = 10.0
 FABRIC_SILENT_S = "fabric_silent_s"
-"""Evidence of every result that knows it: seconds from the look that last saw bytes carried to this one."""
+"""Evidence of every result that knows it: seconds from the last sample that saw bytes carried to this one."""
 _EFA = {"hw_counters": ("tx_bytes", "rx_bytes", "rdma_read_bytes", "rdma_write_bytes")}
-"""Whether the first two hold the last two nobody has said: counted twice, a byte is no less a sign of life."""
+"""It is not documented whether the first two include the last two: a byte counted twice is still a sign of life."""
 _MLX5 = {"counters": ("port_xmit_data", "port_rcv_data")}
 _WORD_BYTES = 4
 """InfiniBand counts data in words of four bytes."""
@@ -43,12 +43,12 @@ class Look:
     busy_after_s: float
     silent_after_s: float
     rate: float | None = None
-    """Bytes per second since the look before; None: the first one."""
+    """Bytes per second since the previous sample; None: this is the first."""
     busy_s: float = 0.0
     """For how long the same jobs were busy before they fell silent, if they did."""
     silent_since_s: float | None = None
     moved_at_s: float | None = None
-    """The look that last saw bytes carried; None: none has since these counters were first looked at."""
+    """When a sample last saw bytes carried; None: none has since these counters were first read."""
 
 
 def gather(context: Context) -> Look:
@@ -80,7 +80,7 @@ def _traffic(sysfs: Path) -> dict[str, int]:
 
 
 def follow(before: Look, now: Look) -> Look:
-    """The look with its rate and what the looks before it said. Other jobs begin anew; so does everything where a counter was set back,
+    """The sample with its rate and the history before it. Other jobs start again at zero; so does everything where a counter was set back,
     came or went: a driver that was loaded again looks like silence, or like traffic."""
     seconds = now.at_s - before.at_s
     grown = [now.counts[name] - value for name, value in before.counts.items() if name in now.counts]
@@ -102,7 +102,7 @@ def follow(before: Look, now: Look) -> Look:
 
 
 def fabric_silent_s(results: Iterable[Result]) -> float | None:
-    """How long the node's fabric had been silent when the check looked; None: not known, or nothing was carried since its first look."""
+    """How long the node's fabric had been silent when the check ran; None: not known, or nothing was carried since its first sample."""
     said = next((result.evidence.get(FABRIC_SILENT_S) for result in results), None)
     return said if isinstance(said, float) else None
 

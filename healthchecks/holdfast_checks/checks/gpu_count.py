@@ -1,4 +1,4 @@
-"""``gpu.count``: is every GPU of this node there and at work?"""
+"""``gpu.count``: every GPU of this node is present and works."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def gather(context: Context) -> Facts:
 
 
 def judge(facts: Facts) -> tuple[Result, ...]:
-    """A finding for each GPU lost, missing or refused; one for the node where nobody can say which GPU it is."""
+    """A finding for each GPU lost, missing or refused; one for the node where the GPU cannot be identified."""
     at_work = [gpu for gpu in facts.snapshot.gpus if gpu.at_work]
     results = [ok(CHECK_ID, gpu.ref) for gpu in at_work]
     absentees = _absentees(facts)
@@ -60,8 +60,8 @@ Absentee = tuple[GpuRef, GpuSnapshot | None]
 def _absentees(facts: Facts) -> list[Absentee]:
     """Every GPU that does not work, named as well as can be.
 
-    NVML cannot say who a lost GPU is; what the inventory misses has the names. The NVML index tells which is which
-    as long as it fits, otherwise they are given out in order."""
+    NVML cannot say who a lost GPU is; the GPUs missing from the inventory have the names. They are matched by NVML index
+    as long as it fits, otherwise in order."""
     missing = list(facts.inventory.missing(facts.snapshot))
     found: list[Absentee] = []
     for gpu in (gpu for gpu in facts.snapshot.gpus if not gpu.at_work):
@@ -92,7 +92,7 @@ def _judge_one(facts: Facts, ref: GpuRef, gpu: GpuSnapshot | None) -> Result:
 
 
 def _of_node(facts: Facts, at_work: int, absentees: list[Absentee]) -> Result:
-    """Under a component of its own name a nameless GPU could never be cleared again: the node stands for it."""
+    """Reported for the node: a finding of a nameless GPU could never be cleared again."""
     named = sum(ref.uuid is not None for ref, _gpu in absentees)
     lost = sum(ref.uuid is None and gpu is not None and gpu.lost for ref, gpu in absentees)
     refused = len(absentees) - named - lost

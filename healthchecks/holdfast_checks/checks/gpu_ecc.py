@@ -1,7 +1,7 @@
 """``gpu.ecc``: uncorrectable memory errors since the last reset.
 
-Degraded and not fatal: a contained error (Xid 94) counts here too and hurts only the job that used the memory.
-What hurts more says so itself (Xid 48, 95, 140, the recovery action)."""
+Degraded and not fatal: a contained error (Xid 94) counts here too and affects only the job that used the memory.
+Worse errors are reported on their own (Xid 48, 95, 140, the recovery action)."""
 
 from __future__ import annotations
 

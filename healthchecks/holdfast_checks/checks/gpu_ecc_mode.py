@@ -1,4 +1,4 @@
-"""``gpu.ecc_mode``: without ECC a GPU computes wrong numbers and nobody is told."""
+"""``gpu.ecc_mode``: ECC is on. Without it a GPU computes wrong numbers and no error is reported."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CHECK_ID = "gpu.ecc_mode"
 
 
 def judge(facts: GpuFacts) -> tuple[Result, ...]:
-    """A warning: somebody switched it off, and a reset after switching it on is a person's decision."""
+    """A warning: a person switched it off, and the reset after switching it on is an operator's decision."""
     wanted = facts.settings.gpu.ecc_mode
 
     def judge_one(ref: GpuRef, details: GpuDetails) -> Result:

@@ -1,4 +1,4 @@
-"""``gpu.leftover``: does a process hold a GPU although no job is on the node? The next job would find it taken."""
+"""``gpu.leftover``: processes that hold a GPU although no job is on the node. The next job would find the GPU in use."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Facts:
 
 
 def gather(context: Context) -> Facts:
-    """Raises NotApplicable while jobs are on the node, or where nobody can say."""
+    """Raises NotApplicable while jobs are on the node, or where that is not known."""
     snapshot = snapshot_of(context)
     settings = context.settings
     jobs = jobs_here(Path(settings.network.slurmd_spool), settings.sysfs)

@@ -1,4 +1,4 @@
-"""``gpu.mig``: a GPU that somebody split into instances is not what Slurm gives to jobs."""
+"""``gpu.mig``: MIG mode is as configured. A GPU split into instances is not what Slurm gives to jobs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _WORDS = {True: "on", False: "off"}
 
 
 def judge(facts: GpuFacts) -> tuple[Result, ...]:
-    """Against the site's setting; a change that waits for a reset is told too."""
+    """Against the site's setting; a change that waits for a reset is reported too."""
     wanted = facts.settings.gpu.mig_mode
 
     def judge_one(ref: GpuRef, details: GpuDetails) -> Result:

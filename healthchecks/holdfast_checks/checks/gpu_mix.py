@@ -1,4 +1,4 @@
-"""``gpu.mix``: are all GPUs of the node alike? One of another kind, firmware or power limit slows every collective down."""
+"""``gpu.mix``: all GPUs of the node are alike. One of another kind, firmware or power limit slows every collective down."""
 
 from __future__ import annotations
 

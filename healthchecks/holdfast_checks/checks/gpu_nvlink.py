@@ -1,4 +1,4 @@
-"""``gpu.nvlink``: is every NVLink of every GPU up?
+"""``gpu.nvlink``: every NVLink of every GPU is up.
 
 How many must be: the site's setting, else the instance type's, else as many as the best GPU of the same name on this node has, so
 that parts without a bridge or without NVSwitch (all links inactive) are no fault."""

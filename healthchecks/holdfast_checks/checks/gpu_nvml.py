@@ -1,4 +1,4 @@
-"""``gpu.nvml``: can the driver be asked at all? A hang is a finding of its own, once it repeats."""
+"""``gpu.nvml``: the driver answers NVML. A hang is a separate finding, once it repeats."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def gather(context: Context) -> Facts:
 
 
 def judge(facts: Facts) -> tuple[Result, ...]:
-    """Degraded at most: jobs that run may go on; whoever needs the driver fails by itself."""
+    """Degraded at most: running jobs may continue; a job that needs the driver fails anyway."""
     answer = facts.answer
     if isinstance(answer, Snapshot):
         return (Result.ok(CHECK_ID, summary=f"driver {answer.driver_version}", sticky=True),)

@@ -1,6 +1,6 @@
-"""``gpu.pcie``: does the GPU's PCIe link run at its full width, and under load at its full speed?
+"""``gpu.pcie``: the GPU's PCIe link runs at its full width, and under load at its full speed.
 
-An idle GPU lowers its speed to save power, so only a busy one is judged by it; the width never changes by itself."""
+An idle GPU lowers its speed to save power, so only a busy one is judged by it; the width never changes on a healthy link."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``gpu.pcie_replay``: how often must the PCIe link repeat packets?"""
+"""``gpu.pcie_replay``: rate of PCIe replays (packets sent again)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``gpu.persistence``: without persistence mode the driver unloads a GPU whenever nobody uses it, and forgets its counters."""
+"""``gpu.persistence``: persistence mode is on. Without it the driver unloads a GPU that no process uses, and its counters are lost."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CHECK_ID = "gpu.persistence"
 
 
 def judge(facts: GpuFacts) -> tuple[Result, ...]:
-    """A warning: no job is hurt."""
+    """A warning: no job is affected."""
     wanted = facts.settings.gpu.persistence_mode
 
     def judge_one(ref: GpuRef, details: GpuDetails) -> Result:

@@ -1,4 +1,4 @@
-"""``gpu.power``: does something outside the GPU (a power supply, the rack) brake it?
+"""``gpu.power``: power brake: something outside the GPU (a power supply, the rack) slows it down.
 
 Remedy none: drain, wait until the power is back; the state clears itself."""
 

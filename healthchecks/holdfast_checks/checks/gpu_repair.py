@@ -1,4 +1,4 @@
-"""``gpu.repair``: does the GPU wait for a repair that only a boot does, or has memory that cannot be repaired? (Blackwell, R590 on.)"""
+"""``gpu.repair``: GPU memory that waits for a repair at boot, or that cannot be repaired (Blackwell, from R590 on)."""
 
 from __future__ import annotations
 

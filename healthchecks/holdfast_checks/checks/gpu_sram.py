@@ -1,4 +1,4 @@
-"""``gpu.sram``: has the GPU seen more uncorrectable errors of its SRAM than NVIDIA allows? There are no spare rows for SRAM."""
+"""``gpu.sram``: uncorrectable SRAM errors above NVIDIA's limit. There are no spare rows for SRAM."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CHECK_ID = "gpu.sram"
 
 
 def judge(facts: GpuFacts) -> tuple[Result, ...]:
-    """The driver's flag decides; below it an error in the GPU's life is only told."""
+    """The driver's flag decides; below it an error in the GPU's lifetime is only reported."""
     return each_details(CHECK_ID, facts.snapshot, _judge_one)
 
 

@@ -1,4 +1,4 @@
-"""``gpu.temperature``: how near is the GPU to the temperature at which the hardware slows it down?"""
+"""``gpu.temperature``: margin to the temperature at which the hardware slows the GPU down."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MARGIN_C = 3
 
 
 def judge(facts: GpuFacts) -> tuple[Result, ...]:
-    """By the margin that the driver tells, never by a fixed temperature: parts differ."""
+    """By the margin that the driver reports, never by a fixed temperature: parts differ."""
     least = facts.settings.gpu.temperature_margin_c
 
     def judge_one(ref: GpuRef, details: GpuDetails) -> Result:

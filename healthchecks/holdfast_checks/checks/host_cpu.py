@@ -1,4 +1,4 @@
-"""``host.cpu``: are all CPUs there and online, as fast as they should be?"""
+"""``host.cpu``: all CPUs are present, online and not throttled."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _throttled_ms(cpus: Path) -> list[int]:
 
 
 def judge(change: Change) -> tuple[Result, ...]:
-    """The count, and where the machine tells of it, throttling since the run before and the governor."""
+    """The count, and where the machine reports them, throttling since the previous run and the governor."""
     facts: Facts = change.now.facts
     return (_count(facts), *_throttling(change), *_governor(facts))
 

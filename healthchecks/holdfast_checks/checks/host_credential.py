@@ -1,4 +1,4 @@
-"""``host.credential``: can munge make a credential and read it again? A munged that hangs, or whose key is gone, still listens."""
+"""``host.credential``: munge can encode a credential and decode it again. A munged that hangs, or whose key is gone, still listens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``host.disk``: are the local file systems that a node needs full or read-only?"""
+"""``host.disk``: local file systems that are full or read-only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``host.dstate``: is a process stuck in the kernel?
+"""``host.dstate``: processes stuck in the kernel (state D).
 
 One in state D cannot be killed. A training job that reads much is in D at many looks; stuck is one that has not run once in between. Whose
 fault it is, is on its kernel stack: the GPU driver's is cured by a reboot only, a file server's is not this node's fault."""
@@ -31,7 +31,7 @@ class Facts:
 
 
 def gather(context: Context) -> Facts:
-    """Each run is one look; a new one is found at every third. Raises NotGathered, OSError."""
+    """Each run is one sample; a process is reported once three samples saw it. Raises NotGathered, OSError."""
     proc = context.settings.host.proc
     return Facts(_WATCHES.setdefault(proc, Watch()).look(proc, LOOKS))
 

@@ -1,4 +1,4 @@
-"""``host.fds``: are the machine's file handles running out?"""
+"""``host.fds``: file handles of the machine that run out."""
 
 from __future__ import annotations
 

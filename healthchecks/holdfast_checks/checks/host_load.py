@@ -1,4 +1,4 @@
-"""``host.load``: has something run away on the node?"""
+"""``host.load``: load per CPU, as a sign of runaway processes."""
 
 from __future__ import annotations
 

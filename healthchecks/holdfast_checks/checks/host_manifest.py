@@ -1,4 +1,4 @@
-"""``host.manifest``: does this node run the versions that a good node runs?
+"""``host.manifest``: versions and hardware against the manifest of a good node.
 
 Warnings: a fleet is upgraded node by node, and a newer driver is no fault. But one node with another NCCL is hours of search."""
 

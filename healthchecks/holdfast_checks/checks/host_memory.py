@@ -1,4 +1,4 @@
-"""``host.memory``: is all of the memory there, and is some of it left?"""
+"""``host.memory``: all of the memory is present, and some of it is available."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Facts:
     total_kib: int
     available_kib: int
     expected_kib: int | None = None
-    """By the manifest; None: nobody knows."""
+    """By the manifest; None: not known."""
     available_limit_kib: float = AVAILABLE_MIB * 1024
 
 

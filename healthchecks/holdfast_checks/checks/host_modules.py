@@ -1,4 +1,4 @@
-"""``host.modules``: are the kernel modules loaded that jobs need?
+"""``host.modules``: the kernel modules that jobs need are loaded.
 
 Without nvidia_peermem, gdrdrv or efa a job still starts, on a path that is many times slower."""
 

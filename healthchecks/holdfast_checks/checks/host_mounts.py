@@ -1,10 +1,10 @@
-"""``host.mounts``: are the file systems of jobs mounted, and do they answer?
+"""``host.mounts``: the jobs' file systems are mounted and answer.
 
 A mount is asked by a child (``stat --file-system``, which goes to the server and not to a cache), so that a server that is away hangs the
 child alone; one that cannot be killed is left, and no second one is started for that mount.
 
 Users mount, too: by FUSE, with any type, and by the automounter, from any server. What a user mounted by FUSE is left out, with what it
-covers; of a mount that nobody named it is told that it may be a user's doing."""
+covers; of a mount that is not configured the finding says that it may be a user's doing."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ class Facts:
 
 
 _asked_before: dict[Path, dict[str, int]] = {}
-"""By procfs, places that were mounted at an earlier look, with the looks at which one that was unmounted since then is still told of: an OK
-has to be said as often as it takes to be believed."""
+"""By procfs, places that were mounted at an earlier run, with the number of runs that still report one unmounted since then: an OK
+counts only after it was repeated."""
 
 
 def gather(context: Context) -> Facts:
@@ -86,7 +86,7 @@ def gather(context: Context) -> Facts:
 
 
 def _unmounted(proc: Path, paths: list[str], mounted: Mapping[str, Mount]) -> list[str]:
-    """Places of earlier looks that nobody wants and that are not mounted any more."""
+    """Places of earlier runs that are neither wanted nor mounted any more."""
     before = _asked_before.setdefault(proc, {})
     gone = sorted(path for path in before if path not in paths and path not in mounted)
     for path in gone:
@@ -98,7 +98,7 @@ def _unmounted(proc: Path, paths: list[str], mounted: Mapping[str, Mount]) -> li
 
 
 def _others(mounts: tuple[Mount, ...], named: dict[str, str]) -> list[str]:
-    """Network file systems that nobody named, each server's export once; none that a user mounted, or covers."""
+    """Network file systems that are not configured, each server's export once; none that a user mounted, or covers."""
     by_source: dict[str, str] = {}
     for mount in sorted(mounts, key=lambda each: len(each.path)):
         if mount.remote and mount.path not in named and not covered(mount.path, mounts):
@@ -134,7 +134,7 @@ def _ask(place: Place, settings: HostSettings) -> Place:
     answer = CHILDREN.run(f"mount {_shown(place.path)}", argv, settings.mount_deadline_s, max_bytes=1024)
     written = None
     if place.path in settings.writable_mounts and isinstance(answer, Finished):
-        # A name that nobody can have taken, and no link is followed: users may write there, and this is root.
+        # A name that no user can have taken, and no link is followed: users may write there, and this is root.
         file = f"{place.path.rstrip('/')}/{_SMALL_FILE}-{secrets.token_hex(8)}"
         argv = ["sh", "-c", _WRITE, "sh", file]
         written = CHILDREN.run(f"write {place.path}", argv, settings.mount_deadline_s, max_bytes=1024)
@@ -166,14 +166,14 @@ def _judge_one(place: Place) -> Result:
 
 
 def _finding(place: Place, code: str, remedy: Remedy, text: str) -> Result:
-    """Nothing is repaired for a mount that nobody named: that it does not answer may be what a user wanted."""
+    """Nothing is repaired for a mount that is not configured: a user may have made it hang on purpose."""
     source, name = place.mount.source if place.mount is not None else "", _shown(place.path)
     does = remedy if place.wanted else Remedy.HUMAN
     return bad(CHECK_ID, code, Severity.DEGRADED, does, f"{name} {text}", name, source=source, named=place.wanted)
 
 
 def _shown(path: str) -> str:
-    """A name that is anybody's choice, in letters that can be sent and shown."""
+    """A name that any user may choose, in characters that can be sent and shown."""
     text = os.fsencode(path).decode("utf-8", "backslashreplace")
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 

@@ -1,4 +1,4 @@
-"""``host.munge``: does munged listen? Without it slurmd can prove itself to nobody, and nobody to it.
+"""``host.munge``: munged listens. Without it slurmd cannot authenticate to other daemons, nor they to it.
 
 A socket file stays behind when munged dies, so the kernel's list of sockets is asked, which costs munged nothing and leaves no line in its
 log. Whether it answers is :mod:`holdfast_checks.checks.host_credential`."""
@@ -72,7 +72,7 @@ def _is_hex(word: str) -> bool:
 
 
 def judge(facts: Facts) -> tuple[Result, ...]:
-    """Steps that run go on; nothing new starts, and slurmctld will take the node for dead."""
+    """Running steps continue; nothing new starts, and slurmctld will set the node DOWN."""
     if facts.listens:
         return (good(CHECK_ID, f"munged listens on {facts.socket}"),)
     summary = f"munged does not listen on {facts.socket}: slurmd cannot talk to slurmctld"

@@ -1,4 +1,4 @@
-"""``host.pids``: are process ids or threads running out? Nothing could be started then, slurmstepd among it."""
+"""``host.pids``: process ids or threads that run out. Nothing could be started then, slurmstepd included."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``host.services``: are the services alive that a GPU node needs, and those that the site names?
+"""``host.services``: the services that a GPU node needs, and those that the site names, are alive.
 
 NVIDIA's fabric manager and persistence daemon are expected where their units are enabled. One fleet ran 20 days without a fabric manager
 while every check was green (NVSentinel pull requests 883 and 891)."""
@@ -52,7 +52,7 @@ class Facts:
 
 
 def gather(context: Context) -> Facts:
-    """One call of systemctl; without systemd, one look at the processes. Raises NotApplicable, NotGathered, OSError."""
+    """One call of systemctl; without systemd, one scan of the processes. Raises NotApplicable, NotGathered, OSError."""
     settings = context.settings.host
     configured = frozenset(map(_unit_name, settings.services))
     names = (*_OURS, *sorted(configured.difference(_OURS)))

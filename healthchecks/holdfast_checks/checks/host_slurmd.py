@@ -1,4 +1,4 @@
-"""``host.slurmd``: is the node's slurmd alive?
+"""``host.slurmd``: the node's slurmd is alive.
 
 The process table says whether it runs. When it has none, systemd is asked why before that counts: a unit that was stopped in an orderly
 way is no fault, one that is just starting or stopping says nothing yet, and one that runs by systemd's account contradicts the table."""
@@ -23,7 +23,7 @@ _CHANGES = frozenset({"activating", "deactivating", "reloading", "refreshing", "
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The process table's word, and systemd's where that has no slurmd."""
+    """What the process table shows, and systemd where that has no slurmd."""
 
     pid: int | None
     unit: UnitState | None = None
@@ -101,7 +101,7 @@ def state_of(facts: Facts) -> State:
 
 
 def judge(facts: Facts) -> tuple[Result, ...]:
-    """Jobs that run go on without slurmd; new ones cannot start, and none can end well.
+    """Running jobs continue without slurmd; new ones cannot start, and none can end well.
 
     One that was stopped on purpose is a warning: Slurm itself takes the node for down after SlurmdTimeout, and starts nothing there."""
     match state_of(facts):

@@ -1,4 +1,4 @@
-"""``host.time``: is the clock kept right by something, and how far off may it be?
+"""``host.time``: the clock is synchronised, and its possible error is small.
 
 Warnings only. A wrong clock spoils logs and, beyond munge's five minutes, the node's credentials; it is never a reason to doubt another
 finding: the agent measures on CLOCK_MONOTONIC."""

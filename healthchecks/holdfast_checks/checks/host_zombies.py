@@ -1,4 +1,4 @@
-"""``host.zombies``: does something fail to wait for its children? They keep process ids, and a driver's state with them."""
+"""``host.zombies``: zombie processes, whose parent does not wait for them. They keep process ids, and a driver's state with them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``ib.counters``: error counters of InfiniBand and RoCE ports. What a job can cause by itself is a warning at most."""
+"""``ib.counters``: error counters of InfiniBand and RoCE ports. What a job alone can cause is a warning at most."""
 
 from __future__ import annotations
 

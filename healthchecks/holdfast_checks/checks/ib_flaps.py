@@ -1,4 +1,4 @@
-"""``ib.flaps``: does a port lose its link again and again? Clears by itself after a quiet time (``network.flap_quiet_min``)."""
+"""``ib.flaps``: ports that lose their link again and again. Clears automatically after ``network.flap_quiet_min`` without one."""
 
 from __future__ import annotations
 

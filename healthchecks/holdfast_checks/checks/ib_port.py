@@ -1,4 +1,4 @@
-"""``ib.port``: are the InfiniBand and RoCE ports up, and as fast as they were?
+"""``ib.port``: the InfiniBand and RoCE ports are up, and as fast as before.
 
 A port that never was up is taken for one without a cable. What was up once is remembered over reboots."""
 

@@ -1,4 +1,4 @@
-"""``net.ethernet``: does the network device of the default route keep its carrier? What happened while it was away is told later."""
+"""``net.ethernet``: the network device of the default route keeps its carrier. A loss meanwhile is reported later."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def gather(context: Context) -> Facts:
 
 
 def judge(change: Change) -> tuple[Result, ...]:
-    """One result a device: a bond goes on with one member, so that a warning is all."""
+    """One result a device: a bond works with one member, so this is a warning."""
     facts: Facts = change.now.facts
     return tuple(_judge_one(one, facts.histories[name], facts) for name, one in facts.links.items())
 

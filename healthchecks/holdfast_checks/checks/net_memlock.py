@@ -1,4 +1,4 @@
-"""``net.memlock``: may jobs lock enough memory for EFA? They cannot get more than slurmd itself may lock."""
+"""``net.memlock``: jobs may lock enough memory for EFA. They cannot get more than slurmd itself may lock."""
 
 from __future__ import annotations
 

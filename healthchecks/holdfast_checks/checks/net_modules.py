@@ -1,4 +1,4 @@
-"""``net.modules``: are the kernel modules loaded that EFA devices on the PCI bus need?"""
+"""``net.modules``: the kernel modules that EFA devices on the PCI bus need are loaded."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """``gpu.xid``: what the NVIDIA driver says in the kernel log. Pure: text in, results out.
 
 :func:`parse_live` is for records of the kernel log of this node: anchored, and only for a PCI address that the node
-has, so that nobody can forge a fault by writing a line. :func:`parse_loose` is for replaying logs from anywhere.
+has, so that no user can forge a fault by writing a line. :func:`parse_loose` is for replaying logs from anywhere.
 No pattern looks further than a bounded number of characters, so a line costs what its length costs and no more.
 """
 
@@ -20,7 +20,7 @@ from holdfast_checks.text import one_line
 
 CHECK_ID = "gpu.xid"
 
-# After the address only attributes may stand (of MIG). The comma is wanted: without it the number may be half a number.
+# After the address only attributes (of MIG) may follow. The comma is required: without it the number may be half a number.
 _WHERE = r"(?P<where>[ \t]*(?:PCI:)?[0-9a-fA-F:.]{0,24}(?:[ ,]{1,4}[\w:-]{1,32}){0,6}[ \t]*)"
 _BRACKET = rf"Xid\s{{0,8}}\({_WHERE}\)\s{{0,8}}:\s{{0,8}}(?P<code>\d{{1,5}})\s{{0,4}},(?P<rest>.*)"
 _LIVE_XID = re.compile(r"NVRM: " + _BRACKET, re.DOTALL)
@@ -63,7 +63,7 @@ class Line:
 
     code: int
     where: str
-    """What stands in the brackets."""
+    """The text in the brackets."""
     rest: str
     message: str
     has_xid: bool = True
@@ -130,7 +130,7 @@ def _goes_on(text: str) -> bool:
 def from_event(code: int, gpu: GpuRef, *, monotonic_s: float | None = None) -> Result:
     """Judge an Xid that NVML delivered as an event: a number without a line.
 
-    SKIPPED where the line decides: it is in the kernel log too, and what a bare number seems to say must not be told first."""
+    SKIPPED where the line decides: it is in the kernel log too, and the bare number alone could be reported wrongly."""
     row = lookup(code)
     if code == _NVLINK4 or row.kind in (XidClass.ORDER, XidClass.NVLINK):
         return Result.skipped(

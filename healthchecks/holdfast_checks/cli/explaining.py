@@ -20,7 +20,7 @@ _PLACE = re.compile(r"\{[^{}]*\}")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what is known. Raises ValueError for what nobody knows."""
+    """Print what is known. Raises ValueError for an unknown name."""
     for line in words(args.what, args.name):
         say(line)
     return OK

@@ -1,5 +1,5 @@
-"""What one run leaves for the next: samples of checks that compare, looks of those that want several, kernel lines that were told, and
-what was once seen in its place.
+"""State that one run keeps for the next: samples of checks that compare, counts of those that need several, reported kernel lines, and
+what was once seen in place.
 
 A file of JSON, of which only the last survives a boot. It
 is built from scalars, sequences, mappings and the frozen dataclasses of this package alone, so that
@@ -37,7 +37,7 @@ class Kept:
     looks: dict[str, list[bool]] = field(default_factory=dict)
     """Name of a finding → whether each of the latest looks was bad, oldest first."""
     told: set[str] = field(default_factory=set)
-    """Names of kernel lines that a run before has told of."""
+    """Names of kernel lines that an earlier run has reported."""
     seen_right: str = ""
     """A dump of :class:`holdfast_checks.seen_right.SeenRight`."""
 

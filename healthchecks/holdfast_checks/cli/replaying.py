@@ -15,7 +15,7 @@ from holdfast_checks.result import Result
 
 
 def run(args: argparse.Namespace) -> int:
-    """Judge a log, print what it tells and how often, by class. Raises OSError."""
+    """Judge a log, print its findings with their counts, by class. Raises OSError."""
     if args.file == "-":
         sys.stdin.reconfigure(errors="replace") if hasattr(sys.stdin, "reconfigure") else None
         return _judge(sys.stdin, as_json=args.json)

@@ -107,7 +107,7 @@ class _Once:
 
 
 class _Nvml:
-    """One question to NVML, asked beside the other checks."""
+    """One query of NVML, in parallel to the other checks."""
 
     def __init__(self, site: Site, ends_s: float | None) -> None:
         left_s = site.nvml_deadline_s if ends_s is None else min(site.nvml_deadline_s, ends_s - time.monotonic())

@@ -43,7 +43,7 @@ class Scales:
 
 
 def weigh(check: Check, results: Sequence[Result], scales: Scales, kept: Kept) -> list[Counted]:
-    """The results of one run of one check. Notes in ``kept`` what this look has seen."""
+    """The results of one run of one check. Records in ``kept`` what this run has seen."""
     if scales.seen_right.learn(results):
         kept.seen_right = scales.seen_right.dump()
     seen = {_place(result) for result in results if result.bad}

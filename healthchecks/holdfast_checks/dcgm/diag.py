@@ -74,7 +74,7 @@ def parse(text: str) -> Diag:
 
 def judge(check: str, facts: DiagFacts) -> tuple[Result, ...]:
     """One result for every error of every GPU; OK for a GPU of which a test passed and none failed. What is neither a GPU
-    nor nameless (switches, CPUs) is told of the node."""
+    nor nameless (switches, CPUs) is reported for the node."""
     places: dict[str, list[Outcome]] = {}
     refs: dict[str, GpuRef] = {}
     for outcome in facts.diag.outcomes:

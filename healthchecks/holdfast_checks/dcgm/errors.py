@@ -34,7 +34,7 @@ _BY_NAME: dict[str, tuple[Severity, Remedy]] = {
     "GRAPHICS_PROCESSES": _LOG,
     "PERSISTENCE_MODE": _LOG,
     "BAD_CUDA_ENV": _LOG,
-    # Read as states or events by checks of their own (gpu.row_remap, gpu.xid), which decide.
+    # Read as states or events by separate checks (gpu.row_remap, gpu.xid), which decide.
     "UNCORRECTABLE_ROW_REMAP": _LOG,
     "XID_ERROR": _LOG,
     "CONTAINED_ERROR": (Severity.WARNING, Remedy.RESTART_JOB),

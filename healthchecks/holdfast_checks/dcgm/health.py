@@ -1,7 +1,7 @@
 """What ``dcgmi health -g 0 -c -j`` says, read and judged.
 
 A finding of DCGM counts; that it says Healthy proves little: it called a GPU healthy that needed a reset (DCGM#263), and from
-4.5.0 on it drops recovery actions above 4. The checks of NVML's own state stand beside it."""
+4.5.0 on it drops recovery actions above 4. The checks of NVML's own state run in addition."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def parse(text: str) -> tuple[str, tuple[Incident, ...]]:
 
 
 def judge(check: str, facts: HealthFacts) -> tuple[Result, ...]:
-    """A result for every error of every GPU, OK for the other GPUs; switches and what else is not a GPU is told of the
+    """A result for every error of every GPU, OK for the other GPUs; switches and what else is not a GPU are reported for the
     node. An answer that is neither Healthy nor says why is UNKNOWN."""
     if not facts.incidents and facts.overall != "Healthy":
         return (Result.unknown(check, summary=f"DCGM says {facts.overall!r} and gives no incident"[:200]),)

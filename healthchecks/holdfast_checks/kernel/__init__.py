@@ -1,4 +1,4 @@
-"""What the kernel log says of this node, beside Xids: one table of anchored patterns, judged as records come.
+"""Faults in this node's kernel log other than Xids: one table of anchored patterns, judged as records come.
 
 Pure but for :class:`~holdfast_checks.kernel.devices.Devices`, which asks sysfs whether a device that a line names is there.
 """

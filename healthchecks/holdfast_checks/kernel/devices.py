@@ -20,7 +20,7 @@ class Devices:
     gpus: Mapping[str, GpuRef] = field(default_factory=dict)
     """PCI address → GPU, in the one spelling."""
     sysfs: Path | None = None
-    """None: nobody can say which devices there are (a log from elsewhere); every line is taken at its word."""
+    """None: it is not known which devices there are (a log from elsewhere); every line is believed."""
     anywhere: bool = False
     """The log of some other node: any address may be a GPU of it."""
 

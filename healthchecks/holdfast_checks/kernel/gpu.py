@@ -22,7 +22,7 @@ _SXID = (
 
 
 def _sxid(groups: Mapping[str, str]) -> LineMeaning:
-    """Acts only where the driver says Fatal and the table knows the code for fatal: of an unknown one nobody knows what helps."""
+    """Acts only where the driver says Fatal and the table knows the code for fatal: of an unknown one no remedy is known."""
     row = lookup(int(groups["sxid"]))
     acts = groups["said"] == "Fatal" and row.kind in (SxidClass.FATAL, SxidClass.HOST)
     link = "/link{link}" if "link" in groups else ""

@@ -11,7 +11,7 @@ LOCKUP = "kernel.lockup"
 OOPS = "kernel.oops"
 
 HOST_RULES = (
-    # The kill in a job's own cgroup ("Memory cgroup out of memory") is the job's affair and not here.
+    # The kill in a job's own cgroup ("Memory cgroup out of memory") is a matter of the job and not listed here.
     rule(
         OOM,
         r"Out of memory: (?:Killed|Kill) process (?P<pid>\d{1,10}) \((?P<process>.{0,32}?)\)(?:,? total-vm:| score |,? UID|$)",

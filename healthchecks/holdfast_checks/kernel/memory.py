@@ -54,7 +54,7 @@ def _page(groups: Mapping[str, str]) -> LineMeaning:
 def _edac(groups: Mapping[str, str]) -> LineMeaning:
     if groups["kind"] == "UE":
         return LineMeaning("ue", Severity.FATAL, Remedy.STOP_START, "uncorrectable memory error on {label}", "{label}")
-    # How many are too many is for flap control to say: each DIMM is a component of its own.
+    # Flap control decides how many are too many: each DIMM is a separate component.
     return LineMeaning("ce", Severity.WARNING, Remedy.NONE, "{count} corrected memory errors on {label}", "{label}")
 
 

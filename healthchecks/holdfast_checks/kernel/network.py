@@ -35,7 +35,7 @@ EFA_RULES = tuple(
         (_MSIX, "lost_interrupt", Severity.DEGRADED, Remedy.REBOOT, "EFA answered, but its interrupt was lost"),
         (_CLOSED, "admin_closed", Severity.FATAL, Remedy.REBOOT, "EFA's admin queue is closed: no new connections"),
         (_NOT_READY, "not_ready", Severity.FATAL, Remedy.REBOOT, "EFA device is not ready"),
-        # A program can bring this about (it asks for more than the device has), so it is only recorded.
+        # A program can cause this (it requests more than the device has), so it is only recorded.
         (_FAILED, "command_failed", Severity.WARNING, Remedy.NONE, "EFA refused {command} (error {err})"),
     )
 )
@@ -110,7 +110,7 @@ MLX5_RULES = tuple(
             "the slot gives {watts} W, too little",
             "{pci}",
         ),
-        # Whether the port stays down is for the port's own check to say: a line only tells of the moment.
+        # The port's own check decides whether the port stays down: a line only reports the moment.
         (
             _PORT,
             r"(?:TX timeout detected|NETDEV WATCHDOG: CPU: \d{1,5}: transmit queue \d{1,5} timed out)",

@@ -83,7 +83,7 @@ def _dump(path: Path, mtime_s: float) -> Dump:
 
 
 def judge(facts: Facts) -> tuple[Result, ...]:
-    """A warning for the newest panic of the boot before: that the node is up again is known, and who was hurt is dealt with."""
+    """A warning for the newest panic of the boot before: the node is known to be up again, and the affected jobs were handled."""
     since_s = facts.boot_s - BEFORE_BOOT_S.value
     panics = [dump for dump in facts.dumps if dump.mtime_s >= since_s and _panicked(dump)]
     if not panics:

@@ -32,7 +32,7 @@ class Repeats:
     """GPU → when its latest fatal 145 was logged."""
 
     def weigh(self, result: Result) -> Result:
-        """The result as it stands after those before it."""
+        """The result, raised or not by those before it."""
         if result.check != "gpu.xid":
             return result
         if result.code == "74":

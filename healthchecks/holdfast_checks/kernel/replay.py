@@ -1,7 +1,7 @@
 """Judging a log of any node after the fact: dmesg, journal, syslog or ``/dev/kmsg`` text, all classes. Pure.
 
-A line's own words begin after what the log put in front of them, and there alone a fault is looked for: what a process printed, or is
-called, is not the kernel's word, wherever in the line it stands."""
+A line's message begins after the prefix of the log, and a fault is searched for only there: what a process printed, or is
+called, is not a message of the kernel, wherever in the line it occurs."""
 
 from __future__ import annotations
 

@@ -29,15 +29,15 @@ class LineMeaning:
 
 
 Weigh = Callable[[Mapping[str, str]], LineMeaning | None]
-"""The pattern's groups in, what the line comes to out; None: it is nobody's fault."""
+"""Maps the pattern's groups to the meaning of the line; None: no fault."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
     """Anchored: ``pattern`` must fit from the first character of the record on.
 
-    A kernel line may begin with the name of a process (``NAME[PID]: segfault at … in FILE``), which has at most 15 characters, and go
-    on with the name of a file or cgroup. No such line may fit, whatever the names: so a pattern is narrow where it goes on beyond those
+    A kernel line may begin with the name of a process (``NAME[PID]: segfault at … in FILE``), which has at most 15 characters, and continue
+    with the name of a file or cgroup. No such line may fit, whatever the names: so a pattern is narrow where it continues beyond those
     characters, and holds no "anything" before its last fixed word. The tests try it for every line that is known."""
 
     check: str

@@ -67,7 +67,7 @@ _BY_START = _indexed()
 
 
 def judge_record(message: str, devices: Devices, monotonic_s: float | None = None) -> Result | None:
-    """Judge one message of this node's kernel log; None when it is nobody's fault.
+    """Judge one message of this node's kernel log; None when it is no fault.
 
     ``message`` is the record without its prefix; the caller has checked that the facility is the kernel's. ``monotonic_s``: the
     record's time. A line that a user can bring about never becomes a fault: see :class:`~holdfast_checks.kernel.rule.Rule`."""

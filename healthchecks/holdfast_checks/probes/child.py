@@ -1,6 +1,6 @@
 """Commands in children with a deadline: what hangs in the kernel is left behind, and never started a second time while it is there.
 
-A process in state D cannot be killed. Waiting for it would hang whoever asks, and starting another one each minute would fill the machine;
+A process in state D cannot be killed. Waiting for it would hang the caller, and starting another one each minute would fill the machine;
 so each command has a key, and a key whose child survived SIGKILL answers :class:`Hung` at once until that child is gone.
 """
 
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 _KILLED_S = 0.5
 """A process that SIGKILL ends is gone within this; one that is not, hangs in the kernel."""
 _MOST_INPUT_BYTES = 4096
-"""A pipe takes so much at once on every system, so that the input needs no turn of its own."""
+"""A pipe takes this much at once on every system, so that the input needs no extra write."""
 _IOPRIO_SET = {"x86_64": 251, "aarch64": 30}.get(platform.machine())
 _IOPRIO_WHO_PGRP = 2
 _IOPRIO_IDLE = 3 << 13
@@ -30,7 +30,7 @@ _NICE = 19
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A command that ended by itself."""
+    """A command that exited before its deadline."""
 
     status: int
     """Its exit status; negative: the signal that ended it."""
@@ -85,7 +85,7 @@ class Children:
         stdin: bytes = b"",
         gentle: bool = False,
     ) -> Finished | Hung:
-        """Run ``argv`` without a shell in a process group of its own; at the deadline the group is killed.
+        """Run ``argv`` without a shell in its own process group; at the deadline the group is killed.
 
         ``max_bytes`` are kept of each of stdout and stderr; ``env`` replaces the environment (default: ours, with LC_ALL=C); ``stdin`` is
         at most 4096 bytes; ``gentle``: nice 19 and idle I/O class. While another thread runs the same key this one waits, at most as long
@@ -194,7 +194,7 @@ class _Output:
                 left_s = deadline_s - time.monotonic()
                 if left_s <= 0:
                     return False
-                # Without a pidfd the end of the pipes is the news, and a look now and then where nothing is left to poll.
+                # Without a pidfd: wait for the end of the pipes, or check now and then where nothing is left to poll.
                 pause_s = left_s if pidfd is not None else min(left_s, 0.05)
                 for fd, _events in poll.poll(max(1, int(pause_s * 1000))):
                     if fd in self._open and not self._drain(fd):

@@ -1,4 +1,4 @@
-"""Processes that have not left state D since the look before: followed from one look to the next."""
+"""Processes stuck in state D: followed from one sample to the next."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from holdfast_checks.probes.procfs import Process, named, owner, scan, text
 _MODULE = re.compile(r"\[(\w+)\]\s*$", re.MULTILINE)
 """The module of a frame of ``/proc/PID/stack``: ``[<0>] nvidia_unlocked_ioctl+0x1/0x2 [nvidia]``."""
 _MOST_FOLLOWED = 200
-"""A file server that is away blocks every process that touches it; a few of them tell the same story."""
+"""A file server that is away blocks every process that touches it; a few of them say as much."""
 
 _ALL_EVERY = 3
 """Every third look is at all processes, the others at those that were found blocked: a scan is what costs (8 ms for 1,000 processes)."""
 _ONE_BLOCKED = 0.5
 """The kernel counts each process in state D as one of the load, averaged over a minute: one that is blocked has added this much after 42 s.
-Below it there is none to be found that was there a look ago, and a scan waits for the next look."""
+Below it there is none to be found that was there a sample ago, and the scan is left to the next sample."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stuck:
-    """One process that has been in state D at this and the looks before, and has not run in between."""
+    """One process that was in state D at this and the previous samples, and has not run in between."""
 
     pid: int
     name: str
@@ -43,7 +43,7 @@ class _Seen:
 
 
 class Watch:
-    """What the looks before saw. One for each procfs; a restart begins anew."""
+    """History of previous samples. One for each procfs; a restart begins an empty one."""
 
     def __init__(self) -> None:
         self._seen: dict[int, _Seen] = {}
@@ -79,7 +79,7 @@ def _may_be_blocked(proc: Path) -> bool:
 
 
 def _times_it_ran(process: Path) -> str:
-    """Its start and its context switches: the same at two looks means the same process, asleep all the while."""
+    """Its start and its context switches: the same at two samples means the same process, asleep all the while."""
     stat = process_files.stat(process.name, process.parent)
     status = text(process / "status") or ""
     switches = [line.split()[-1] for line in status.splitlines() if "ctxt_switches" in line]

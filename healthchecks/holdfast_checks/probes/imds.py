@@ -1,6 +1,6 @@
 """EC2's instance metadata service, version 2: a token, then small documents. Plain HTTP to a link-local address, never by a proxy.
 
-One request costs a fraction of a millisecond. A service that does not answer is asked ever more rarely, so that it holds up nobody."""
+One request costs a fraction of a millisecond. A service that does not answer is asked ever more rarely, so that it delays no one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ImdsRefused(OSError):
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """One look at one document."""
+    """One reading of one document."""
 
     document: str | None = None
     """None: there is none, nothing is planned."""
@@ -108,7 +108,7 @@ def new_token(base: str) -> str:
 
 
 def document(base: str, path: str) -> str | None:
-    """One document, with a token of its own; None: there is none. Raises OSError, HTTPException."""
+    """Read one document, with a new token; None: there is none. Raises OSError, HTTPException."""
     return _ask(base, path, Said(), time.monotonic()).document
 
 

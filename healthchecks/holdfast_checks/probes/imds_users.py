@@ -1,7 +1,7 @@
 """Whether a user without rights reaches EC2's instance metadata, and with it the machine's role: tried as the user ``nobody``.
 
 A child of root's becomes that user for good and asks for a token (IMDSv2) and for a document without one (IMDSv1). Plain HTTP to a
-link-local address, never by a proxy; what it is told is looked at for its status alone."""
+link-local address, never by a proxy; of the answer only the status is read."""
 
 from __future__ import annotations
 

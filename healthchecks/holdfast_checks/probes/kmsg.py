@@ -40,7 +40,7 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Records that nobody can read any more: the log overran the reader, or was cut."""
+    """Lost records: the log overran the reader, or was cut."""
 
     first: int
     """First sequence number missing."""
@@ -52,7 +52,7 @@ class KmsgFollower:
 
     Without a cursor, or with one of another boot, what is in the log already is history: handed out, marked, not to be
     acted upon. With a cursor of this boot, records up to it are passed over and later ones are live, also those written
-    while nobody followed. Raises OSError when the log cannot be opened."""
+    while it was not followed. Raises OSError when the log cannot be opened."""
 
     def __init__(self, path: Path | str, boot_id: str, cursor: Cursor | None = None) -> None:
         self._boot_id = boot_id

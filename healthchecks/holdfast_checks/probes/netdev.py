@@ -8,7 +8,7 @@ from pathlib import Path
 from holdfast_checks.probes import sysfs as files
 
 _UP = 0x1
-"""IFF_UP of linux/if.h: somebody has brought the device up."""
+"""IFF_UP of linux/if.h: the device was brought up."""
 _LOWER = "lower_"
 
 

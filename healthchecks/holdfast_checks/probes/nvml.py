@@ -24,7 +24,7 @@ from holdfast_checks.snapshot import NvmlFailure, Snapshot, gpu_ref
 log = logging.getLogger(__name__)
 
 DEFAULT_DEADLINE_S = 20.0
-"""No answer for so long is a hang. DCGM calls of more than 45 s happen on a busy driver, so one miss is not yet a fault:
+"""No answer for this long is a hang. DCGM calls of more than 45 s happen on a busy driver, so one miss is not yet a fault:
 the check counts misses in a row (facts: a 20 s deadline, acting after three)."""
 FIRST_BACKOFF_S = 1.0
 LAST_BACKOFF_S = 300.0
@@ -35,7 +35,7 @@ _CHUNK_BYTES = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class NvmlEvent:
-    """Something that NVML told by itself."""
+    """An event that NVML reported."""
 
     kind: str
     """``xid``, ``ecc_double_bit``, ``recovery_action``; ``lost``: some GPU is lost, take a snapshot."""
@@ -98,7 +98,7 @@ class NvmlProbe:
     def send(self, *, everything: bool = False) -> None:
         """Ask for a snapshot; starts the child where needed. While a request is pending, this is that request.
 
-        ``everything``: its slow readings are read anew too.
+        ``everything``: its slow readings are read again too.
 
         When no child can be asked now, :meth:`tick` says so (``next_deadline`` is then now)."""
         if self.pending or self._let_go:
@@ -202,7 +202,7 @@ class NvmlProbe:
             log.debug("nvml_child_unwritable error=%s", error)  # its end, or the deadline, says so
 
     def _end_child(self) -> None:
-        """Kill it; one that sits in the driver (D state) cannot be killed and is left, and no other is put beside it."""
+        """Kill it; one that sits in the driver (D state) cannot be killed and is left, and no second one is started."""
         child, self._child = self._child, None
         if child is None:
             return

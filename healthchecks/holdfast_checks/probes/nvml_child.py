@@ -1,4 +1,4 @@
-"""The process that talks to NVML, so that a hanging driver hangs nobody else. Run with ``python -m``.
+"""The process that calls NVML, so that a hanging driver hangs no other process. Run with ``python -m``.
 
 Reads one JSON request a line from stdin (``{"id": 1, "do": "snapshot", "details_age_s": 60}``), answers one JSON object a
 line on stdout, and pushes events as they come. The slow readings are part of an answer only when the last ones are older than
@@ -102,7 +102,7 @@ class Child:
         return self._slow[uuid].read(handle, temperature_c)
 
     def _identity(self, index: int, handle: Any) -> Identity:
-        """Read once for each GPU: its UUID tells whether it still is the same one."""
+        """Read once for each GPU: its UUID shows whether it still is the same one."""
         uuid = text(named("nvmlDeviceGetUUID", handle))
         known = self._known.get(index)
         if known is None or uuid not in (None, known["uuid"]):

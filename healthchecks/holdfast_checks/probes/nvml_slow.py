@@ -68,7 +68,7 @@ def _spread(names: tuple[str, ...], values: Any) -> dict[str, Any]:
 
 
 def _margin(handle: Any, temperature_c: Any) -> Any:
-    """Drivers before R560 do not tell the margin, but the temperature at which the hardware slows down."""
+    """Drivers before R560 do not report the margin, but the temperature at which the hardware slows down."""
     margin = named("nvmlDeviceGetMarginTemperature", handle)
     if not isinstance(margin, dict) or "e" in margin:
         return margin

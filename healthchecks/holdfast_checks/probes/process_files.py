@@ -1,7 +1,7 @@
 """What is read of other users' processes in ``/proc/PID``: bounded, whatever their users make of it. Standard library only.
 
 A user may make ``cmdline`` and ``environ`` of their process gigabytes long without using any memory (``PR_SET_MM_MAP``), give it any
-name, and write any title. So whoever judges a process asks first whose it is and what it executes, then reads; and nobody reads these
+name, and write any title. So code that judges a process asks first whose it is and what it executes, then reads; and no code reads these
 files otherwise (psutil reads them whole, with the interpreter's lock held, and takes the name for a line of ``status``)."""
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Stat(NamedTuple):
     started_ticks: int
     """Since boot. With the pid it names this process and no later one."""
     cpu_ticks: tuple[int, int, int, int]
-    """User and system time of its own, and of children that it has waited for."""
+    """Its own user and system time, and of children that it has waited for."""
 
     @property
     def ended(self) -> bool:
@@ -87,7 +87,7 @@ def uids(pid: int) -> frozenset[int]:
 
 
 def name(pid: int) -> str:
-    """As the kernel has it: at most 15 letters, chosen by whoever runs it. Raises OSError."""
+    """As the kernel has it: at most 15 letters, chosen by its user. Raises OSError."""
     return text(pid, "comm").removesuffix("\n")
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from holdfast_checks.registry import NotGathered
 
 _STAT_BYTES = 512
-"""Of ``/proc/PID/stat``: the name (at most 64 bytes for a kernel worker) and the state are at its begin."""
+"""Of ``/proc/PID/stat``: the name (at most 64 bytes for a kernel worker) and the state are at its start."""
 _FEW = 8
 _DIGITS = 19
 _MODULE_WORDS = 6
@@ -25,7 +25,7 @@ class Process:
 
     pid: int
     name: str
-    """At most 15 letters (more for a kernel worker), chosen by whoever runs it."""
+    """At most 15 letters (more for a kernel worker), chosen by its user."""
     state: str
     """R, S, D, Z, T, I, …"""
 
@@ -78,7 +78,7 @@ def named(proc: Path, pids: Iterable[int | str], states: str | None = None) -> I
 
 
 def _read_bytes(path: str) -> bytes:
-    """The begin of a small file; empty where there is none (any more). Bare calls: this runs once for each process."""
+    """The start of a small file; empty where there is none (any more). Bare calls: this runs once for each process."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

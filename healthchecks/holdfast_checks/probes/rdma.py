@@ -1,7 +1,7 @@
-"""RDMA devices as sysfs shows them: EFA, InfiniBand and RoCE. Reads only what somebody judges.
+"""RDMA devices as sysfs shows them: EFA, InfiniBand and RoCE. Reads only what a check judges.
 
-Measured with 32 emulated EFA devices: see ``docs/checks.md``. On real EFA a read of port counters costs the device an admin command of its
-own at most every 12 ms (the driver's cache), so that reading itself makes ``submitted_cmds`` grow."""
+Measured with 32 emulated EFA devices: see ``docs/checks.md``. On real EFA a read of port counters costs the device an admin command
+at most every 12 ms (the driver's cache), so that reading itself makes ``submitted_cmds`` grow."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def ports(sysfs: Path, device: str) -> tuple[Port, ...]:
 
 
 def port_numbers(sysfs: Path, device: str) -> tuple[int, ...]:
-    """Without a look at what the ports say."""
+    """Port numbers, without reading the ports."""
     return tuple(sorted(int(name) for name in files.names(sysfs / _CLASS / device / "ports") if name.isdigit()))
 
 

@@ -22,7 +22,7 @@ UNIT = "slurmd.service"
 _FIRST_USER = 1000
 """UID_MIN of login.defs: below are root and the accounts of services."""
 _COPIES = ("/conf-cache/", "/run/slurm/conf/")
-"""Where a slurmd without a configuration of its own keeps what slurmctld gave it."""
+"""Where a slurmd without a local configuration keeps what slurmctld gave it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Wanted:
     pid_file: Path | None = None
     """SlurmdPidFile, a hint."""
     slurm_conf: Path | None = None
-    """A slurmd that was started for a named node and with a file of its own must name this one; None: any."""
+    """A slurmd that was started for a named node and with its own file must name this one; None: any."""
     proc: Path = Path("/proc")
     cgroups: Path = Path("/sys/fs/cgroup")
 
@@ -43,7 +43,7 @@ def find(wanted: Wanted) -> int | None:
     """Process id of the node's slurmd; None: the process table has none. Raises OSError without procfs."""
     written = whole(text(wanted.pid_file) or "") if wanted.pid_file is not None else None
     named_by_root = [written] if written is not None else []
-    # The file may be an old one, and its number a user's process by now: that is believed only where nobody else is one.
+    # The file may be stale, and its number a user's process by now: that is believed only where no other process is a slurmd.
     for entries, trusted in (
         (named_by_root, False),
         (_unit_pids(wanted.cgroups), False),
@@ -57,7 +57,7 @@ def find(wanted: Wanted) -> int | None:
 
 
 def may_run(wanted: Wanted) -> bool:
-    """Whether any process may be the node's slurmd, whoever runs it: for those who need to know that there is none. Raises OSError."""
+    """Whether any process, of whichever user, may be the node's slurmd: for callers that need proof that there is none. Raises OSError."""
     return _choose(wanted, os.listdir(wanted.proc), trusted=True) is not None
 
 
@@ -82,7 +82,7 @@ def _unit_pids(cgroups: Path) -> list[str]:
 def _choose(wanted: Wanted, entries: Iterable[str | int], *, trusted: bool = False) -> int | None:
     """The slurmd among these processes that no other one of them has started: slurmd forks before it starts a script or a step.
 
-    ``trusted``: root's own word names the process, so that anyone may run it (SlurmdUser may be anyone)."""
+    ``trusted``: root's own files name the process, so that any user may run it (SlurmdUser may be anyone)."""
     pids = (entry for entry in entries if isinstance(entry, int) or entry.isdigit())
     parents = {
         each.pid: stat.parent if (stat := process_files.stat(each.pid, wanted.proc)) is not None else None
@@ -139,7 +139,7 @@ def _trusted_owner(proc: Path, pid: int) -> bool:
 
 
 def _is_of_this_machine(proc: Path, pid: int) -> bool:
-    """Not inside a container that is a machine of its own: those have their own numbering of processes. True where that is not shown."""
+    """Not inside a container that is like a machine: those number their processes separately. True where that is not shown."""
     try:
         return os.readlink(proc / str(pid) / "ns/pid") == os.readlink("/proc/self/ns/pid")
     except OSError:

@@ -1,7 +1,7 @@
 """Small reads of sysfs: a file that is not there, or that the driver will not answer, is None and never an error.
 
-A thread that looks at the same counters again and again may keep them open (:func:`kept_open`): a look is then one call a file, not three.
-An attribute of sysfs is made anew at each read from its start; one whose device has gone answers no more."""
+A thread that looks at the same counters again and again may keep them open (:func:`kept_open`): a read is then one call a file, not three.
+The kernel renders a sysfs attribute again at each read from its start; one whose device is gone fails."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _number(word: str | None) -> int | None:
 
 @contextlib.contextmanager
 def kept_open(most: int) -> Iterator[None]:
-    """Within it, :func:`numbers` keeps the counters that the calling thread asks for open, so many at most."""
+    """Within it, :func:`numbers` keeps the counters that the calling thread asks for open, ``most`` at most."""
     _HERE.files = kept = _KeptFiles(most)
     try:
         yield
@@ -113,7 +113,7 @@ def kept_open(most: int) -> Iterator[None]:
 
 
 class _KeptFiles:
-    """Of one thread. A folder that was made anew, or has other entries than before, is opened anew."""
+    """Open files of one thread. A folder that was recreated, or has other entries than before, is opened again."""
 
     def __init__(self, most: int) -> None:
         self._left = most

@@ -1,6 +1,6 @@
 """What the kernel reads of a user's process under the lock of its address space, read by a child with a deadline. Standard library only.
 
-Its user can have that lock held for ever: by a mapping of a file on a file system of their own (FUSE) that does not answer. A thread that
+Its user can have that lock held for ever: by a mapping of a file on their own file system (FUSE) that does not answer. A thread that
 waits for it is never given back; a child ends upon SIGKILL."""
 
 from __future__ import annotations
