@@ -70,7 +70,6 @@ WORDS: tuple[Word, ...] = (
 )
 
 NOT_YET: tuple[str, ...] = (
-    "CHANGELOG.md",
     "daemon/holdfast/agent",
     "daemon/holdfast/actor",
     "daemon/holdfast/controller",
