@@ -30,7 +30,7 @@ class Lists:
 
 
 def parsed(given: object) -> Lists | None:
-    """What a controller or a file gives. None: it is no such thing, which is no word."""
+    """Read what a controller or a file gives. None: it has another form, and says nothing."""
     if not isinstance(given, Mapping):
         return None
     act_on, observe_only = (_ids(given.get(name)) for name in ("act_on", "observe_only"))

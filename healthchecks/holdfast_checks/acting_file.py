@@ -1,4 +1,4 @@
-"""Where an agent keeps which checks act: also for a run by hand (``holdfast-checks``)."""
+"""The file in which an agent keeps which checks act; a run by hand (``holdfast-checks``) reads it too."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ def kept(state_dir: Path) -> Lists:
 
 
 def keep(state_dir: Path, lists: Lists) -> None:
-    """Write it down. Raises OSError."""
+    """Write the file. Raises OSError."""
     write_whole(state_dir / FILE, json.dumps({"act_on": lists.act_on, "observe_only": lists.observe_only}))

@@ -11,16 +11,16 @@ from pathlib import Path
 log = logging.getLogger(__name__)
 
 MARK = ".unreadable-"
-"""In the name of every file that was put aside: ``agent.db.unreadable-20260301T120000Z``."""
+"""In the name of every file that was set aside: ``agent.db.unreadable-20260301T120000Z``."""
 
 
 @dataclass(frozen=True, slots=True)
 class SetAside:
-    """What a process has put aside and no operator has removed yet."""
+    """Files that a process has set aside and no operator has removed yet."""
 
     count: int = 0
     since_s: float | None = None
-    """Seconds since the epoch, by this machine's clock, at which the oldest was put aside. None: nothing is."""
+    """Seconds since the epoch, by this machine's clock, at which the oldest was set aside. None: there is none."""
 
     def __add__(self, other: SetAside) -> SetAside:
         known = [since for since in (self.since_s, other.since_s) if since is not None]
@@ -48,7 +48,7 @@ def put_aside(path: Path, why: object, effect: str, do: str, suffixes: Iterable[
 
 
 def files_aside(folder: Path) -> SetAside:
-    """Files of a folder that were put aside; companions of a database count with it."""
+    """Files of a folder that were set aside; companions of a database count with it."""
     try:
         found = [path for path in folder.iterdir() if MARK in path.name and "-" not in path.name.rpartition(MARK)[2]]
         times = [path.lstat().st_ctime for path in found]

@@ -1,4 +1,4 @@
-"""What active tests measured on good nodes, by instance type, and how a new figure compares with it.
+"""Baseline of active tests: figures of good nodes by instance type, and the comparison of a new figure with them.
 
 The file is JSON: ``{"version": 1, "types": {"p5.48xlarge": {"copy.h2d": {"unit": "GB/s", "values": [52.1, …]}}}}``; a value is the
 median of one run over the GPUs of one node. Copy it to the other nodes of the type, or point ``active.baseline`` at one on every
@@ -21,7 +21,7 @@ from holdfast_checks.whole_file import write_whole
 
 FILE_NAME = "baseline.json"
 FEWEST_RUNS = 3
-"""A median of fewer says little, and nothing of how much is normal."""
+"""The median of fewer runs says little, and nothing about the normal spread."""
 MOST_RUNS = 64
 DEGRADED_BELOW = 0.9
 FAILED_BELOW = 0.7

@@ -94,7 +94,7 @@ def _events(said: list[Any]) -> Iterator[Event]:
 
 
 def _parsed(check: str, change: Change) -> Any:
-    """The document as data, None where there is none; a Result where it could not be had."""
+    """The document as data, None where there is none; a Result where it could not be read."""
     said: Said = change.now.facts
     if said.why_not:
         return skipped(check, said.why_not)

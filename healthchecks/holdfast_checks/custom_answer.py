@@ -1,4 +1,4 @@
-"""What an operator's own check said, read and judged. Pure.
+"""Parse and judge the answer of an operator's own check. Pure.
 
 The contract (docs/custom-checks.md): an exit status of 0, 1, 2 or 3 (Nagios: OK, warning, critical, unknown) with a line on stdout; or
 one JSON object on stdout, which is a result or has a list ``results`` of them. Whatever else it does is a misbehaviour: UNKNOWN, never a
@@ -35,7 +35,7 @@ _REMEDIES = (
     Remedy.STOP_START,
     Remedy.REPLACE,
 )
-"""By what they do to the node without a person."""
+"""Remedies ordered by what they do to the node without an operator."""
 
 
 class Misbehaved(Exception):

@@ -1,4 +1,4 @@
-"""Keeps the agent safe from an operator's own check: counts what it does wrong, and stands between us and a check from a Python package."""
+"""Guard the agent against an operator's own check: count its misbehaviours, and wrap a check from a Python package."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Trust:
 
 
 def of_package(point: EntryPoint) -> Check:
-    """A check from a Python package, with the agent kept safe from it."""
+    """A check from a Python package, wrapped so that it cannot harm the agent."""
     try:
         check = point.load()
         if not isinstance(check, Check) or not check.id.startswith(PREFIX):

@@ -1,4 +1,4 @@
-"""What NVML says of one GPU that changes seldom, or takes many calls: read about once a minute. Standard library only."""
+"""Slow readings of one GPU: those that change seldom, or take many NVML calls; read about once a minute. Standard library only."""
 
 from __future__ import annotations
 

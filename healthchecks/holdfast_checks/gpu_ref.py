@@ -1,4 +1,4 @@
-"""Which GPU: the names that one has."""
+"""Identity of a GPU: the names that it has."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class GpuRef:
-    """Who a GPU is. What is not known is None."""
+    """The names of one GPU. None: not known."""
 
     uuid: str | None = None
     minor: int | None = None

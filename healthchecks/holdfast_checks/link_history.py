@@ -1,4 +1,4 @@
-"""How often a link was lost, and for how long. Pure: each observation makes a new history.
+"""History of a link: how often it was lost, and for how long. Pure: each observation makes a new history.
 
 Flapping clears automatically after a time without losses: gpud's stays until cleared by hand, and kept a Slurm node drained (gpud#1247)."""
 
@@ -31,7 +31,7 @@ class Down:
 
 @dataclass(frozen=True, slots=True)
 class LinkHistory:
-    """Of one port or network device, since this process looks at it. Times are CLOCK_MONOTONIC's."""
+    """Of one port or network device, since this process reads it. Times are CLOCK_MONOTONIC's."""
 
     seen_up: bool = False
     losses: int | None = None
@@ -51,7 +51,7 @@ class LinkHistory:
 
 
 def observe(history: LinkHistory, up: bool | None, losses: int | None, now_s: float) -> LinkHistory:
-    """With one more look at the link. ``up`` None: could not be read, which is no news."""
+    """With one more sample of the link. ``up`` None: could not be read, and changes nothing."""
     kept = replace(
         history,
         seen_up=history.seen_up or up is True,
@@ -71,7 +71,7 @@ def observe(history: LinkHistory, up: bool | None, losses: int | None, now_s: fl
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """What a history amounts to. ``code`` empty: nothing."""
+    """The trouble that a history shows. ``code`` empty: none."""
 
     code: str = ""
     long_downs: int = 0

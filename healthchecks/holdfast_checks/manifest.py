@@ -1,4 +1,4 @@
-"""What a good node is made of: learned once, then every node is held against it.
+"""Manifest of a good node: learned once, then every node is compared with it.
 
 Only what is cheap to read and the same on all nodes of a kind goes in: hardware that can go missing (CPUs, memory), versions, the kernel
 modules of GPUs and network, network file systems."""
@@ -69,7 +69,7 @@ _DPKG_MOST_BYTES = 32 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What was seen of a node. A field that is empty or None is held against nothing."""
+    """What was seen of a node. A field that is empty or None is not compared."""
 
     cpus: int | None = None
     """CPUs online."""
@@ -89,7 +89,7 @@ class Manifest:
 
 
 def learn_manifest(context: Context, root: Path = Path("/")) -> Manifest:
-    """Look at this node, which is a good one. What cannot be read is left out. Raises NotGathered without procfs, OSError.
+    """Read this node, which must be a good one. What cannot be read is left out. Raises NotGathered without procfs, OSError.
 
     ``root``: where packages are looked up."""
     settings = context.settings
@@ -114,7 +114,7 @@ def manifest_path(context: Context) -> Path | None:
 
 
 def manifest_of(context: Context) -> Manifest | None:
-    """What this node is held against; None: nothing was learned.
+    """The manifest with which this node is compared; None: nothing was learned.
 
     Raises NotGathered for a file that is no manifest, and for the site's own where it is not there."""
     path = manifest_path(context)

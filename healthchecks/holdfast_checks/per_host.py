@@ -1,4 +1,4 @@
-"""What the checks of the host share: how their results are put together."""
+"""Helpers of the checks of the host: constructors of their results."""
 
 from __future__ import annotations
 

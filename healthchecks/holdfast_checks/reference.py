@@ -51,7 +51,7 @@ def _check_row(check: Check) -> str:
         check.cost,
         check.severity,
         f"`{check.remedy}`",
-        "at once" if n == 1 else f"{k} of {n} looks",
+        "at once" if n == 1 else f"{k} of {n} runs",
         "observes" if check.observe else "acts",
     )
 

@@ -1,4 +1,4 @@
-"""What a check is, and the list of all. A new check is a file in ``checks/`` with a ``CHECK``, or a line in one with ``CHECKS``."""
+"""The registry of checks. A new check is a file in ``checks/`` with a ``CHECK``, or a line in one with ``CHECKS``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ALL = "*"
 
 
 class Need(StrEnum):
-    """What a check has to be given."""
+    """What a check needs."""
 
     NVML = "nvml"
     """An NVML snapshot (or the failure to get one)."""
@@ -83,7 +83,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a check's ``gather`` may look at."""
+    """What a check's ``gather`` may read."""
 
     settings: Settings = field(default_factory=Settings)
     nvml: Snapshot | NvmlFailure | None = None

@@ -1,4 +1,4 @@
-"""The places where a test computes, behind one door: GPUs through PyTorch, or this process in plain Python."""
+"""Backends on which a test computes: GPUs through PyTorch, or this process in plain Python."""
 
 from __future__ import annotations
 

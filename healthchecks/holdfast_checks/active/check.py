@@ -46,11 +46,11 @@ class Calls:
 
     corrupt: tuple[Severity, Remedy]
     slow: tuple[Severity, Remedy]
-    """Below 70 % of the reference; between that and 90 % a person should look."""
+    """Below 70 % of the reference; between that and 90 % an operator should check."""
 
 
 GPU_CALLS = Calls((Severity.FATAL, Remedy.REPLACE), (Severity.DEGRADED, Remedy.REBOOT))
-"""Silent corruption makes wrong results, and nothing but other hardware is known to help."""
+"""Silent corruption makes wrong results; only other hardware is known to help."""
 
 
 def active_check(test: str, title: str, calls: Calls, needs: frozenset[Need] = frozenset()) -> Check:

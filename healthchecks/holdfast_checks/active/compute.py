@@ -1,4 +1,4 @@
-"""The tests that compute: what each asks of the backend, and what it makes of the answers."""
+"""Tests that compute: their calls of the backend, and the judgement of its answers."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ _BACKLOG = 128
 
 
 class ProbeFailed(Exception):
-    """The probe could not be done; the text says at what it failed. No word about who is to blame."""
+    """The probe could not be done; the text says at what it failed, not which side is at fault."""
 
 
 class NoPartner(ProbeFailed):
@@ -42,11 +42,11 @@ class NoPartner(ProbeFailed):
 
 
 class _NotGreeted(Exception):
-    """The connection ended, or said nothing, before it had begun."""
+    """The connection ended, or sent nothing, before the greeting."""
 
 
 class _Foreign(_NotGreeted):
-    """What is there does not speak as this release does."""
+    """The other side speaks another protocol version."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """``python -m holdfast_checks.active.pair_side``: one side of a pair probe in this process.
 
-Reads its orders as one JSON object on stdin (the secret must not stand in the table of processes) and writes one line of JSON."""
+Reads its orders as one JSON object on stdin (the secret must not be in the process table) and writes one line of JSON."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def main(_argv: Sequence[str] | None = None) -> int:
 
 
 def said(options: Mapping[str, Any]) -> dict[str, Any]:
-    """What one side has to say: ``said`` is done, failed (the path or the other side) or unknown (nothing is known of the path)."""
+    """The report of one side: ``said`` is done, failed (the path or the other side) or unknown (nothing is known of the path)."""
     try:
         result = pair_probe(
             options["role"],

@@ -1,4 +1,4 @@
-"""Plain Python in the place of a GPU: for rehearsals and for the tests of what is made of the answers. Small and slow."""
+"""Plain Python in place of a GPU: for rehearsals and unit tests. Small and slow."""
 
 from __future__ import annotations
 

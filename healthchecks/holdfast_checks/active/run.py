@@ -1,6 +1,6 @@
 """``python -m holdfast_checks.active.run TEST``: one active test in this process, its report as one line of JSON on stdout.
 
-For the checks ``active.*``, which start it as a child with a deadline; by hand it serves to look at one test alone."""
+For the checks ``active.*``, which start it as a child with a deadline; by hand it runs one test alone."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TESTS = (*_COMPUTING, "tcp", "efa")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """0, also when something is wrong with the machine: the report says so."""
+    """Exit status 0, also when something is wrong with the machine: the report says so."""
     parser = argparse.ArgumentParser(prog="holdfast_checks.active.run", description="One active test.")
     parser.add_argument("test", choices=TESTS)
     parser.add_argument("--device", choices=DEVICES, default="cuda")

@@ -1,4 +1,4 @@
-"""Bandwidth of TCP within this machine, by plain sockets. What it measures is the processor and the kernel, not a network."""
+"""Bandwidth of TCP within this machine, by plain sockets. It measures the processor and the kernel, not a network."""
 
 from __future__ import annotations
 

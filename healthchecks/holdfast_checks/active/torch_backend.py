@@ -1,4 +1,4 @@
-"""GPUs through PyTorch; with ``cpu`` the same code on the processor, in small."""
+"""GPUs through PyTorch; with ``cpu`` the same code on the processor, with small sizes."""
 
 from __future__ import annotations
 

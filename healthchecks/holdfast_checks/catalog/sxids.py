@@ -11,7 +11,7 @@ SOURCE = "gpud's table of 92 SXids, after appendix D of NVIDIA's fabric manager 
 
 
 class SxidClass(StrEnum):
-    """What kind of news an SXid is."""
+    """Class of an SXid."""
 
     HARMLESS = "harmless"
     """Not fatal; nothing to do."""

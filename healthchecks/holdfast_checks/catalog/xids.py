@@ -13,18 +13,18 @@ from holdfast_checks.result import Remedy, Severity
 
 
 class XidClass(StrEnum):
-    """What kind of news an Xid is."""
+    """Class of an Xid."""
 
     FATAL = "fatal"
     """The GPU or its work is lost."""
     DEGRADED = "degraded"
     """The GPU works on; repair it when its job ends."""
     APP = "app"
-    """The application's own fault, or one that only its job feels."""
+    """The application's own fault, or one that affects only its job."""
     CONSEQUENCE = "consequence"
     """Follows another fault; never opens an incident."""
     STATE = "state"
-    """News of a state that another check reads from the hardware; that check decides."""
+    """Announces a state that another check reads from the hardware; that check decides."""
     ORDER = "order"
     """The driver's own verdict (154): the number in the line decides."""
     NVLINK = "nvlink"

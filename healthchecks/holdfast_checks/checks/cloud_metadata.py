@@ -19,7 +19,7 @@ def gather(context: Context) -> Reached:
 
 
 def judge(reached: Reached) -> tuple[Result, ...]:
-    """Never more than a warning: the node is as good as any."""
+    """Never more than a warning: the node itself is healthy."""
     if not reached.addresses:
         return (good(CHECK_ID, "users do not reach the instance metadata"),)
     way = "without a token (IMDSv1)" if reached.plain else "with a token (IMDSv2)"

@@ -1,6 +1,6 @@
 """What EC2's instance metadata announces: an interruption of a spot machine, maintenance, a raised risk of an interruption.
 
-The controller acts upon them in time (``[planned]``). EC2 announces an interruption two minutes ahead, and asks to be asked every 5 s."""
+The controller acts upon them in time (``[planned]``). EC2 announces an interruption two minutes ahead, and recommends polling every 5 s."""
 
 from __future__ import annotations
 

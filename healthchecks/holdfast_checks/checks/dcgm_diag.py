@@ -1,4 +1,4 @@
-"""``dcgmi diag -r 1`` to ``3``. Run by name only: a diagnostic of DCGM wants its GPUs for itself."""
+"""``dcgmi diag -r 1`` to ``3``. Run by name only: a diagnostic of DCGM needs its GPUs exclusively."""
 
 from __future__ import annotations
 

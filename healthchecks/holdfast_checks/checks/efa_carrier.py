@@ -69,5 +69,5 @@ CHECK = Check(
     gather=gather,
     judge=judge,
     hysteresis=(POLLS, POLLS),
-    thresholds=(Threshold("looks in a row", POLLS, "looks", "NVSentinel PR #1750 reads carrier; the number is ours"),),
+    thresholds=(Threshold("runs in a row", POLLS, "runs", "NVSentinel PR #1750 reads carrier; the number is ours"),),
 )

@@ -37,7 +37,7 @@ class Facts:
 
 
 def gather(context: Context) -> Facts:
-    """Looks through the PCI bus only when something is missing. Raises NotApplicable where EFA neither is nor was nor should be."""
+    """Scans the PCI bus only when something is missing. Raises NotApplicable where EFA neither is nor was nor should be."""
     settings = context.settings
     row = lookup(settings.instance_type)
     kept = memory.load(settings.state_dir, _KNOWN)
@@ -144,7 +144,7 @@ CHECK = Check(
     hysteresis=(POLLS, POLLS),
     thresholds=(
         Threshold(
-            "looks in a row", POLLS, "looks", "NVSentinel PR #1750: gone for 3 polls; awslabs: p5en comes late, 3 tries"
+            "runs in a row", POLLS, "runs", "NVSentinel PR #1750: gone for 3 polls; awslabs: p5en comes late, 3 tries"
         ),
     ),
 )

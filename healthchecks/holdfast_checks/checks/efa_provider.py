@@ -1,6 +1,6 @@
 """``efa.provider``: libfabric offers every EFA device to jobs.
 
-One bad verbs device disables the provider for a whole process (libfabric#12708), and NCCL then falls back to TCP without a word."""
+One bad verbs device disables the provider for a whole process (libfabric#12708), and NCCL then silently falls back to TCP."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ _REFUSED = {
     17: ("refused", "GPU is blocked by the operating system", Remedy.REBOOT),
     999: ("refused", "GPU cannot be opened", Remedy.REBOOT),
 }
-"""NVML's return codes for a GPU that it counts and does not give out. Any other one (a time-out) says nothing of the GPU."""
+"""NVML's return codes for a GPU that it counts and does not give out. Any other one (a time-out) says nothing about the GPU."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""``gpu.fabric``: has the GPU joined its NVSwitch fabric, and is it healthy there? Catches a fabric manager that is down while
+"""``gpu.fabric``: the GPU has joined its NVSwitch fabric, and is healthy there. Catches a fabric manager that is down while
 everything else looks well (NVSentinel#883: 20 days)."""
 
 from __future__ import annotations

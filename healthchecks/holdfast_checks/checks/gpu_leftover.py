@@ -52,7 +52,7 @@ def _name(proc: Path, pid: int) -> str:
 
 
 def judge(facts: Facts) -> tuple[Result, ...]:
-    """A warning: what it is and whether it may be ended, a person knows."""
+    """A warning: an operator has to decide whether the process may be ended."""
 
     def judge_one(ref: GpuRef, details: GpuDetails) -> Result:
         if details.process_count.value is None:

@@ -1,4 +1,4 @@
-"""``gpu.memory_banks``: how many spare rows has each bank of memory left? Banks that run low are the early sign of a remap that will
+"""``gpu.memory_banks``: spare rows left in each bank of memory. Banks that run low are an early sign of a remap that will
 fail (Xid 64, 157)."""
 
 from __future__ import annotations

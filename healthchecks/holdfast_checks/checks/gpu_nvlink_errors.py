@@ -1,4 +1,4 @@
-"""``gpu.nvlink_errors``: do the error counters of an NVLink rise? Per link, never as a sum: one link that recovered 505 times, all
+"""``gpu.nvlink_errors``: rising error counters of an NVLink. Per link, never as a sum: one link that recovered 505 times, all
 others at 0, announced its failure by five days (marin-community#8934)."""
 
 from __future__ import annotations

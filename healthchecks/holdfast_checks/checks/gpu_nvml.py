@@ -32,7 +32,7 @@ _FAULTS = {
     NVML_DRIVER_NOT_LOADED: ("driver", "the driver is not loaded", Remedy.REBOOT),
     NVML_LIBRARY_NOT_FOUND: ("library", "NVML's library is not installed", Remedy.HUMAN),
 }
-"""Said once is enough."""
+"""Reported once."""
 
 _REPEATED_FAULTS = {
     4: ("permission", "NVML may not be asked: no permission", Remedy.HUMAN),

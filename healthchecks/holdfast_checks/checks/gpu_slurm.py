@@ -1,4 +1,4 @@
-"""``gpu.slurm``: does NVML show every GPU that Slurm gives to jobs? A job that is given one of the others fails as it starts.
+"""``gpu.slurm``: NVML shows every GPU that Slurm gives to jobs. A job that is given a GPU that NVML does not show fails as it starts.
 
 ``gpu.count`` misses what was there before; this one also misses what no agent has ever seen, such as a GPU that was dead when the node
 was built in. Slurm's list is the running slurmd's own (``slurmd -G``); where nothing proves it, nothing is judged."""

@@ -1,4 +1,4 @@
-"""``gpu.thermal``: does the hardware slow a GPU down because of heat? (Because of power: ``gpu.power``.)
+"""``gpu.thermal``: the hardware slows a GPU down because of heat. (Because of power: ``gpu.power``.)
 
 Remedy none: drain, wait until it has cooled; the state clears itself."""
 

@@ -1,7 +1,7 @@
 """``host.dstate``: processes stuck in the kernel (state D).
 
-One in state D cannot be killed. A training job that reads much is in D at many looks; stuck is one that has not run once in between. Whose
-fault it is, is on its kernel stack: the GPU driver's is cured by a reboot only, a file server's is not this node's fault."""
+One in state D cannot be killed. A training job that reads much is in D in many samples; stuck is one that has not run once in between.
+Its kernel stack shows the cause: the GPU driver's is cured by a reboot only, a file server's is not this node's fault."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _WATCHES: dict[Path, Watch] = {}
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Who has been stuck for :data:`LOOKS` looks or longer."""
+    """Processes that have been stuck for :data:`LOOKS` samples or longer."""
 
     stuck: tuple[Stuck, ...]
 
@@ -57,7 +57,7 @@ def _finding(stuck: list[Stuck], code: str, severity: Severity, remedy: Remedy) 
     modules = short_list(dict.fromkeys(module for process in stuck for module in process.modules))
     where = f" in {modules}" if modules else ""
     names = short_list(f"{process.name} ({process.pid})" for process in stuck)
-    summary = f"stuck in the kernel{where} for {max(process.looks for process in stuck)} looks: {names}"
+    summary = f"stuck in the kernel{where} for {max(process.looks for process in stuck)} samples: {names}"
     evidence: dict[str, Scalar] = {"processes": len(stuck), "pid": stuck[0].pid, "modules": modules}
     return bad(CHECK_ID, code, severity, remedy, summary, NODE_COMPONENT, **evidence)
 
@@ -72,5 +72,5 @@ CHECK = Check(
     remedy=Remedy.REBOOT,
     gather=gather,
     judge=judge,
-    thresholds=(Threshold("looks without having run", LOOKS, "looks", "gpud: D at 5 looks, one a minute"),),
+    thresholds=(Threshold("samples without having run", LOOKS, "samples", "gpud: D in 5 samples, one a minute"),),
 )

@@ -34,7 +34,7 @@ def gather(context: Context) -> Facts:
 
 
 def judge(facts: Facts) -> tuple[Result, ...]:
-    """One result a name. What is not here is another check's business (a module), or not installed."""
+    """One result a name. What is not here is for another check (a module), or not installed."""
     return tuple(_judge_one(name, wanted, facts.found.get(name)) for name, wanted in sorted(facts.wanted.items()))
 
 

@@ -52,7 +52,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Every place that was looked at."""
+    """Every place that was checked."""
 
     places: tuple[Place, ...]
 
@@ -196,8 +196,8 @@ CHECK = Check(
             "answer",
             DEADLINE_S,
             "s",
-            "our choice, with 2 of 3 looks a minute apart; a busy server answers in under 1 s",
+            "our choice, with 2 of 3 runs a minute apart; a busy server answers in under 1 s",
         ),
-        Threshold("bad looks", K, f"of {N} looks", "one slow answer is a busy server"),
+        Threshold("bad runs", K, f"of {N} runs", "one slow answer is a busy server"),
     ),
 )

@@ -23,7 +23,7 @@ class Facts:
 
 
 def gather(context: Context) -> Facts:
-    """The fourth word of loadavg counts all threads: no process has to be looked at. Raises NotGathered."""
+    """The fourth word of loadavg counts all threads: no process has to be read. Raises NotGathered."""
     proc = context.settings.host.proc
     words = (text(proc / "loadavg") or "").split()
     threads = whole(words[3].partition("/")[2]) if len(words) > 3 else None

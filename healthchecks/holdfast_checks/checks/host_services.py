@@ -32,7 +32,7 @@ _GOOD_STATES = frozenset({"active", "activating", "reloading", "refreshing"})
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """One unit as ``systemctl show`` prints it; ``loaded``, ``active`` and an empty rest where only a process was looked for."""
+    """One unit as ``systemctl show`` prints it; ``loaded``, ``active`` and an empty rest where only a process was searched."""
 
     name: str
     load: str = ""
@@ -161,6 +161,6 @@ CHECK = Check(
     hysteresis=(2, 2),
     thresholds=(
         Threshold("restarts between two samples", RESTARTS, "restarts", "our choice: an update restarts once or twice"),
-        Threshold("bad looks", 2, "looks", "a restart of the service takes less than one interval"),
+        Threshold("bad runs", 2, "runs", "a restart of the service takes less than one interval"),
     ),
 )

@@ -46,14 +46,14 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True)
 class Down:
-    """It is gone, and no one asked for that."""
+    """It is gone, and was not stopped on purpose."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Unclear:
-    """The two witnesses do not agree, or it is just changing."""
+    """The process table and systemd disagree, or its state is just changing."""
 
     why: str
 
@@ -62,7 +62,7 @@ State = Runs | Stopped | Down | Unclear
 
 
 def wanted(settings: Settings) -> Wanted:
-    """Whose slurmd is looked for, by the settings."""
+    """Which slurmd is searched, by the settings."""
     return Wanted(
         settings.slurmd_node,
         settings.slurmd_pid_file,
@@ -82,7 +82,7 @@ def gather(context: Context) -> Facts:
 
 
 def state_of(facts: Facts) -> State:
-    """What both witnesses say together."""
+    """Combine the process table and systemd's answer."""
     if facts.pid is not None:
         return Runs(facts.pid)
     unit = facts.unit

@@ -169,7 +169,7 @@ CHECK = Check(
     judge=judge,
     hysteresis=(POLLS, POLLS),
     thresholds=(
-        Threshold("looks in a row", POLLS, "looks", "gpud counts downs from 25 s on; NVSentinel: gone for 3 polls"),
+        Threshold("runs in a row", POLLS, "runs", "gpud counts downs from 25 s on; NVSentinel: gone for 3 polls"),
         Threshold("rate", TOLERANCE, "of the best", "gpud: expected ports x rate; AzNHC: 400 Gb/s"),
     ),
 )

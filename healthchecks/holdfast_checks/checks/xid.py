@@ -1,4 +1,4 @@
-"""``gpu.xid``: what the NVIDIA driver says in the kernel log. Pure: text in, results out.
+"""``gpu.xid``: the NVIDIA driver's lines in the kernel log. Pure: text in, results out.
 
 :func:`parse_live` is for records of the kernel log of this node: anchored, and only for a PCI address that the node
 has, so that no user can forge a fault by writing a line. :func:`parse_loose` is for replaying logs from anywhere.
@@ -59,7 +59,7 @@ _Matcher = Callable[[str], "re.Match[str] | None"]
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What one line of the driver says, before it is judged."""
+    """One parsed line of the driver, before it is judged."""
 
     code: int
     where: str

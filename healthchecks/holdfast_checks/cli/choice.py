@@ -1,4 +1,4 @@
-"""Which checks a command is about."""
+"""Choice of the checks that a command runs or prints."""
 
 from __future__ import annotations
 

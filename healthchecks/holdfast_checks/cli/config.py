@@ -1,4 +1,4 @@
-"""What a site says of its nodes, read from the agent's ``agent.toml`` without the agent.
+"""A site's settings for its nodes, read from the agent's ``agent.toml`` without the agent.
 
 Keys that only the agent knows are passed over, and so is what is unknown in a table (the agent complains of that); a value of the wrong
 type or out of its range is an error."""

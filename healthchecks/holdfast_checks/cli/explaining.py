@@ -52,7 +52,7 @@ def _check(check: Check) -> Iterator[str]:
     yield f"{check.id}: {check.title}"
     yield f"  asks       {', '.join(sorted(check.needs))}; {check.cost}; {_often(check)}; at most {check.deadline_s:g} s"
     yield f"  worst      {check.severity}, remedy {check.remedy}"
-    yield f"  counts     {'at once' if n == 1 else f'when {k} of {n} looks are bad'}"
+    yield f"  counts     {'at once' if n == 1 else f'when {k} of {n} runs are bad'}"
     yield f"  mode       {'observes until act_on lists it' if check.observe else 'acts'}"
     for limit in check.thresholds:
         yield f"  threshold  {limit.name}: {limit.value:g} {limit.unit} ({limit.source})"

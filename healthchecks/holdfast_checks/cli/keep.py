@@ -35,7 +35,7 @@ class Kept:
 
     samples: Samples = field(default_factory=Samples)
     looks: dict[str, list[bool]] = field(default_factory=dict)
-    """Name of a finding → whether each of the latest looks was bad, oldest first."""
+    """Name of a finding → whether each of the latest runs was bad, oldest first."""
     told: set[str] = field(default_factory=set)
     """Names of kernel lines that an earlier run has reported."""
     seen_right: str = ""

@@ -1,4 +1,4 @@
-"""How results are printed, and what they make of the exit code."""
+"""Output of results, and their exit code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a result of one run counts for: in full, as a warning, or not any more. Pure."""
+"""Weigh a result of one run: in full, as a warning, or not any more. Pure."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ def _weigh(check: Check, result: Result, scales: Scales, kept: Kept) -> Counted:
     k, n = check.hysteresis
     bad = sum(kept.looks.get(_place(result), [True]))
     if bad < k:
-        return Counted(result, WARNING, f"{bad} of {k} looks in {n}")
+        return Counted(result, WARNING, f"bad in {bad} of the last {n} runs; counts from {k} on")
     return Counted(result, code)
 
 
 def _look(check: Check, seen: set[str], kept: Kept) -> None:
-    """One more look at everything that this check has ever found bad."""
+    """Count this run for everything that this check has ever found bad."""
     if check.hysteresis == (1, 1):
         return
     begun = {name for name in kept.looks if name.startswith(f"{check.id} ")}

@@ -1,4 +1,4 @@
-"""What ``dcgmi diag -j`` says, read and judged. Two shapes are known and others are survived:
+"""Parse and judge the output of ``dcgmi diag -j``. Two shapes are known; others are tolerated:
 
 - 3.x: ``{"DCGM GPU Diagnostic": {"test_categories": […], "version": …}}``; results name ``gpu_id`` or ``gpu_ids`` (a number, a
   string, a list with commas, or nothing), warnings are strings or objects, tests may be null.
@@ -132,7 +132,7 @@ def _faults(outcome: Outcome) -> Iterator[tuple[DcgmError, str]]:
 
 
 def _known_badly(error: DcgmError, outcome: Outcome) -> DcgmError:
-    """A failed test with an error that is in no table and of no known severity still failed: a person should look."""
+    """A failed test with an error that is in no table and of no known severity still failed: an operator should check."""
     if error.name or outcome.status != "fail" or error.severity is not Severity.WARNING:
         return error
     return DcgmError(error.code, "", Severity.DEGRADED, Remedy.HUMAN)

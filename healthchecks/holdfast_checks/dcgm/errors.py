@@ -11,7 +11,7 @@ from importlib.resources import files
 from holdfast_checks.result import Remedy, Severity
 
 ABORTED = "ABORTED"
-"""The test was stopped by a signal: nothing was found out."""
+"""The test was stopped by a signal: it has no result."""
 SAYS_NOTHING = frozenset({ABORTED, "RETEST_REQUESTED"})
 """Errors after which a failed test is no evidence."""
 NOT_APPLICABLE = frozenset(
@@ -148,7 +148,7 @@ def by_text(text: str, place: str) -> DcgmError:
 
 
 def _of_kind(kind: str, category: str) -> tuple[Severity, Remedy]:
-    """awslabs' reading of DCGM's severities: isolate → replace, reset → reset, what needs triage goes to a person."""
+    """awslabs' reading of DCGM's severities: isolate → replace, reset → reset, what needs triage goes to an operator."""
     if kind == "isolate":
         return _REPLACE_NOW if category.startswith("hardware") else _PERSON
     if kind == "reset":

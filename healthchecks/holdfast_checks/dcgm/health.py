@@ -1,4 +1,4 @@
-"""What ``dcgmi health -g 0 -c -j`` says, read and judged.
+"""Parse and judge the output of ``dcgmi health -g 0 -c -j``.
 
 A finding of DCGM counts; that it says Healthy proves little: it called a GPU healthy that needed a reset (DCGM#263), and from
 4.5.0 on it drops recovery actions above 4. The checks of NVML's own state run in addition."""

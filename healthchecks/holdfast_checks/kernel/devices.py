@@ -1,4 +1,4 @@
-"""Which devices a kernel line may be about."""
+"""Devices of this node that a kernel line may be about."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""EFA's admin queue and mlx5's firmware, as their drivers complain of them."""
+"""Errors that drivers log of EFA's admin queue and of mlx5's firmware."""
 
 from __future__ import annotations
 

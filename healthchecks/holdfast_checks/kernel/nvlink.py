@@ -1,4 +1,4 @@
-"""What the numbers in NVLink's Xids say: the registers of 74 (up to NVLink 4) and the blocks of 144–150 (NVLink 5)."""
+"""Meaning of the numbers in NVLink's Xids: the registers of 74 (up to NVLink 4) and the blocks of 144–150 (NVLink 5)."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class BlockError:
     status: int | None
 
     def evidence(self) -> dict[str, Scalar]:
-        """The sub-code stands in bits 9–5 before driver R575 and in 6–0 from it on; which driver wrote the line, it does not say."""
+        """The sub-code is in bits 9–5 before driver R575 and in 6–0 from it on; the line does not name the driver release."""
         found: dict[str, Scalar] = {
             "block": self.block,
             "link": self.link,

@@ -1,4 +1,4 @@
-"""What the kernel of the boot before left when it died: files of pstore, and of systemd's archive of them."""
+"""Dumps that the kernel of the previous boot left when it died: files of pstore, and of systemd's archive of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a result means after those before it: the same link twice, a link's own fault before its echoes.
+"""Raise or lower a result by those before it: the same link twice, a link's own fault before its echoes.
 
 State of one process, bounded; lost at a restart, after which the first line counts as a first one again."""
 

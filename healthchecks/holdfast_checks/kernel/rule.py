@@ -1,4 +1,4 @@
-"""One shape of kernel line and what it means."""
+"""A rule: one shape of kernel line and its meaning."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LONGEST_NUMBER = 15
 
 @dataclass(frozen=True, slots=True)
 class LineMeaning:
-    """What a line comes to. Texts may name the pattern's groups in braces."""
+    """The meaning of a line. Texts may name the pattern's groups in braces."""
 
     code: str
     severity: Severity

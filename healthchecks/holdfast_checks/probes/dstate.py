@@ -17,7 +17,7 @@ _MOST_FOLLOWED = 200
 """A file server that is away blocks every process that touches it; a few of them say as much."""
 
 _ALL_EVERY = 3
-"""Every third look is at all processes, the others at those that were found blocked: a scan is what costs (8 ms for 1,000 processes)."""
+"""Every third sample reads all processes, the others those that were found blocked: a full scan is expensive (8 ms for 1,000 processes)."""
 _ONE_BLOCKED = 0.5
 """The kernel counts each process in state D as one of the load, averaged over a minute: one that is blocked has added this much after 42 s.
 Below it there is none to be found that was there a sample ago, and the scan is left to the next sample."""
@@ -48,10 +48,10 @@ class Watch:
     def __init__(self) -> None:
         self._seen: dict[int, _Seen] = {}
         self._wait = 0
-        """Looks until the next at all processes."""
+        """Samples until the next full scan."""
 
     def look(self, proc: Path, report_from: int) -> tuple[Stuck, ...]:
-        """Look once more; those that have been stuck for ``report_from`` looks or more. Raises NotGathered, OSError."""
+        """Take one more sample; those that have been stuck for ``report_from`` samples or more. Raises NotGathered, OSError."""
         if self._wait == 0 and _may_be_blocked(proc):
             found: Iterable[Process] = scan(proc).blocked
             self._wait = _ALL_EVERY - 1

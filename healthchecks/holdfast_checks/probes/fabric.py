@@ -32,7 +32,7 @@ class FabricPort:
 
 
 def fabric_ports(context: Context) -> tuple[FabricPort, ...]:
-    """The ports to look at. Raises NotApplicable, with the reason, where there are none by nature."""
+    """The ports to read. Raises NotApplicable, with the reason, where there are none by nature."""
     settings = context.settings
     if lookup(settings.instance_type) is not None or files.text(settings.sysfs / "class/dmi/id/sys_vendor") == _EC2:
         raise NotApplicable(_NO_INFINIBAND)

@@ -28,7 +28,7 @@ class Record:
     message: str
     """Unescaped; may hold line ends that the kernel was given inside one message."""
     history: bool = False
-    """It was there before we looked: to be recorded, never acted upon."""
+    """It was there before the follower started: to be recorded, never acted upon."""
 
     @property
     def from_kernel(self) -> bool:

@@ -1,4 +1,4 @@
-"""What this node has shown of itself, kept in small files over restarts and reboots, so that what is gone can still be named."""
+"""Devices that this node has shown, kept in small files over restarts and reboots, so that a missing one can be named."""
 
 from __future__ import annotations
 

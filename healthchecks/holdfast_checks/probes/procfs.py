@@ -43,7 +43,7 @@ class Scan:
 
 
 def scan(proc: Path) -> Scan:
-    """Look at every process once. Raises NotGathered where none can be seen."""
+    """Read every process once. Raises NotGathered where none can be seen."""
     total = zombies = 0
     names: dict[str, None] = {}
     blocked: list[Process] = []
