@@ -1,4 +1,4 @@
-"""A node loses its power: from death to DOWN in Slurm, and to the job running again elsewhere, on a practice cluster.
+"""Recovery from a power loss: from death to DOWN in Slurm, and to the job running again elsewhere, on a practice cluster.
 
 ``bench/dead_node.py [--faults 50] [--leftovers on|off|both] [--power shown|unseen|both] [--quick]``. Heartbeats as shipped. The survivors'
 agents end left-over steps in the series with ``death.end_leftover_steps = true``; in the other one the job waits for Slurm itself. Death is

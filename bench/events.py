@@ -43,7 +43,7 @@ _ALL_WITHIN_S = 20.0
 
 @contextmanager
 def node(endpoint: Endpoint) -> Iterator[Host]:
-    """A node's files and its running agent; nothing of it is left."""
+    """A node's files and its running agent; all of it is removed afterwards."""
     procs.end_cleanly()
     folder = Path(tempfile.mkdtemp(prefix="hfevents-", dir="/tmp"))
     host = Host(folder, "n1", GPUS)
@@ -128,7 +128,7 @@ def series(endpoint: Endpoint, cause: Callable[[int], None], numbers: range, pau
 
 
 def latencies(caused: Mapping[str, float], seen: Mapping[str, float]) -> list[float]:
-    """Of each event that arrived."""
+    """Delays of the events that arrived."""
     return [seen[code] - at_s for code, at_s in caused.items() if code in seen]
 
 

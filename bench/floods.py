@@ -1,4 +1,4 @@
-"""What a flood costs the honest: the real controller's memory, ``/healthz`` and heartbeats while another process does its worst.
+"""Effect of a flood on honest callers: the real controller's memory, ``/healthz`` and heartbeats while another process floods it.
 
 ``bench/floods.py [--seconds 20] [--agents 300] [--kinds heads,viewer] [--plain] [--shared]``. The controller (no Slurm, SQLite, TLS) has
 core 0, the flood core 1 at nice 10, so that what is slow is the controller and not the machine; root puts the controller and the honest
@@ -26,7 +26,7 @@ from holdfast.descriptors import raise_limit
 
 GOAL_HEALTH_S = 1.0
 MOST_WAITING = 0.3
-"""Of the time, summed over the controller's threads, which also wait for each other."""
+"""Share of the time, summed over the controller's threads, which also wait for each other."""
 GOAL_MEMORY_BYTES = 512 * procs.MIB
 """More than before the flood: 2,048 connections that are not known, under TLS."""
 
@@ -39,7 +39,7 @@ def certificates(folder: Path) -> Path:
 
 
 def one(made: Flooded, kind: str, seconds: float, *before: str) -> Seen:
-    """Flooded like this, then left alone for a moment."""
+    """Flood the controller in one way, then leave it alone for a moment."""
     began, cpu = procs.pss_bytes(made.pid), procs.cpu(made.pid)
     waited_s = procs.waited_s(made.pid)
     with made.watched() as seen:

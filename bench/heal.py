@@ -118,7 +118,7 @@ def comes_back(job: Job, way: str) -> float:
 
 
 def spare_in(job: Job) -> float:
-    """A fourth group waits outside a room for three, until one of these is killed and evicted. Returns when."""
+    """A fourth group waits outside a rendezvous of three, until one of these is killed and evicted. Returns when."""
     job.start("again", 3, "all")
     job.wait(lambda: any("~again" in who for who in job.rooms.ask(do="status", room="bench")["rooms"][0]["asking"]))
     committed = len(job.lines("g0"))

@@ -25,13 +25,13 @@ from support.postgres import postgres_binaries, running_server
 
 CONNECTIONS = 64
 WARM_UP_S = 40.0
-"""Every agent has had its first heartbeats, its poll stands, and its record is in the store."""
+"""Every agent has had its first heartbeats, its poll is open, and its record is in the store."""
 GOAL_P99_S = 0.1
 GOAL_CORES = 1.0
 LONGEST_LAG_S = 0.01
 FULL = 0.95
 MOST_WAITING = 0.1
-"""Of the measured time, summed over the controller's threads, which also wait for each other."""
+"""Share of the measured time, summed over the controller's threads, which also wait for each other."""
 
 
 def storm(made: Head, seconds: float, *, all_new: bool) -> int:

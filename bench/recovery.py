@@ -1,4 +1,4 @@
-"""From a line in the kernel log to the node drained and the job running again, on a practice cluster.
+"""Recovery time: from a line in the kernel log to the node drained and the job running again, on a practice cluster.
 
 ``bench/recovery.py [--faults 50] [--queue N] [--quick]``. Slurm's own view is read about every 20 ms; every time is the moment at
 which Slurm's answer was there, so a figure errs on the long side by at most one sample. The truth is the injector's log."""

@@ -1,4 +1,4 @@
-"""What Holdfast asks of slurmctld, what that costs the controller, and how soon a faulty node is drained, by the size of the cluster.
+"""Load that Holdfast puts on slurmctld and the controller, and time until a faulty node is drained, by the size of the cluster.
 
 ``bench/slurmctld.py [--nodes 5,512,4096] [--jobs 0,1000,10000] [--array 100000] [--seconds 60] [--faults 20] [--texts]
 [--quick]``. The real controller and actor on a real slurmctld whose nodes exist in its configuration only, with this many jobs,

@@ -1,4 +1,4 @@
-"""How much of a cluster is in use: training with a fixed allocation against an elastic job, under the same generated load.
+"""Utilisation of a cluster: training with a fixed allocation against an elastic job, under the same generated load.
 
 ``bench/utilisation.py [--minutes 60] [--seeds 3] [--quick]``. 256 GPUs (32 nodes of 8), simulated clock and Slurm, the real
 loop, policy and actor with their shipped defaults. Short jobs of higher priority arrive at random, in whole nodes; one training job runs

@@ -1,4 +1,4 @@
-"""The controller's end of the wire, as far as an agent needs it, that only notes when what arrived."""
+"""A stand-in for the controller, as far as an agent needs it, that records what arrived when."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """An agent that ends closes its connections: nothing to say of that, and anything else is a fault of the bench."""
+        """An agent that ends closes its connections: not reported; any other error is a fault of the bench."""
         if not isinstance(sys.exc_info()[1], ConnectionError):
             super().handle_error(request, client_address)
 

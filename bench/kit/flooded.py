@@ -38,7 +38,7 @@ VIEWER, STOLEN = "viewer-token", "stolen-token"
 
 @dataclass
 class Seen:
-    """What honest callers saw."""
+    """Measurements of honest callers."""
 
     health_s: list[float] = field(default_factory=list)
     """How long ``/healthz`` took, each time on a new connection."""
@@ -197,7 +197,7 @@ class Flooded:
                 each.join()
 
     def flood(self, kind: str, seconds: float, *before: str) -> dict[str, int]:
-        """What the flood was answered, by answer. ``before``: words before its command."""
+        """The answers that the flood got, counted by kind. ``before``: words before its command."""
         token = {"viewer": VIEWER, "agent": STOLEN}.get(kind, "")
         source = "127.0.0.2" if self.stranger else "127.0.0.1"
         plan = {

@@ -79,10 +79,10 @@ class Head:
 
 @dataclass(frozen=True)
 class Run:
-    """What one plan showed."""
+    """Figures of one plan."""
 
     told: dict[str, Any]
-    """The generator's own words."""
+    """The generator's report."""
     seconds: float
     cpu: procs.Cpu
     """The controller's in the measured time: its own, and that of the Slurm commands it ran."""

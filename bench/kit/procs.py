@@ -84,8 +84,8 @@ def wakeups(pid: int) -> int:
 
 
 def system_calls(pid: int, seconds: float) -> dict[str, float]:
-    """System calls a second of the tree, by name, most first; what starts meanwhile counts too. Empty where strace is missing or may not
-    look. It slows the tree down: CPU is to be measured without."""
+    """System calls a second of the tree, by name, most first; what starts meanwhile counts too. Empty where strace is missing or not
+    permitted. It slows the tree down: CPU is to be measured without."""
     attach = [word for one in tree(pid) for word in ("-p", str(one))]
     try:
         done = subprocess.run(

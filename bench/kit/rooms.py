@@ -1,4 +1,4 @@
-"""A real quorum service and real torchft groups in it, as processes; what they did, step by step."""
+"""A real quorum service with real torchft groups, as processes, and the record of their steps."""
 
 from __future__ import annotations
 

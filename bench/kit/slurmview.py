@@ -128,7 +128,7 @@ class Watcher:
         return trace
 
     def rest(self) -> None:
-        """Look at nothing until the next :meth:`follow`."""
+        """Stop sampling until the next :meth:`follow`."""
         self._trace = None
 
     def _run(self) -> None:

@@ -1,4 +1,4 @@
-"""Who is this machine? Prints ``key=value`` lines: kind, role, node, instance, group, cluster, region, controllers, source.
+"""Identify this machine. Prints ``key=value`` lines: kind, role, node, instance, group, cluster, region, controllers, source.
 
 Standard library only and no newer than Python 3.6: it runs with whatever interpreter a fresh image has. Everything is
 looked up again each time, so nothing is lost with a root volume. A value that cannot be had is left empty; never an error.
@@ -99,7 +99,7 @@ def find_own(resource):
 
 
 def hyperpod_role(group, instance, resource, provisioning):
-    """(role, whence). The newer SlurmConfig goes before the bundle's provisioning_parameters.json."""
+    """(role, source). The newer SlurmConfig goes before the bundle's provisioning_parameters.json."""
     kind = (group.get("SlurmConfig") or {}).get("NodeType") if isinstance(group.get("SlurmConfig"), dict) else None
     if kind and str(kind).lower() in _ROLES:
         return _ROLES[str(kind).lower()], "SlurmConfig"
