@@ -1,7 +1,7 @@
 """The actor: a small process without a listener, and the only one with rights in Slurm and at the provider.
 
-It takes typed intents from the store, looks at the brakes once more, writes "started", acts, writes the outcome. Steps of one incident
-go in their order within a lane (Slurm, provider, people); incidents do not wait for each other, and slow launches delay no drain."""
+It reads typed intents from the store, checks the brakes again, writes "started", acts, and writes the outcome. Steps of one incident run
+in order within a lane (Slurm, provider, people). Incidents do not wait for each other, and slow launches delay no drain."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ from holdfast.ports import Lease, Outcome, Provider, Scheduler, Store
 log = logging.getLogger(__name__)
 
 HAND_OUT, TAKE = "hand_out", "take_intent"
-"""Parts of this process: reading what is due, and the second look at one step (:mod:`holdfast.unexpected`)."""
+"""Parts of this process: reading the due intents, and re-evaluating one step (:mod:`holdfast.unexpected`)."""
 STALE_S = 600.0
-"""A planned step that was not begun for so long is decided anew instead of done late."""
+"""Maximum age of a planned step that has not started. An older one is decided again instead of done late."""
 LOOK_S = 0.5
-"""How often the store is looked at without a nudge."""
+"""How often the store is polled without a wakeup."""
 STALE = Outcome(
     IntentState.FAILED, "planned too long ago; to be decided again", retryable=True, result={NEVER_BEGUN: True}
 )
@@ -56,30 +56,30 @@ _IRREVERSIBLE = (SetDown, Terminate, Replace, Reboot, StopStart, Launch)
 
 @dataclass
 class Actor:
-    """Runs until stopped. It acts for the controller of its own machine, and stands by while another one leads."""
+    """The actor process. It acts for the controller on the same machine and is idle while another one leads."""
 
     store: Store
     outside: Outside
     holder: Callable[[], str | None]
-    """Holder in the lease that means that controller, read at each look at the lease; None: none is known, so there is none to act for."""
+    """Lease holder id of that controller, read each time the lease is checked; None: no controller is known, so no step is taken."""
     wait: Callable[[float], object]
-    """Waits for a nudge, at most so many seconds."""
+    """Waits for a wakeup, at most this many seconds."""
     ring: Callable[[], None]
-    """Wakes the controller, and the actor itself: an outcome is in, the next step of the lane may begin."""
+    """Wakes the controller and the actor itself: an outcome was written, the next step of the lane may start."""
     before_step: Callable[[Intent, str], None] = lambda _intent, _moment: None
     """Called at each boundary of a step (``planned``, ``started``, ``acted``, ``finished``); for drills."""
     turned: Callable[[], None] = lambda: None
-    """Called after each complete look: what tells systemd that this process is alive."""
+    """Called after each complete pass; notifies systemd that this process is alive."""
     pools: Callable[[], AbstractContextManager[Mapping[str, Executor]]] = pools
     """Makes the workers of each lane (``controller/lanes.py``)."""
     mode: Mode = Mode.ACT
-    """As this process's own configuration has it; in observe steps that were planned before wait."""
+    """Mode from this process's own configuration. In observe mode, steps that were planned earlier wait."""
     limits: ActorLimits | None = None
-    """What it does at most, whatever the store says; None: no limits."""
+    """Upper limits on steps, whatever the store says; None: no limits."""
     begun: Begun | None = None
-    """Which steps it has begun itself; None: the store is believed."""
+    """Record of the steps that this actor has started; None: the store is trusted."""
     problem: str = ""
-    """Why the last look failed, for the controller and for people; empty: it did not."""
+    """Why the last pass failed, for the controller and for operators; empty: it succeeded."""
     held_back: str = ""
     """The actor's own limit that holds steps back; empty: none does."""
     _acts_for: str | None = None
@@ -87,7 +87,7 @@ class Actor:
     _busy: dict[tuple[str, str], Future[None]] = field(default_factory=dict)
 
     def run(self, stop: Stop) -> None:
-        """The actor's loop: look, hand out, wait."""
+        """The actor's loop: read the due intents, hand them out, wait."""
         with self.pools() as workers:
             while not stop.is_set():
                 try:
@@ -136,7 +136,7 @@ class Actor:
                 future.add_done_callback(lambda _done: self.ring())
 
     def _looked_again(self, book: Book, intent: Intent, fence: int) -> Look:
-        """The second look at a step; ANEW: it was settled without being begun."""
+        """Re-evaluate a step right before it starts. ``ANEW``: it was settled without being started."""
         ended = outlived(book, intent) or overtaken(book, intent, self.outside.clock.now())
         look = Look.ANEW if ended is not None else look_again(book, intent, self.mode)
         if look is Look.ANEW:
@@ -144,14 +144,14 @@ class Actor:
         return Look.WAIT if look is Look.GO and self._is_full(intent) else look
 
     def _as_begun(self, intent: Intent) -> Intent:
-        """As this actor knows it: what it has not begun itself is new to it, whatever the store says."""
+        """The intent by this actor's own record: a step that it did not start counts as planned, whatever the store says."""
         if intent.state is not IntentState.STARTED or self.begun is None or self.begun.has(intent):
             return intent
         log.warning("event=step_not_begun_here intent=%s effect='it is looked at like a new one'", intent.key)
         return replace(intent, state=IntentState.PLANNED)
 
     def _is_full(self, intent: Intent) -> bool:
-        """Whether the actor's own limits hold the step back now, so that it need not be handed out. What was begun is ended."""
+        """Whether the actor's own limits hold the step back now, so that it is not handed out. A started step is always finished."""
         held = self.limits.full(intent.action) if self.limits and intent.state is IntentState.PLANNED else None
         return self._held(held)
 
@@ -161,7 +161,7 @@ class Actor:
         return held is not None
 
     def _may_begin(self, action: Action) -> bool:
-        """Whether the actor's own limits let the step begin, which is counted then; a job counts for the first of its nodes, as Slurm
+        """Whether the actor's own limits let the step start; if so, it is counted. A job counts for the first of its nodes, as Slurm
         shows it now."""
         if self.limits is None or (kind := limited(action)) is None:
             return True
@@ -181,7 +181,7 @@ class Actor:
             log.warning("event=fenced_off intent=%s error=%r", intent.key, str(error))
 
     def _note_controller(self) -> None:
-        """One line when another process is the controller of this machine."""
+        """Log one line when another process has become the controller of this machine."""
         found = self.holder()
         if found != self._acts_for:
             log.info("event=acts_for controller=%s", found or "-")
@@ -193,7 +193,7 @@ class Actor:
         return lease if idle(lease, self.holder(), self.outside.clock.now()) is None else None
 
     def _serving(self) -> Lease | None:
-        """As :meth:`_lease`; that there is none to act for is said in the log."""
+        """Like :meth:`_lease`, but log when there is no controller to act for."""
         lease, controller, clock = self.store.lease(), self.holder(), self.outside.clock
         why = idle(lease, controller, clock.now())
         self._idle.look(why, lease, controller, clock.monotonic_s())

@@ -1,4 +1,4 @@
-"""Everything that the actor may touch, and the looks that every step begins with."""
+"""External systems of the actor, and the checks that every step starts with."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from holdfast.ports import Clock, Notifier, Outcome, Provider, Scheduler
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """Everything that the actor may touch."""
+    """External systems that the actor may read and change."""
 
     scheduler: Scheduler
     provider: Provider
@@ -33,11 +33,12 @@ class Outside:
     marks: Callable[[], dict[str, NodeMark]]
     """The drains that are ours, from the store."""
     claims: Callable[[str], frozenset[str]]
-    """Nodes whose machine has this id by the store (:func:`holdfast.decisions.machines.disputes.claimants`)."""
+    """Nodes whose machine has this id according to the store (:func:`holdfast.decisions.machines.disputes.claimants`)."""
     own_reservations: Callable[[], frozenset[str]]
-    """Those by which Holdfast keeps nodes for jobs, from the store (:func:`holdfast.decisions.nodes.hands_off.own_reservations`)."""
+    """Reservations that Holdfast made to keep nodes for jobs, from the store
+    (:func:`holdfast.decisions.nodes.hands_off.own_reservations`)."""
     reach: Connect = connect
-    """Whether a node's kernel answers a connection to its slurmd: its last words before a step that cannot be taken back."""
+    """Whether a node's kernel answers a connection to its slurmd: the last check before an irreversible step."""
     spare_reservation: str = "holdfast-spares"
     maintenance: MaintenancePolicy = field(default_factory=MaintenancePolicy)
     pool: AbstractContextManager[object] = field(default_factory=Lock)
@@ -45,7 +46,7 @@ class Outside:
 
 
 class Refused(HoldfastError):
-    """The facts have changed since the decision: the step is rightly not done."""
+    """The facts have changed since the decision, so the step must not be done."""
 
 
 class NotProven(Refused):
@@ -57,7 +58,7 @@ class NotProven(Refused):
 
 
 class NotYetProven(Unavailable):
-    """The machine is not shown to be the node's, and the provider's record may catch up: asked again."""
+    """The machine is not shown to be the node's, but the provider's record may catch up: retried."""
 
     def __init__(self, unproven: Unproven) -> None:
         super().__init__(f"{unproven.text}: ask again")
@@ -77,7 +78,7 @@ def foreign(node: Node, outside: Outside, *setting: str) -> bool:
 
 
 def prove_free(name: str, outside: Outside) -> None:
-    """The last look before a machine is let go: out of service by us, and no job on it. Raises Refused, Unavailable."""
+    """Last check before a machine is given up: we took it out of service, and no job runs on it. Raises Refused, Unavailable."""
     node = outside.scheduler.node(name)
     if not node.out_of_service:
         raise Refused(f"{name} is in service in Slurm")
@@ -109,8 +110,8 @@ def _not_taken(node: Node, outside: Outside) -> None:
 
 
 def prove_hands_on(name: str, outside: Outside) -> None:
-    """Read again, right before a step at a node, whether it is in an operator's hands by now. Raises Unavailable: it is tried again once
-    it is given back. A reboot or power-down of a node that is ours to repair is ours."""
+    """Check again, right before a step at a node, that no operator has taken the node over. Raises Unavailable: the step is retried once
+    the node is given back. A reboot or power-down of a node that Holdfast is repairing counts as Holdfast's."""
     try:
         node = outside.scheduler.node(name)
     except NotFound:
@@ -131,7 +132,7 @@ def prove_hands_on(name: str, outside: Outside) -> None:
 
 
 def jobs_on(name: str, outside: Outside) -> tuple[Job, ...]:
-    """The jobs that hold a node now, each heterogeneous one as one; nothing else of the cluster is read. Raises as the scheduler does."""
+    """Jobs that hold a node now, each heterogeneous job as one; nothing else of the cluster is read. Raises as the scheduler does."""
     found: dict[int, Job] = {}
     for job in outside.scheduler.jobs_on(name):
         one = job if job.het_leader is None else _whole_of(job.het_leader, outside) or job

@@ -1,8 +1,8 @@
-"""Which steps this actor has begun itself, in a file of its own.
+"""Steps that this actor has started, recorded in its own file.
 
-A step that was begun is ended, without the looks that a new one begins with: it may be half done. That a step was begun the store says, and
-who writes the store could say it of any step, or of one that ended long ago; so the actor believes its own memory alone, and not for
-long."""
+A started step is finished without the checks that a new one starts with, because it may be half done. The store also records that a step
+was started, but anyone who can write the store could claim this of any step, or of one that ended long ago. So the actor trusts only its
+own record, and only for a short time."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from holdfast.actor.own_file import ActorFile
 from holdfast.model.action import Action, Intent
 
 _MOST = 4096
-"""Far more than are ever under way; the oldest is forgotten, and looked at again like a new one."""
+"""Far more than are ever under way; the oldest is forgotten and then checked like a new one."""
 _KEPT_S = 900.0
-"""Longer than the actor is away when it starts again. What was begun before is looked at again like a new one, too."""
+"""Longer than a restart of the actor takes. A step that was started earlier than this is checked like a new one."""
 
 
 @dataclass
 class Begun:
-    """The memory. Safe to use from many threads; raises nothing."""
+    """Record of started steps. Safe to use from many threads; raises nothing."""
 
     folder: Path | None
     """The actor's own; None: nothing is written, and a restart forgets."""
@@ -47,7 +47,7 @@ class Begun:
             self._kept = self._file.read(_kept) or {}
 
     def note(self, intent: Intent) -> None:
-        """It is about to begin."""
+        """Record that the step is about to start."""
         with self._lock:
             self._kept.pop(intent.key, None)
             self._kept[intent.key] = _digest(intent.action), self.wall_s()
@@ -56,13 +56,13 @@ class Begun:
             self._file.write(self._kept)
 
     def has(self, intent: Intent) -> bool:
-        """Whether this very action of this key was begun a short while ago, and has not ended."""
+        """Whether exactly this action of this key was started a short while ago and has not ended."""
         with self._lock:
             digest, at_s = self._kept.get(intent.key, ("", 0.0))
         return digest == _digest(intent.action) and abs(self.wall_s() - at_s) < _KEPT_S
 
     def over(self, intent: Intent) -> None:
-        """How it ended is in the store."""
+        """Forget the step: its outcome is in the store."""
         with self._lock:
             if self._kept.pop(intent.key, None) is not None:
                 self._file.write(self._kept)

@@ -1,6 +1,6 @@
-"""Carry out one intent: look at the facts again, do it, say what came of it. The only place that changes the world outside.
+"""Carry out one intent: check the facts again, do it, report the outcome. The only module that changes external systems.
 
-Every step is written so that it may be repeated after a crash: what has happened already is found outside and not done again."""
+Every step may be repeated after a crash: it finds out from the external system what was already done, and does not do it again."""
 
 from __future__ import annotations
 
@@ -66,17 +66,17 @@ AT_NODES = (
     Reboot,
     StopStart,
 )
-"""Steps at a node or its machine: none of them is done while an operator has the node."""
+"""Steps at a node or its machine: none of them is done while an operator has taken the node over."""
 STEP = "step"
-"""Part of this process that carries steps out (:mod:`holdfast.unexpected`)."""
+"""Part of this process that carries out steps (:mod:`holdfast.unexpected`)."""
 _CLOCKS_DIFFER_S = 3600.0
-"""A window may have been made by another head node."""
+"""Tolerance for clock differences: a window may have been made by another head node."""
 RELEASE_PATIENCE_S = 3.0
 """A release is refused while the job is COMPLETING (facts: 0.3 to 2 s): it is retried at once for this long."""
 
 
 def carry_out(intent: Intent, outside: Outside) -> Outcome:
-    """Do it, or find that it is done. Never raises for anything that the outside may answer."""
+    """Carry out the intent, or find that it is already done. Never raises for an answer of an external system."""
     try:
         if isinstance(intent.action, AT_NODES) and intent.state is not IntentState.STARTED:
             prove_hands_on(intent.action.node, outside)
@@ -99,8 +99,8 @@ def carry_out(intent: Intent, outside: Outside) -> Outcome:
 
 
 def _may_pass(action: Action, outside: Outside) -> bool:
-    """What was refused may be done later: the step's node is out of slurm.conf for now, or Slurm does not take it out or back yet
-    (INVALID_REG: less memory or fewer GPUs than slurm.conf says; a state that passes)."""
+    """Whether a rejected step may succeed later: its node is not in slurm.conf for now, or Slurm does not drain or resume it yet
+    (INVALID_REG: less memory or fewer GPUs than slurm.conf says; a temporary state)."""
     if isinstance(action, Drain | Undrain):
         return True
     node = action.target.node
@@ -162,7 +162,7 @@ def _perform(action: Action, incident: str, outside: Outside) -> Outcome:  # noq
             return _adopt(action, outside)
         case Notify():
             outside.notifier.notify(action.subject, action.body)
-            return done("told")
+            return done("sent")
         case UnknownAction():
             raise Rejected(f"this release does not know the action {action.kind}")
         case SendOrder():
@@ -270,7 +270,7 @@ def _drop_hold(action: DropHold, outside: Outside) -> Outcome:
 
 
 def _promote(action: PromoteSpare, outside: Outside) -> Outcome:
-    """The hold already names the spare (reservations may overlap), so it leaves the pool without a moment in the open."""
+    """The hold already names the spare (reservations may overlap), so no other job can take it when it leaves the pool."""
     with outside.pool:
         try:
             pool = outside.scheduler.reservation(outside.spare_reservation).nodes
@@ -319,7 +319,7 @@ def _keep_window(action: KeepWindow, outside: Outside) -> Outcome:
 
 
 def _job(key: JobKey, outside: Outside) -> Job:
-    """The job as Slurm shows it now; a heterogeneous one as a whole."""
+    """The job as Slurm shows it now; a heterogeneous job as one."""
     job = outside.scheduler.job(key.job_id)
     if job.het_leader == key.job_id:
         job = whole(outside.scheduler.components(key.job_id))
@@ -332,9 +332,9 @@ def _tell_owner(action: TellOwner, outside: Outside) -> Outcome:
     job = _job(action.job, outside)
     ours = action.instead_of
     if ours is not None and job.admin_comment != ours:  # rule prose: whether it is ours, word for word
-        return done("another's words are there: they stay")
+        return done("another user has changed the comment: it is kept")
     outside.scheduler.tell_owner(job.key.job_id, action.text)
-    return done("told")
+    return done("owner notified")
 
 
 def _requeue(action: Requeue, outside: Outside) -> Outcome:
@@ -360,7 +360,7 @@ def _requeue(action: Requeue, outside: Outside) -> Outcome:
 
 
 def _gather(action: Requeue, job: Job, outside: Outside) -> Outcome:
-    """The job is in the queue again; components of a heterogeneous one that are not yet follow their leader."""
+    """Requeue the remaining components of a heterogeneous job whose leader is in the queue again."""
     if not stragglers(job):
         return done("it was requeued already", restarts=job.restarts)
     try:
@@ -410,7 +410,7 @@ def _started(action: Release, job: Job) -> bool:
 
 
 def _let_start(action: Release, outside: Outside) -> None:
-    """Slurm refuses to release a job that it has just started on its own: that was the aim."""
+    """Release the job. Slurm refuses this for a job that it has just started on its own, which is what we wanted."""
     try:
         outside.scheduler.release(action.job.job_id, reservation=action.reservation)
     except Rejected:
@@ -419,20 +419,20 @@ def _let_start(action: Release, outside: Outside) -> None:
 
 
 def _exclusions(action: Release, job: Job, part: Job) -> tuple[str, ...]:
-    """Each component of a heterogeneous job keeps what its user excluded for it."""
+    """Nodes to exclude: each component of a heterogeneous job keeps what its user excluded for it."""
     if not job.parts:
         return action.exclude
     return tuple(sorted((set(part.excluded_nodes) & set(action.exclude)) | set(action.suspects)))
 
 
 def _known(job: Job) -> None:
-    """Nothing is written over a list that was not read just now; it is soon."""
+    """Never overwrite an exclusion list that could not be read just now. Raises Unavailable: it can be read again soon."""
     if not job.exclusions_known:
         raise Unavailable(f"the record of job {job.key} cannot be read now, nor which nodes its user excludes")
 
 
 def _exclude(part: Job, nodes: tuple[str, ...], outside: Outside) -> None:
-    """Never over a list that cannot be read: what its user excluded would be lost."""
+    """Set the excluded nodes, but never over a list that cannot be read: what its user excluded would be lost."""
     if not part.unreadable and set(nodes) != set(part.excluded_nodes):
         outside.scheduler.set_excluded_nodes(part.key.job_id, nodes)
 

@@ -1,4 +1,4 @@
-"""Why an actor takes no step, and the line in its log that says so with what to do."""
+"""Reasons why an actor takes no step, and the log line that reports the reason with what to do."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.ports import Lease
 log = logging.getLogger(__name__)
 
 SETTLES_S = 30.0
-"""What lasts less is a restart: a lease is taken over within 15 s."""
+"""Anything shorter is a restart: a lease is taken over within 15 s."""
 SAY_EVERY_S = 60.0
 
 
@@ -20,7 +20,7 @@ class Idle(Enum):
     """Why there is no controller that this actor acts for."""
 
     NO_CONTROLLER = "no_controller"
-    """The lock file names none: no controller runs on this machine, or its ``run.dir`` is another one."""
+    """The lock file names no controller: none runs on this machine, or its ``run.dir`` is a different one."""
     NO_LEASE = "no_lease"
     """No controller leads."""
     ANOTHER_LEADS = "another_leads"
@@ -54,7 +54,7 @@ def idle(lease: Lease | None, controller: str | None, now: datetime) -> Idle | N
 
 
 class IdleWatch:
-    """Remembers since when the actor has been idle, and says it once a minute with the cause of that moment."""
+    """Tracks how long the actor has been idle, and logs the current cause once a minute."""
 
     def __init__(self) -> None:
         self._say_at_s: float | None = None

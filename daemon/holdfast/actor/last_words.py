@@ -1,4 +1,4 @@
-"""A node's last words: it is asked itself, by a connection of the actor's own, right before a step that nothing takes back."""
+"""Last liveness check of a node: the actor itself connects to it right before an irreversible step."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from holdfast.model.incident import Incident, IncidentKind
 from holdfast.ports import Outcome
 
 _LAST_WORDS_S = 1.0
-"""How long a node that is thought dead has to answer a connection before a step that cannot be taken back."""
+"""How long a node that is thought dead has to answer a connection before an irreversible step."""
 ANSWERS = Outcome(IntentState.FAILED, "the node answers a connection: it lives", retryable=True, result={LIVES: True})
 POWERED = Outcome(
     IntentState.FAILED, "its power was off, and is on again: it may be booting", retryable=True, result={LIVES: True}
@@ -38,8 +38,8 @@ _ON = frozenset({"pending", "running"})
 
 
 def last_words(book: Book, intent: Intent, outside: Outside) -> Outcome | None:
-    """The node is asked once more, right before a step that only its silence calls for. None: it says nothing, or was not silent. A DOWN,
-    and a fence, are looked at whatever the store says of the node: both stop what runs there."""
+    """Check once more, right before a step that only a node's silence justifies, that the node does not answer. None: it does not answer,
+    or the step has another reason. Setting a node DOWN and fencing it are always checked, because both stop what runs there."""
     incident, action = book.incidents.get(intent.incident_id), intent.action
     if not isinstance(action, SetDown | Terminate | Replace | Reboot | StopStart | Launch):
         return None
@@ -57,7 +57,7 @@ def _asked(action: SetDown | Terminate | Replace | Reboot | StopStart | Launch, 
     try:
         node = outside.scheduler.node(action.node)
     except NotFound:
-        return None  # the step itself looks at Slurm, and says what it needs
+        return None  # the step itself reads Slurm and reports what it needs
     except OutsideError:
         return NOT_SHOWN if _stops_what_runs(action) else None
     reached = outside.reach({action.node: (node.address, node.port)}, _LAST_WORDS_S)
@@ -73,19 +73,19 @@ def _asked(action: SetDown | Terminate | Replace | Reboot | StopStart | Launch, 
 
 
 def _silence_alone(incident: Incident, action: Action) -> bool:
-    """By the store, only the node's silence calls for the step."""
+    """Whether, according to the store, the node's silence is the only reason for the step."""
     if isinstance(action, Terminate) and action.instance_id != incident.serving_id:
         return False
     return incident.dead or (incident.kind is IncidentKind.SILENCE and not incident.repair_attempt)
 
 
 def _stops_what_runs(action: Action) -> bool:
-    """It is no condition of the step itself that no job runs on the node."""
+    """Whether the step may be done while a job runs on the node."""
     return isinstance(action, SetDown) or (isinstance(action, Terminate) and action.fence)
 
 
 def _nothing_runs(node: str, outside: Outside) -> bool:
-    """What is left there is on its way out: tasks stuck on a living node. Not where Slurm does not answer."""
+    """Whether all that is left there is ending: tasks stuck on a living node. False where Slurm does not answer."""
     try:
         return all(job.state == "COMPLETING" for job in jobs_on(node, outside))
     except OutsideError:
@@ -93,7 +93,7 @@ def _nothing_runs(node: str, outside: Outside) -> bool:
 
 
 def _on_again(incident: Incident, outside: Outside) -> bool:
-    """Whether the provider shows the machine with its power on; not where it does not answer: the step itself needs it."""
+    """Whether the provider shows the machine powered on. False where it does not answer: the step itself needs the provider."""
     try:
         return outside.provider.instance(incident.serving_id).state in _ON
     except OutsideError:
@@ -101,7 +101,7 @@ def _on_again(incident: Incident, outside: Outside) -> bool:
 
 
 def _seen_off(instance_id: str, outside: Outside) -> bool:
-    """The provider shows the machine off now: what answers under its node's address is the machine that took its place."""
+    """Whether the provider shows the machine off now: then another machine that replaced it answers at the node's address."""
     try:
         return outside.provider.instance(instance_id).state in evidence.OFF
     except NotFound:

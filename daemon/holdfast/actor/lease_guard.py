@@ -1,4 +1,4 @@
-"""A step of several calls must not go on once its controller no longer leads: another one may be at the same thing."""
+"""Lease guard: stops a step of several calls once its controller no longer leads, because another one may be doing the same."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""What the actor does at most, whatever the store says: limits of its own, counted in a file of its own.
+"""The actor's own limits on steps, whatever the store says, counted in its own file.
 
-Brakes and budgets lie in the store, and the controller, which listens to the network, writes it. Whoever takes that process over plans what
-he likes; these limits are what is left then. They are a multiple of the brakes and budgets that the actor reads in ``controller.toml``,
-which is root's, and never reached while those hold (``docs/decisions/0028-the-actor-keeps-limits-of-its-own.md``)."""
+Brakes and budgets are in the store, which the controller writes, and the controller listens to the network. An attacker who takes over that
+process can plan any step; then only these limits remain. They are a multiple of the brakes and budgets that the actor reads in
+``controller.toml`` (owned by root), and are never reached while those hold
+(``docs/decisions/0028-the-actor-keeps-limits-of-its-own.md``)."""
 
 from __future__ import annotations
 
@@ -26,16 +27,16 @@ from holdfast.model.policy import Policy
 
 HOUR, DAY = timedelta(seconds=CAP_HOUR_S), timedelta(seconds=CAP_DAY_S)
 _MOST_CHARS = 255
-"""Of what is counted: a longer name is no node's, is kept by its digest, and would make the file too long to be read."""
+"""Longest name that is stored as it is. No node has a longer one; it is stored as a digest, so that the file stays short enough to read."""
 LEAST_OUT = 32
-"""Nodes that may be taken out within an hour in any case: a rack that loses its power at once is no attack."""
+"""Nodes that may always be taken out within an hour: a rack that loses power all at once is no attack."""
 
 
 class Limited(StrEnum):
-    """What is counted together."""
+    """Kinds of steps; each is counted separately."""
 
     OUT = "out"
-    """Nodes drained, set DOWN, or put into the pool of spares, where no user's job starts."""
+    """Nodes drained, set DOWN, or put into the spare pool, where no user's job starts."""
     STOPPED = "stopped"
     """Nodes whose jobs were requeued or held; a job counts for the first of its nodes, so that the small jobs of one node count once."""
     ENDED = "ended"
@@ -54,7 +55,7 @@ _BUDGETS = {BudgetKind.ENDED: Limited.ENDED, BudgetKind.CYCLED: Limited.CYCLED, 
 
 
 def limited(action: Action) -> Limited | None:
-    """What the step counts for; None: it takes nothing from anybody."""
+    """The limit that the step counts against; None: none, it takes no capacity away."""
     if isinstance(action, Drain | SetDown | AdoptSpare):
         return Limited.OUT
     if isinstance(action, Requeue | HoldJob):
@@ -64,7 +65,7 @@ def limited(action: Action) -> Limited | None:
 
 
 def most(policy: Policy, kind: Limited, factor: float, nodes: int) -> tuple[tuple[timedelta, int], ...]:
-    """(window, most within it) for a cluster of so many nodes."""
+    """(window, maximum within it) for a cluster of this many nodes."""
     brake = policy.brake
     out = max(brake.drains_60min, math.floor(nodes * brake.drains_60min_share))
     if kind is Limited.OUT:
@@ -78,17 +79,17 @@ def most(policy: Policy, kind: Limited, factor: float, nodes: int) -> tuple[tupl
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A step that was begun."""
+    """A step that was started."""
 
     kind: Limited
     what: str
-    """The node, or the machine's node; of a launch its token, too."""
+    """The node, or the machine's node; for a launch also its token."""
     at: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class Full:
-    """A limit that is used up."""
+    """An exhausted limit."""
 
     kind: Limited
     count: int
@@ -111,7 +112,7 @@ class Full:
 def full(
     taken: Iterable[Taken], kind: Limited, what: str, windows: tuple[tuple[timedelta, int], ...], now: datetime
 ) -> Full | None:
-    """The limit that a further step would exceed; None: it may begin. What counts already counts once."""
+    """The limit that a further step would exceed; None: it may start. A node that was counted already is not counted twice."""
     mine = [each for each in taken if each.kind is kind]
     for window, at_most in windows:
         within = {each.what: each.at for each in mine if now - each.at < window}
@@ -126,15 +127,15 @@ class ActorLimits:
     """The limits and their file. Safe to use from many threads; raises nothing."""
 
     folder: Path | None
-    """The actor's own; None: nothing is written, and a restart forgets."""
+    """The actor's own folder; None: nothing is written, and the counts are lost at a restart."""
     policy: Policy
     factor: float
-    """So many times what brakes and budgets allow; 0: no limits."""
+    """Multiple of what brakes and budgets allow; 0: no limits."""
     now: Callable[[], datetime]
     nodes: Callable[[], int]
     """How many nodes Slurm shows; may raise OutsideError. Asked only where the numbers without a share are reached."""
     going: Callable[[], frozenset[str]] = frozenset
-    """Nodes whose machines go by the word of the provider, as the actor itself heard it: no limit holds them, as no brake does (ADR 9)."""
+    """Nodes whose machines the provider takes away, by notices that the actor itself read: exempt from limits, as from brakes (ADR 9)."""
     _taken: list[Taken] = field(default_factory=list)
     _lock: Lock = field(default_factory=Lock)
     _nodes: tuple[datetime, int] | None = None
@@ -151,7 +152,7 @@ class ActorLimits:
             self._taken = self._file.read(_rows) or []
 
     def full(self, action: Action) -> Full | None:
-        """The limit that holds the step back; None: it may begin."""
+        """The limit that holds the step back; None: it may start."""
         kind = limited(action)
         if kind is None or self.factor <= 0:
             return None
@@ -166,8 +167,8 @@ class ActorLimits:
         return full(taken, kind, what, most(self.policy, kind, self.factor, self._cluster(now)), now)
 
     def begin(self, action: Action, what: str) -> Full | None:
-        """Count the step, which begins now; or the limit that holds it back: asked and counted in one, since many begin at once.
-        ``what``: its node; of a job the first of its nodes."""
+        """Count the step, which starts now, or return the limit that holds it back. Atomic, since many steps start at once.
+        ``what``: its node; for a job the first of its nodes."""
         kind = limited(action)
         if kind is None or self.factor <= 0:
             return None
@@ -199,7 +200,7 @@ class ActorLimits:
 
 
 def _counted(action: Action, what: str) -> str:
-    """What counts once: the node, but each machine that is bought for it."""
+    """Key that counts once: the node; for launches, the node with the launch token."""
     text = f"{what} {action.token}" if isinstance(action, Launch) else what
     return text if len(text) <= _MOST_CHARS else hashlib.sha256(text.encode(errors="replace")).hexdigest()
 

@@ -1,5 +1,5 @@
-"""Steps at the provider: launch, replace, reboot, end a machine. Each finds what it has done already, and each but a launch first proves
-that the machine is the node's (:mod:`holdfast.decisions.machines.machine_proof`)."""
+"""Steps at the provider: launch, replace, reboot, terminate a machine. Each detects what it has already done, and each except a launch
+first proves that the machine is the node's (:mod:`holdfast.decisions.machines.machine_proof`)."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def terminate(action: Terminate, incident: str, outside: Outside) -> Outcome:
 
 
 def _prove_free(node: str, outside: Outside, *, ours: bool) -> None:
-    """The node has no other machine, as far as the provider shows, so what is ended may be what jobs run on. ``ours``: it was launched on
-    trial; of a node that is not in Slurm it is free."""
+    """Prove that no job runs on the node: the provider shows no other machine for it, so jobs may run on the one to be terminated.
+    ``ours``: it was launched on trial, so it is also free where the node is not in Slurm."""
     try:
         prove_free(node, outside)
     except NotFound:
@@ -67,7 +67,7 @@ def assign(action: Assign, incident: str, outside: Outside) -> Outcome:
 
 
 def _look(action: Terminate | Assign | Replace | Reboot | StopStart | ReportFault, outside: Outside) -> MachineFacts:
-    """Ask the provider, by the node and by the id, Slurm and the store, right before the step. Raises as they do."""
+    """Read the provider (by node and by id), Slurm and the store right before the step. Raises as they do."""
     node, machine = action.node, action.instance_id
     serving = outside.provider.instance_of(node)
     shown: Instance | None = None
@@ -82,7 +82,7 @@ def _look(action: Terminate | Assign | Replace | Reboot | StopStart | ReportFaul
 
 
 def in_slurm(node: str, outside: Outside) -> bool:
-    """A node that was renamed or decommissioned claims nothing."""
+    """Whether Slurm knows the node: one that was renamed or decommissioned claims no machine."""
     try:
         outside.scheduler.node(node)
     except NotFound:
@@ -101,7 +101,8 @@ def _addresses(node: str, shown: Instance | None, outside: Outside) -> dict[str,
 
 
 def _proven(verdict: ProvenMachine | Unproven) -> ProvenMachine:
-    """Raises Unavailable where the provider's record may catch up, Rejected for a machine that is gone (the ladder goes on), NotProven."""
+    """The proven machine. Raises Unavailable where the provider's record may catch up, Rejected for a machine that is gone (the ladder
+    continues), NotProven."""
     if isinstance(verdict, ProvenMachine):
         return verdict
     if verdict.passes:
@@ -128,7 +129,7 @@ def _state(instance_id: str, outside: Outside) -> str:
 
 
 def replace(action: Replace, incident: str, outside: Outside) -> Outcome:
-    """Exchange the machine in place. One that is going, or gone, is found so by the provider and not ordered again."""
+    """Replace the machine in place. The provider detects one that is already being replaced or gone, and does not order it again."""
     machine = _proven(prove_exchangeable(_look(action, outside)))
     prove_free(action.node, outside)
     made = outside.provider.replace(machine.node, machine.instance_id, incident=incident, token=action.token)
@@ -143,7 +144,7 @@ def replace(action: Replace, incident: str, outside: Outside) -> Outcome:
 
 
 def reboot(action: Reboot, incident: str, outside: Outside) -> Outcome:
-    """Not repeated while Slurm has the order; the decision looks at the boot that is heard before it asks again."""
+    """Reboot the machine. Not repeated while Slurm has the order; the decision reads the reported boot time before it asks again."""
     if action.via_slurm:
         prove_free(action.node, outside)
         node = outside.scheduler.node(action.node)
@@ -157,7 +158,8 @@ def reboot(action: Reboot, incident: str, outside: Outside) -> Outcome:
 
 
 def _reboot_reason(node: Node) -> str | None:
-    """None: the drain's reason stays, with its time. slurmctld of 22.05 would write its words alone over one that has them already."""
+    """Reason for the reboot; None: keep the drain's reason and time. slurmctld 22.05 replaces a reason that already has its suffix
+    with the suffix alone."""
     return without_slurms_words(node.reason) if has_slurms_words(node.reason) else None
 
 
@@ -174,7 +176,7 @@ def report_fault(action: ReportFault, outside: Outside) -> Outcome:
         machine = _proven(prove_serving(_look(action, outside)))
         outside.provider.report_fault(machine.instance_id, since=action.since, text=action.text)
     except (OutsideError, NotProven) as error:
-        return done(f"the provider took no word of it: {error}")
+        return done(f"the provider did not accept the fault report: {error}")
     return done("reported to the provider")
 
 

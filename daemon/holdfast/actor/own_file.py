@@ -1,4 +1,4 @@
-"""A small JSON file in the actor's own folder, which no other service can write: what it knows of itself over a restart."""
+"""A small JSON file in the actor's own folder, which no other service can write: its state across restarts."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ class ActorFile:
     """One file. Raises nothing; not safe to write from several threads at once."""
 
     path: Path | None
-    """None: nothing is kept, and a restart forgets."""
+    """None: nothing is kept across restarts."""
     event: str
-    """Event of the log where it cannot be written."""
+    """Log event for a failed write."""
     unwritten: str
-    """What follows from that, for people."""
+    """Effect of a failed write, for operators."""
     unread: str
-    """What follows where it cannot be read, for people."""
+    """Effect of a failed read, for operators."""
     _not_written: bool = field(default=False, init=False)
 
     def read(self, parse: Callable[[Any], T]) -> T | None:
-        """What ``parse`` makes of its content; None: there is none, or none that makes sense, which is put aside."""
+        """The parsed content; None: there is no file, or an invalid one, which is moved aside."""
         if self.path is None:
             return None
         try:
@@ -50,7 +50,7 @@ class ActorFile:
             return None
 
     def write(self, value: object) -> None:
-        """Replace it; that it cannot be written is logged once until it can again."""
+        """Replace the content. A failure is logged once until a write succeeds again."""
         if self.path is None:
             return
         try:

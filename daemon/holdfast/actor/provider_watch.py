@@ -1,4 +1,4 @@
-"""The actor looks at the provider by and by and puts down what it sees: the controller decides on it and has no rights there."""
+"""Provider poller: the actor records what the provider shows; the controller decides on it and has no rights at the provider."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ log = logging.getLogger(__name__)
 PROVIDER = "provider"
 """Part of this process that asks the provider (:mod:`holdfast.unexpected`)."""
 TAKES_AWAY = frozenset({NoticeKind.REBOOT, NoticeKind.STOP, NoticeKind.INTERRUPTION, NoticeKind.CAPACITY_END})
-"""Kinds of notices by which a machine goes, for a while or for good."""
+"""Kinds of notices after which a machine goes away, temporarily or for good."""
 LOOK_EVERY_S = 20.0
 """EC2 refreshes its status checks every minute and HyperPod's view lags for longer; NodeRecovery is read again before each action."""
 
 
 @dataclass
 class ProviderWatch:
-    """One look after the other, in a thread of its own: a provider that hangs delays no step."""
+    """Polls the provider in a separate thread, so that a provider that hangs delays no step."""
 
     store: Store
     provider: Provider
@@ -36,7 +36,7 @@ class ProviderWatch:
     _seen: ProviderView | None = None
 
     def run(self, stop: Stop) -> None:
-        """Until stopped."""
+        """Poll until stopped."""
         while not stop.is_set():
             try:
                 self.look()
@@ -47,7 +47,7 @@ class ProviderWatch:
             stop.wait(LOOK_EVERY_S)
 
     def look(self) -> None:
-        """Ask once and put it down. A part that cannot be asked stays as it was before, with the reason beside it."""
+        """Poll once and record the view. If the provider cannot be read, keep the previous view and add the reason."""
         view = self._ask(self.clock.now())
         try:
             self.store.see_provider(view)
@@ -59,7 +59,7 @@ class ProviderWatch:
             self.ring()
 
     def going(self) -> frozenset[str]:
-        """Nodes whose machines go by the provider's word, as it was last heard."""
+        """Nodes whose machines the provider takes away, by its latest notices."""
         seen = self._seen
         return frozenset(n.node for n in seen.notices if n.kind in TAKES_AWAY) if seen is not None else frozenset()
 

@@ -1,6 +1,6 @@
 """Re-evaluation of a decided step right before it is carried out. Pure.
 
-The store may be minutes further than when it was planned: a brake, a pause, an operator, a node that was heard again."""
+The store may have changed since the step was planned: a brake, a pause, an operator, or a node that reports again."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ _NOT_AFTER_THE_END = (
 
 
 class Look(Enum):
-    """The guard's second look, right before a step."""
+    """Verdict of the re-evaluation right before a step."""
 
     GO = "go"
     WAIT = "wait"
-    """A pause, and observe mode, hold everything but telling, an incident that cannot be read all but a drain;
-    a step that was begun under a brake is ended once the brake is released."""
+    """A pause and observe mode hold everything except notifications; an incident that cannot be read holds everything except a drain.
+    A step that was started under a brake is finished once the brake is released."""
     ANEW = "anew"
-    """A brake overtook it: back to the decision, so that a job that fails by itself meanwhile need not wait for the release."""
+    """A brake tripped first: the step is decided again, so that a job that fails on its own meanwhile need not wait for the release."""
 
 
 def look_again(book: Book, intent: Intent, mode: Mode = Mode.ACT) -> Look:
@@ -73,7 +73,7 @@ def look_again(book: Book, intent: Intent, mode: Mode = Mode.ACT) -> Look:
     if mode is Mode.OBSERVE or book.paused is not None or _unreadable(book, intent):
         return Look.WAIT
     tripped = max((b.tripped_at for b in book.brakes_on(intent.incident_id)), default=None)
-    # What its own cycle still allowed stops nobody, so a step of that very moment is looked at like an older one.
+    # A step planned in the cycle that tripped the brake stops no job, so it is treated like an older one.
     if tripped is None or intent.planned_at > tripped or not _braked(intent):
         return Look.GO
     if isinstance(intent.action, Requeue) and _stops_nobody(book, intent.action):
@@ -82,7 +82,7 @@ def look_again(book: Book, intent: Intent, mode: Mode = Mode.ACT) -> Look:
 
 
 def _braked(intent: Intent) -> bool:
-    """New drains, stops of jobs, and repair steps that have not begun."""
+    """Whether a brake holds the step: new drains, stops of jobs, and repair steps that have not started."""
     begins = intent.state is IntentState.PLANNED and budget_of(intent.action) is not None
     return begins or isinstance(intent.action, _BRAKED)
 
@@ -98,14 +98,14 @@ BRAKED = Outcome(IntentState.FAILED, "a brake tripped before it was begun; to be
 
 
 def _stops_nobody(book: Book, action: Requeue) -> bool:
-    """The run is over already: jobs that failed or lost a node are recovered while a brake holds."""
+    """Whether the run is over already: jobs that failed or lost a node are recovered while a brake holds."""
     recovery = book.recovery_of(action.job, action.restarts)
     return recovery is not None and not recovery.stops_running_job
 
 
 def outlived(book: Book, intent: Intent) -> Outcome | None:
-    """How a step ends that was planned, not begun, and is no longer wanted: an operator ended its incident or took it over, or the dead
-    node is heard again. None: it is still wanted."""
+    """Outcome of a planned, not started step that is no longer wanted: an operator closed its incident or took it over, or the dead
+    node reports again. None: it is still wanted."""
     incident = book.incidents.get(intent.incident_id)
     action = intent.action
     if intent.state is not IntentState.PLANNED or incident is None:
@@ -120,13 +120,13 @@ def outlived(book: Book, intent: Intent) -> Outcome | None:
 
 
 def _of_its_own_machine(incident: Incident, action: Action) -> bool:
-    """The end of the machine that an operator has taken over; not of one that was launched for it."""
+    """Whether the step terminates the machine that an operator has taken over, not one that was launched for it."""
     mine = isinstance(action, Terminate) and action.instance_id == incident.instance_id
     return mine and incident.acknowledged
 
 
 def overtaken(book: Book, intent: Intent, now: datetime) -> Outcome | None:
-    """How a step at a node ends that was planned, not begun, before an operator took the node for maintenance. None: it may be done."""
+    """Outcome of a planned, not started step at a node that an operator has since taken for maintenance. None: it may be done."""
     if intent.state is not IntentState.PLANNED or not isinstance(intent.action, AT_NODES):
         return None
     window = window_of(book.windows, intent.action.node, now)
@@ -134,12 +134,12 @@ def overtaken(book: Book, intent: Intent, now: datetime) -> Outcome | None:
 
 
 def _of_the_dead(action: Action) -> bool:
-    """Steps that only the death of a node calls for; tasks stuck on a living one call for a DOWN, too."""
+    """Whether only the death of a node justifies the step; tasks stuck on a living node also justify a DOWN."""
     return (isinstance(action, SetDown) and action.node_dead) or (isinstance(action, Terminate) and action.fence)
 
 
 def _of_the_silent(action: Action, incident: Incident) -> bool:
-    """A step at the machine of a silent node, planned before the node reported again and was sent to validation."""
+    """Whether it is a step at the machine of a silent node, planned before the node reported again and was sent to validation."""
     if incident.state is not IncidentState.VALIDATING or incident.rung:
         return False
     its_own = (incident.serving_id, incident.instance_id)
