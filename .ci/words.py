@@ -71,7 +71,6 @@ WORDS: tuple[Word, ...] = (
 
 NOT_YET: tuple[str, ...] = (
     "daemon/holdfast/agent",
-    "daemon/holdfast/controller",
     "daemon/holdfast/head",
     "daemon/holdfast/descriptors.py",
     "daemon/holdfast/fingerprint.py",

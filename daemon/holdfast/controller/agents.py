@@ -1,4 +1,4 @@
-"""What the controller knows of its agents from their own words; in memory only, refilled within one heartbeat after a start."""
+"""State of the agents as they report it; in memory only, rebuilt within one heartbeat after a start."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from holdfast_checks.acting import Lists
 GAP_HEARTBEATS = 2.5
 """A longer silence than this many intervals ends the span that ``first_heard`` counts from (DeathPolicy's default)."""
 MACHINES_PER_NODE = 4
-"""One serves and one is being validated; more are leftovers, and the longest silent is forgotten."""
+"""One serves and one is being validated; any others are leftovers, and the one that is silent for longest is dropped."""
 KEPT_MOST_S = 10.0
-"""An agent that says a far shorter interval than it keeps is judged by the one that it keeps, up to this: the longest that it is given."""
+"""An agent that reports a far shorter interval than it keeps is judged by the interval that it keeps, up to this maximum (the longest
+interval that agents are given)."""
 KEPT_AT_LEAST = 1.5
-"""So many of its own intervals apart are two heartbeats of an agent that does not keep it."""
+"""An agent does not keep its reported interval when two heartbeats are this many intervals apart."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """What a heartbeat or a report says of its sender. None: it says nothing of that. Only a heartbeat has an interval."""
+    """Sender fields of a heartbeat or a report. None: not reported. Only a heartbeat has an interval."""
 
     node: str
     instance_id: str
@@ -33,7 +34,7 @@ class Hello:
     all_ok: bool | None = None
     failing: tuple[str, ...] | None = None
     fabric_silent_s: float | None = None
-    """None in a heartbeat: nothing is known of the fabric (any more)."""
+    """None in a heartbeat: nothing is known about the fabric (any more)."""
     authorities: tuple[str, ...] | None = None
     """Fingerprints of the certificate authorities that it trusts."""
     acting: Lists | None = None
@@ -46,7 +47,7 @@ class Hello:
     set_aside_s: float | None = None
     """For how long the oldest of them."""
     words_wait_s: float | None = None
-    """For how long the oldest word of a job's progress has waited on the node; None: it does not say."""
+    """How long the oldest progress report of a job has waited on the node; None: not reported."""
 
 
 class AgentRegistry:
@@ -59,7 +60,7 @@ class AgentRegistry:
         """The newest heartbeats of each machine, the last one last."""
 
     def heard(self, hello: Hello, received_at: datetime, monotonic_s: float) -> bool:
-        """Note that an agent spoke. True: the control loop should look (new, back, another boot, other failing checks)."""
+        """Record a message from an agent. True: the control loop should run (agent new, back, another boot, other failing checks)."""
         agents = self._nodes.get(hello.node, ())
         before = next((a for a in agents if a.instance_id == hello.instance_id), None)
         key = (hello.node, hello.instance_id)
@@ -71,11 +72,11 @@ class AgentRegistry:
         return news
 
     def views(self) -> Mapping[str, tuple[AgentView, ...]]:
-        """Node → its agents, most recently heard last; a copy that does not change."""
+        """Node → its agents, the most recent reporter last; an immutable copy."""
         return dict(self._nodes)
 
     def replace_all(self, changed: Callable[[AgentView], AgentView]) -> None:
-        """Change what is known of every agent. A word that comes in between may be lost: the next one follows within a heartbeat."""
+        """Change the state of every agent. A message that arrives meanwhile may be lost: the next one follows within a heartbeat."""
         self._nodes = {node: tuple(map(changed, agents)) for node, agents in dict(self._nodes).items()}
 
     def forget(self, node: str, instance_id: str) -> None:
@@ -98,8 +99,8 @@ class AgentRegistry:
         self._beats_s.pop((node, instance_id), None)
 
     def _as_kept(self, key: tuple[str, str], hello: Hello, monotonic_s: float) -> Hello:
-        """With the interval that the agent keeps, where that is far longer than what it says. One heartbeat that is late or lost changes
-        nothing."""
+        """The message with the interval that the agent keeps, where that is far longer than the reported one. One late or lost heartbeat
+        changes nothing."""
         if hello.interval_s is None:
             return hello
         beats_s = (*self._beats_s.get(key, ())[-2:], monotonic_s)

@@ -1,5 +1,5 @@
-"""Reads what changes slowly, every few minutes and beside the cycle: the record of weeks, Slurm's topology. What cannot be read stays as
-it was."""
+"""Background reads of slow-changing data, every few minutes and outside the cycle: weeks of events, Slurm's topology. Data that cannot be
+read keeps its previous value."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 READ_EVERY_S = 300.0
 LEMONS_HOLD_S = 3 * READ_EVERY_S
-"""The list of lemons counts for so long after it was written."""
+"""How long the list of lemons is valid after it was written."""
 PAGE = 5000
 """Events read with one query."""
 MOST_INCIDENTS = 20_000
@@ -35,7 +35,7 @@ MOST_INCIDENTS = 20_000
 
 @dataclass
 class BackgroundWatch:
-    """The newest reading. One thread at a time calls :meth:`refresh`."""
+    """Newest background reading. One thread at a time calls :meth:`refresh`."""
 
     store: Store
     scheduler: Scheduler
@@ -47,7 +47,7 @@ class BackgroundWatch:
     _slurm_failed: bool = False
 
     def refresh(self, world: World) -> None:
-        """Read all of it anew for the policy of this world. Raises nothing that the outside may answer."""
+        """Read everything again for the policy of this world. Raises no error of an external system."""
         before = self.newest
         try:
             since, outages = self._outages(world)
@@ -141,9 +141,9 @@ def _short_since(world: World, before: Background) -> datetime | None:
 
 
 def write_lemons(path: Path, names: Iterable[str], now: datetime) -> None:
-    """``# until UNIXTIME``, then one name a line, for ``job_submit.lua``; appears complete or not at all. A failure is logged: lemons are
-    a preference. After that time it says nothing. Group-writable: slurmctld opens it in the one way that waits for no FIFO, which asks for
-    the right to write. Its group is the folder's (set-gid), and others have no right to it."""
+    """Write the list of lemons for ``job_submit.lua`` atomically: ``# until UNIXTIME``, then one name a line. After that time the list is
+    void. A failure is only logged: lemons are a preference. Group-writable, because slurmctld opens the file for writing too, the only way
+    in which opening a FIFO does not block. Its group is the folder's (set-gid); others have no access."""
     text = f"# until {int(now.timestamp() + LEMONS_HOLD_S)}\n" + "".join(f"{name}\n" for name in names)
     try:
         write_whole(path, text, 0o660)

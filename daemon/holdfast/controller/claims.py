@@ -1,4 +1,4 @@
-"""Which jobs' statements count for anything: an agent may name any job. Pure."""
+"""Filter for jobs' statements: an agent may name any job, so only known jobs count. Pure."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from holdfast.model.lookback import UNSHOWN_JOB_S
 
 
 class ShownJobs:
-    """Jobs that Slurm shows, by node: found once for each view, however many agents report meanwhile. Of one thread."""
+    """Jobs that Slurm shows, by node: computed once per view, however many agents report meanwhile. For one thread."""
 
     def __init__(self) -> None:
         self._view: ClusterView | None = None
         self._by_node: Mapping[str, frozenset[int]] = {}
 
     def on(self, world: World | None, node: str) -> frozenset[int] | None:
-        """Those on the node, and those of recoveries that had been on it; None: not known."""
+        """Jobs on the node, and jobs in recovery that had been on it; None: not known."""
         if world is None or world.view is None:
             return None
         if world.view is not self._view:
@@ -28,7 +28,7 @@ class ShownJobs:
 
 
 def _by_node(view: ClusterView) -> Mapping[str, frozenset[int]]:
-    """A job of several components by the ids of all of them, on each node of any."""
+    """Node → job ids; a job of several components appears with all its ids on every node of any component."""
     found: dict[str, set[int]] = {}
     for job in view.jobs.values():
         ids = [part.key.job_id for part in job.components]
@@ -38,7 +38,7 @@ def _by_node(view: ClusterView) -> Mapping[str, frozenset[int]]:
 
 
 def known_claims(book: Book, view: ClusterView | None, now: datetime) -> Mapping[int, Mapping[str, CheckpointRecord]]:
-    """Without jobs that Slurm does not show, that no recovery and no end concerns, and that have said nothing lately.
+    """The state without jobs that Slurm does not show, that have no recovery and no recorded end, and that have reported nothing lately.
 
     ``view``: as Slurm has it, with each component of a job on its own."""
     if view is None:

@@ -1,8 +1,8 @@
-"""The wall clock of this machine was set: what was recorded before counts as if the clock had always been right. Pure.
+"""Steps of the wall clock: times recorded before one are read as if the clock had always been right. Pure.
 
-Holdfast's own times in the store are wall times. A step would make all of them an hour older, or lie in the future, and with them every
-patience, pause and window. So times from before a step are read with the step added (:func:`carry`), and written back as they were
-(:func:`as_recorded`). Times that operators, the provider or Slurm's reservations name are wall times and stay so."""
+Holdfast's own times in the store are wall times. A step of an hour would make all of them an hour older, or put them in the future, and
+falsify every timeout, pause and window. So times from before a step are read with the step added (:func:`carry`), and written back
+unchanged (:func:`as_recorded`). Times that operators, the provider or Slurm's reservations name stay wall times."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from holdfast.model.suppression import Suppression
 
 T = TypeVar("T")
 NOTE = "clock.steps"
-"""Note of the store that keeps the steps for the next process."""
+"""Name of the note in the store that keeps the steps for the next process."""
 MOST = 16
-"""Steps that are remembered."""
+"""Maximum number of steps that are remembered."""
 _NOTICED_WITHIN = timedelta(seconds=60)
-"""A step is noticed so soon; the lease is lost much earlier."""
+"""A step is noticed within this time; the lease is lost much earlier."""
 _FUTURE = timedelta(seconds=5)
 _OWN: Mapping[type, tuple[str, ...]] = {
     Incident: ("opened_at", "state_since", "closed_at", "validated_at", "drain_lost_at", "fault_at"),
@@ -58,11 +58,11 @@ class ClockStep:
     """The wall clock of the controller's machine was set."""
 
     noticed_at: datetime
-    """By the clock as set."""
+    """Time on the clock after it was set."""
     by_s: float
     """Positive: it was set ahead."""
     known: frozenset[datetime] = frozenset()
-    """Times that were recorded before it. After a step back they cannot be told by themselves from those of the hour that comes twice."""
+    """Times that were recorded before the step. After a step back, a time alone does not show which pass of a repeated hour it is from."""
 
     @property
     def by(self) -> timedelta:
@@ -76,12 +76,12 @@ class ClockStep:
 
 
 def ahead(steps: Iterable[ClockStep]) -> timedelta:
-    """By how much the clock was set ahead, in all: what the rules look back at may have been recorded that much earlier."""
+    """Total by which the clock was set ahead: events that the rules look back at may have been recorded that much earlier."""
     return sum((step.by for step in steps if step.by_s > 0), timedelta(0))
 
 
 def as_if_right(at: datetime, steps: Sequence[ClockStep], now: datetime) -> datetime:
-    """The time by the clock as it is set now, of one that was recorded before, between or after these steps, oldest first."""
+    """Convert a time recorded before, between or after these steps (oldest first) to the clock as it is set now."""
     by, until = timedelta(0), now
     for step in reversed(steps):
         if not step.follows(at, until):
@@ -92,7 +92,7 @@ def as_if_right(at: datetime, steps: Sequence[ClockStep], now: datetime) -> date
 
 
 def carry(world: World, steps: tuple[ClockStep, ...]) -> tuple[World, dict[datetime, datetime]]:
-    """The world with all of its own times by the clock as it is set now, and how each of them is recorded."""
+    """The world with all of Holdfast's own times converted to the clock as it is set now, and each time as it is recorded."""
     recorded: dict[datetime, datetime] = {}
     if not steps:
         return world, recorded
@@ -121,30 +121,30 @@ def carry(world: World, steps: tuple[ClockStep, ...]) -> tuple[World, dict[datet
 
 
 def _ends_in_time(known: Suppression, moved: Callable[[datetime], datetime], now: datetime) -> Suppression:
-    """One that was ordered while the clock was ahead lasts for as long as it was ordered for, and not until that time comes again."""
+    """A suppression ordered while the clock was ahead lasts for its ordered duration, not until that wall time comes again."""
     by = moved(known.created_at) - known.created_at if known.created_at > now + _FUTURE else timedelta(0)
     return replace(known, until=known.until + by) if by else known
 
 
 def not_to_come(events: Iterable[Event], steps: Sequence[ClockStep], now: datetime) -> list[Event]:
-    """Events of the record; those of a time that is yet to come, from before the clock was set back, by the clock as it is set now."""
+    """Events of the record; times in the future, from before the clock was set back, are converted to the clock as it is set now."""
     return [replace(e, at=as_if_right(e.at, steps, now)) if e.at > now + _FUTURE else e for e in events]
 
 
 def carry_probe(probe: HeadProbe, step: ClockStep) -> HeadProbe:
-    """A connect of before the step, by the clock as it was just set."""
+    """Convert a probe from before the step to the clock as it was just set."""
     return _moved(probe, lambda at: at + step.by)
 
 
 def carry_agent(agent: AgentView, step: ClockStep) -> AgentView:
-    """What was heard before the step, by the clock as it was just set."""
+    """Convert an agent's state from before the step to the clock as it was just set."""
     return _moved(agent, lambda at: at + step.by)
 
 
 def as_recorded(
     change: Change, recorded: Mapping[datetime, datetime], steps: Sequence[ClockStep], now: datetime
 ) -> Change:
-    """The change with the times of before a step as the store has them, or is to have them."""
+    """The change with times from before a step as the store has them, or is to have them."""
     if not steps:
         return change
 
@@ -162,7 +162,7 @@ def as_recorded(
 
 
 def _unmoved(at: datetime, steps: Sequence[ClockStep], now: datetime) -> datetime:
-    """What is to be recorded of a time that this process remembers (when an agent was last heard): read again it must be the same."""
+    """Recorded form of a time that this process remembers (such as an agent's last report): reading it back must give the same time."""
     if as_if_right(at, steps, now) == at:
         return at
     by = timedelta(0)
@@ -174,7 +174,7 @@ def _unmoved(at: datetime, steps: Sequence[ClockStep], now: datetime) -> datetim
 
 
 def own_times(book: Book) -> frozenset[datetime]:
-    """All times that Holdfast recorded in the store, of a book as the store has it."""
+    """All times that Holdfast itself recorded, in a state snapshot as the store has it."""
     nouns: Iterable[Any] = (
         *book.incidents.values(),
         *book.findings.values(),
@@ -203,13 +203,13 @@ def _moved(noun: T, moved: Callable[[datetime], datetime]) -> T:
 
 
 def _view(view: ClusterView, moved: Callable[[datetime], datetime]) -> ClusterView:
-    """Jobs' starts and ends are compared with times of Holdfast's own."""
+    """The view with jobs' starts and ends converted: they are compared with Holdfast's own times."""
     return replace(view, jobs={number: _job(job, moved) for number, job in view.jobs.items()})
 
 
 def _begun(view: ClusterView, book: Book, now: datetime) -> ClusterView:
-    """Reservations that had begun before the clock was set back, and whose start is to come by now: their nodes are in the same hands.
-    ``book``: as recorded."""
+    """Keep reservations active that started before the clock was set back and whose start is now in the future: the same users still hold
+    their nodes. ``book``: as recorded."""
 
     def begun(each: Reservation) -> bool:
         found = (book.nodes[name] for name in each.nodes if name in book.nodes)
@@ -236,7 +236,7 @@ def write(steps: tuple[ClockStep, ...]) -> str:
 
 
 def read(text: str | None) -> tuple[ClockStep, ...]:
-    """What :func:`write` wrote; none where it cannot be read."""
+    """Parse what :func:`write` wrote; no steps where it cannot be read."""
     pairs = [each.partition("/") for each in (text or "").split()]
     try:
         return tuple(ClockStep(datetime.fromtimestamp(float(at), UTC), float(by_s)) for at, _, by_s in pairs)

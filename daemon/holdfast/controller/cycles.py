@@ -1,4 +1,4 @@
-"""How the control loop's last cycles ended, and what follows: what is shown, and whether systemd is to start a fresh process."""
+"""Outcome of the control loop's last cycles, and its effects: what is shown, and whether systemd is to restart the process."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ log = logging.getLogger(__name__)
 TURN = "turn"
 """Part of this process that decides (:mod:`holdfast.unexpected`)."""
 MOST_FAILED_TURNS = 60
-"""In a row: about ten minutes. Then the process ends, and systemd starts a fresh one."""
+"""Consecutive failed turns (about ten minutes) after which the process exits and systemd restarts it."""
 SHOWN_AFTER = 5
-"""Cycles in a row that failed by something outside, such as the store: then it is more than a call that is repeated."""
+"""Consecutive cycles that failed because of an external system, such as the store, before it is shown: then it is more than one retry."""
 MOST_FAILED_CYCLES = 120
-"""In a row, whatever the reason: about two minutes. Then the watchdog is no longer fed, and systemd starts a fresh process."""
+"""Consecutive failed cycles, for any reason (about two minutes), after which the watchdog is not fed and systemd restarts the process."""
 
 
 @dataclass
@@ -27,7 +27,7 @@ class Cycles:
     failed: int = 0
     """Cycles that have failed in a row, whatever the reason."""
     failed_turns: int = 0
-    """Of these, turns that failed for another reason than the outside."""
+    """Of these, turns that failed for a reason other than an external system."""
     _why: str = ""
 
     def passed(self) -> None:
@@ -50,7 +50,7 @@ class Cycles:
 
     @property
     def may_live(self) -> bool:
-        """False: a fresh process may do better."""
+        """Whether the process may continue; False: a restart may help."""
         return self.failed < MOST_FAILED_CYCLES
 
     @property

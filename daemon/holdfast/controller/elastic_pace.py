@@ -1,7 +1,7 @@
-"""How often Slurm is read for elastic jobs: often while their groups come and go, as seldom as ever while nothing of them moves. Pure.
+"""Read interval of Slurm for elastic jobs: short while their groups come and go, as long as usual while nothing changes. Pure.
 
-A job grows and shrinks by what Slurm shows. But any user may submit one that waits for days, or one whose groups end as fast as they start:
-so what does not move counts for nothing, and moves of one user's jobs count as often as a bucket of that user's own allows."""
+A job grows and shrinks by what Slurm shows. But any user may submit a job that waits for days, or one whose groups end as fast as they
+start. So groups that do not change do not count, and changes of one user's jobs count only as often as that user's token bucket allows."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from holdfast.decisions.common.elastic_jobs import ElasticJob
 ELASTIC_S = 1.0
 """The longest pause right after a group of an elastic job started, ended or came to other nodes."""
 SLOWING = 0.1
-"""Later the longest pause as a share of the time since then."""
+"""After that, the longest pause as a share of the time since the last change."""
 MOVES_BURST, MOVES_PER_S = 10, 1 / 300
-"""Moves of one user's jobs that count: at once, and for ever. Each has Slurm read some thirty times more than otherwise."""
+"""Changes of one user's jobs that count: burst, and sustained rate. Each causes about thirty additional reads of Slurm."""
 _Shown = tuple[tuple[int, str, int, tuple[str, ...]], ...]
 
 
 @dataclass(slots=True)
 class ElasticPace:
-    """Lives in one event loop; times are monotonic seconds."""
+    """Read intervals for elastic jobs. For one event loop; times are monotonic seconds."""
 
     _shown: dict[str, tuple[_Shown, float]] = field(default_factory=dict)
-    """Elastic job → its groups as last seen, and when one of them last moved that counted."""
+    """Elastic job → its groups as last seen, and when the last change that counted took place."""
     _users: dict[int, Bucket] = field(default_factory=dict)
 
     def longest_s(self, jobs: Iterable[ElasticJob], now_s: float) -> float:
-        """The longest pause for these jobs; infinite where none of them moves."""
+        """The longest pause for these jobs; infinite where none of them changes."""
         before, self._shown = self._shown, {}
         for job in jobs:
             if job.moves:

@@ -1,4 +1,4 @@
-"""How steps end that are never carried out. Pure."""
+"""Expiry of steps that are never carried out. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.model.policy import Mode
 from holdfast.ports import Outcome
 
 ORDER_SLACK_S = 10.0
-"""An order without an outcome so long after it expired has failed: the agent did not take it, or its word was lost."""
+"""An order without an outcome this long after it expired has failed: the agent did not fetch it, or its outcome was lost."""
 LATE = Outcome(IntentState.FAILED, "no answer from the agent before the order expired")
 _UNBEGUN = {NEVER_BEGUN: True}
 UNFETCHED = Outcome(
@@ -21,7 +21,7 @@ UNFETCHED = Outcome(
     result=_UNBEGUN,
 )
 MOST_UNFETCHED = 2
-"""An agent that is heard and lets more orders of one step expire does not fetch its orders: that is a failure."""
+"""When a reporting agent lets more orders of one step expire than this, it does not fetch its orders: that is a failure."""
 UNKNOWN = Outcome(
     IntentState.FAILED, "planned by another release: this one does not know the step, and never carries it out"
 )
@@ -36,7 +36,7 @@ OBSERVED = Outcome(
 
 
 def expired(world: World, intent: Intent) -> Outcome | None:
-    """How an intent ends that is not carried out any more; None: it continues, or has ended."""
+    """Outcome of an intent that will not be carried out any more; None: it continues, or has ended."""
     action = intent.action
     if intent.settled:
         return None
@@ -51,7 +51,7 @@ def expired(world: World, intent: Intent) -> Outcome | None:
         return UNFETCHED if _unfetched(world, intent) < MOST_UNFETCHED else LATE
     return (
         None if world.frozen is not None else LATE
-    )  # the answer may be on its way still, as no controller took it before
+    )  # the answer may still be in flight, as no controller took it before
 
 
 def _late(now: datetime, intent: Intent, order: SendOrder) -> bool:
@@ -59,5 +59,5 @@ def _late(now: datetime, intent: Intent, order: SendOrder) -> bool:
 
 
 def _unfetched(world: World, intent: Intent) -> int:
-    """How many orders of this step expired before."""
+    """Number of orders of this step that expired before."""
     return sum(1 for earlier in world.book.planned(intent.incident_id, intent.step) if earlier.never_begun)

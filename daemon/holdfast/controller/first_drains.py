@@ -1,8 +1,8 @@
-"""Drain a faulty node before all of Slurm has been read: of a large cluster that takes a second, of one node a tenth of it.
+"""Drain a faulty node before all of Slurm has been read: reading a large cluster takes a second, reading one node a tenth of that.
 
-The decision stands on the last view, in which the faulty nodes alone are new. It counts only where it drains these nodes and begins
-nothing else; who is affected, which spare comes and all the rest is decided on a whole view afterwards, as ever. The actor reads the node
-and the reservations again before it drains (``docs/decisions/0022-drain-on-a-reading-of-one-node.md``)."""
+The decision is based on the last view with only the faulty nodes updated. It is used only where it drains these nodes and starts nothing
+else. Affected jobs, the spare and everything else are decided afterwards on a complete view, as usual. The actor reads the node and the
+reservations again before it drains (``docs/decisions/0022-drain-on-a-reading-of-one-node.md``)."""
 
 from __future__ import annotations
 
@@ -17,30 +17,31 @@ from holdfast.model.cluster import Node
 from holdfast_checks.result import Severity
 
 MOST_NODES = 4
-"""Each costs slurmctld a listing of all nodes; from some on a whole view is no dearer, and so many faults at once may have one cause."""
+"""Maximum number of nodes. Each costs slurmctld a listing of all nodes: with more, a complete view costs no more, and many faults at once
+may have one cause."""
 
 
 def faulty_nodes(world: World) -> frozenset[str]:
-    """Nodes with a fatal finding that no turn has placed yet."""
+    """Nodes with a fatal finding that no turn has processed yet."""
     found = world.book.findings.values()
     return frozenset(f.node for f in found if f.incident_id is None and f.severity is Severity.FATAL)
 
 
 def worth_reading(world: World) -> tuple[str, ...]:
-    """The faulty nodes, if they are few and the view shows them all; empty: a whole view is read."""
+    """The faulty nodes, if they are few and the view shows them all; empty: a complete view is read instead."""
     found = faulty_nodes(world)
     known = world.view.nodes if world.view is not None else {}
     return tuple(sorted(found)) if len(found) <= MOST_NODES and found <= known.keys() else ()
 
 
 def with_nodes(world: World, nodes: Mapping[str, Node]) -> World:
-    """The world with these nodes as they are now. Only for :func:`only_drains`: such a mixture may never have been true."""
+    """The world with these nodes as they are now. Only for :func:`only_drains`: such a mix of old and new may never have existed."""
     assert world.view is not None  # noqa: S101 - worth_reading() said so
     return replace(world, view=replace(world.view, nodes={**world.view.nodes, **nodes}))
 
 
 def drains(nodes: Mapping[str, Node]) -> Callable[[World], Decision]:
-    """What is decided of these nodes alone: that they are drained. One that is out of service already waits for a whole view."""
+    """Decide only whether to drain these nodes. A node that is out of service already waits for a complete view."""
     serving = {name for name, node in nodes.items() if not node.out_of_service}
 
     def decide(world: World) -> Decision:
@@ -51,7 +52,7 @@ def drains(nodes: Mapping[str, Node]) -> Callable[[World], Decision]:
 
 
 def only_drains(change: Change, nodes: Mapping[str, Node]) -> bool:
-    """Whether the change drains some of these nodes and begins nothing else."""
+    """Whether the change drains some of these nodes and starts nothing else."""
     return (
         any(i.state is IntentState.PLANNED for i in change.intents)
         and all(isinstance(i.action, Drain) and i.action.node in nodes for i in change.intents)

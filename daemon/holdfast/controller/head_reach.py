@@ -22,15 +22,15 @@ from holdfast.ports import Clock
 log = logging.getLogger(__name__)
 
 _QUIET_TIMEOUT_S = 0.5
-"""While nothing is silent or late: a slow round must not delay the first connect to a node that falls silent."""
+"""Timeout while no node is silent or late: a slow round must not delay the first connect to a node that falls silent."""
 EVERY_S = 2.0
-"""Pause between two looks at the nodes that are silent."""
+"""Pause between two rounds of connects to silent nodes."""
 _BATCH = 512
 """Connects under way at the same time."""
 _SHORT_BATCHES = 3
-"""Where descriptors are short a batch has fewer; a round does not last for ever for it."""
+"""Maximum number of batches that are smaller for lack of descriptors, so that a round ends in bounded time."""
 _FOR_A_NAME = 4
-"""Descriptors."""
+"""Descriptors that resolving a name needs."""
 
 Target = tuple[str, int]
 """Address or name, and port."""
@@ -38,12 +38,12 @@ Target = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """What connects to many nodes showed. A node that is in neither set was tried, and its kernel did not answer."""
+    """Result of connects to many nodes. A node in neither set was tried, and its kernel did not answer."""
 
     answered: frozenset[str] = frozenset()
     """The kernel accepted or refused."""
     untried: frozenset[str] = frozenset()
-    """This process could not even try, as for want of descriptors: that says nothing about the node."""
+    """This process could not even try, for example for lack of descriptors: this proves nothing about the node."""
 
 
 Connect = Callable[[Mapping[str, Target], float], Reached]
@@ -65,7 +65,7 @@ def connect(targets: Mapping[str, Target], timeout_s: float) -> Reached:
 
 
 def _connect(targets: Iterable[tuple[str, Target]], timeout_s: float) -> tuple[int, set[str]]:
-    """How many could be tried, from the first on, and which of them answered."""
+    """Number of targets that could be tried, from the first on, and the nodes that answered."""
     begun = 0
     try:
         selector = selectors.DefaultSelector()
@@ -103,11 +103,11 @@ def _socket_of(key: selectors.SelectorKey) -> socket.socket:
 
 
 class _OwnLack(Exception):
-    """This process, or its machine, has not what a connect needs."""
+    """This process or its machine lacks a resource that a connect needs."""
 
 
 def _begin(selector: selectors.BaseSelector, node: str, target: Target) -> None:
-    """Begin a connect, unless the name does not resolve or there is no way there. Raises _OwnLack."""
+    """Start a connect, unless the name does not resolve or there is no route. Raises _OwnLack."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(*target, type=socket.SOCK_STREAM)[0]
     except OSError as error:
@@ -134,7 +134,7 @@ def _begin(selector: selectors.BaseSelector, node: str, target: Target) -> None:
 
 
 def _lacks_descriptors() -> bool:
-    """Whether this process has too few left for the look-up of a name, which reads a few files and asks over a socket."""
+    """Whether too few descriptors are left to resolve a name, which opens a few files and a socket."""
     with ExitStack() as tried:
         try:
             for _ in range(_FOR_A_NAME):
@@ -157,8 +157,8 @@ def resolve(names: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass
 class HeadReach:
-    """The newest connect to each node that it has to be known of (:func:`silent_nodes.to_reach`), to each whose heartbeat is overdue
-    (:mod:`holdfast.decisions.death.late`), and to each without an agent (:mod:`holdfast.decisions.death.agentless`). One thread at a
+    """Newest connect results: for nodes whose reachability is needed (:func:`silent_nodes.to_reach`), nodes with an overdue heartbeat
+    (:mod:`holdfast.decisions.death.late`), and nodes without an agent (:mod:`holdfast.decisions.death.agentless`). One thread at a
     time calls :meth:`refresh`."""
 
     clock: Clock
@@ -167,7 +167,7 @@ class HeadReach:
     newest: Mapping[str, HeadProbe] = field(default_factory=dict)
 
     def refresh(self, world: World) -> bool:
-        """Try every such node of this world that is due. True: one answers otherwise than before."""
+        """Try every such node of this world that is due. True: the result of one has changed."""
         view, before = world.view, self.newest
         if view is None:
             self.newest = {n: p for n, p in before.items() if not world.agents.get(n)}
@@ -203,7 +203,7 @@ class HeadReach:
 
     @staticmethod
     def _news(before: HeadProbe | None, after: HeadProbe, without_agent: bool) -> bool:
-        """Whether something may be decided by it. One lost connect to a node without an agent says nothing."""
+        """Whether the result may lead to a decision. One lost connect to a node without an agent proves nothing."""
         if without_agent:
             told_before = before is not None and before.failures >= agentless.FAILURES
             return (after.failures == agentless.FAILURES) or (told_before and after.answered)

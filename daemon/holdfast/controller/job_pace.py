@@ -1,4 +1,4 @@
-"""When each job between its stop and its restart is read again, apart from all of Slurm. No I/O; times are monotonic seconds."""
+"""Read schedule for each job between its stop and its restart, separate from full readings. No I/O; times are monotonic seconds."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 SHORTEST_S, LONGEST_S = 0.03, 10.0
-"""Pause between two readings of a job. The longest is that of all of Slurm: a job that waits for a node costs nothing of its own then."""
+"""Pause between two readings of a job. The longest equals that of full readings: a job that waits for a node then costs nothing extra."""
 QUICK_S = 2.0
-"""For so long after a move (a step for it, its stop) a job is read at the shortest pause."""
+"""How long after a change (a step for the job, its stop) a job is read at the shortest pause."""
 SLOWING = 0.1
 """After that the pause is this share of the time since then: each is a tenth longer than the one before."""
 MOST_JOBS = 4
-"""So many are read at a time, those that moved last; the others with all of Slurm."""
+"""Jobs that are read at a time: those that changed last. The others wait for a full reading."""
 
 
 def pause_s(since_move_s: float, took_s: float = 0.0) -> float:
-    """Seconds between two readings of a job. ``took_s``: the last one; slurmctld that answers slowly is asked less."""
+    """Seconds between two readings of a job. ``took_s``: duration of the last one; a slow slurmctld is queried less often."""
     return max(SHORTEST_S, took_s, min(SLOWING * (since_move_s - QUICK_S), LONGEST_S))
 
 
 @dataclass
 class JobPace:
-    """The jobs that are followed. A reading of all of Slurm is one of each of them."""
+    """Jobs that are followed. A full reading of Slurm counts as a reading of each of them."""
 
     _records: dict[int, tuple[int, ...]] = field(default_factory=dict)
     _moved_s: dict[int, float] = field(default_factory=dict)
@@ -30,13 +30,13 @@ class JobPace:
     _took_s: float = 0.0
 
     def follow(self, jobs: Mapping[int, tuple[int, ...]], now_s: float) -> None:
-        """These jobs from now on, each with its records, and no others. A new one has just moved."""
+        """Follow exactly these jobs from now on, each with its records. A new one counts as just changed."""
         self._records = dict(jobs)
         self._moved_s = {n: self._moved_s.get(n, now_s) for n in jobs}
         self._read_s = {n: at_s for n, at_s in self._read_s.items() if n in jobs}
 
     def moved(self, job_id: int, now_s: float) -> None:
-        """Something was done for the job, or it stopped or started."""
+        """Record that a step was done for the job, or that it stopped or started."""
         self._moved_s[job_id] = now_s
 
     def read(self, jobs: Collection[int], now_s: float, took_s: float) -> None:
@@ -44,7 +44,7 @@ class JobPace:
         self._read_s |= dict.fromkeys(jobs, now_s)
 
     def all_read(self, now_s: float) -> None:
-        """All of Slurm was read."""
+        """Record a full reading of Slurm."""
         self._read_s |= dict.fromkeys(self._records, now_s)
 
     def due(self, now_s: float) -> list[int]:

@@ -1,7 +1,7 @@
-"""Which questions of agents have all of Slurm read: those for a job that the newest view does not show as it is. Pure.
+"""Rate limit for full readings of Slurm caused by agents' requests about a job that the newest view does not show correctly. Pure.
 
-Any user may ask, as often as he likes. The first question for a job is answered by a reading of its own; one that stays as it is waits for
-the readings that come anyway (every 10 s at the latest), and all questions together have Slurm read seldom."""
+Any user may ask, and any number of times. The first request for a job triggers a reading; if nothing changes, further ones wait for the
+scheduled readings (every 10 s at the latest). All requests together trigger few readings."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from holdfast.bucket import Bucket
 
 LOOKS_BURST, LOOKS_PER_S = 5, 0.1
-"""Readings that questions cause, of all jobs together: at once, and for ever. With the readings that come anyway at most 0.2 a second."""
+"""Readings caused by requests, for all jobs together: burst, and sustained rate. With the scheduled readings at most 0.2 a second."""
 SPACING_S = 1.0
-"""Least time between two of them; one reading answers all who asked before it."""
+"""Minimum time between two of them; one reading answers all earlier requests."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
-"""Between two for one job, at first and at most: each is twice as long as the one before."""
+"""Pause between two readings for one job, first and longest: each is twice as long as the one before."""
 FORGOTTEN_S = 600.0
-"""A job for which Slurm was not read for this long begins again with the first pause."""
+"""A job for which Slurm was not read for this long starts again with the first pause."""
 LOOKED_FOR_MAX = 1000
 
 
@@ -29,14 +29,14 @@ class _Asked:
 
 @dataclass(slots=True)
 class Looks:
-    """Lives in one event loop."""
+    """Rate limiter. For one event loop."""
 
     _all: Bucket = field(default_factory=lambda: Bucket(LOOKS_BURST, LOOKS_PER_S))
     _last_s: float = float("-inf")
     _jobs: OrderedDict[int, _Asked] = field(default_factory=OrderedDict)
 
     def allow(self, job_id: int, now_s: float) -> bool:
-        """Whether Slurm is to be read for this question."""
+        """Whether Slurm is to be read for this request."""
         before = self._jobs.get(job_id)
         if before is not None and now_s - before.looked_s >= FORGOTTEN_S:
             before = None

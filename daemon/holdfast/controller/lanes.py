@@ -1,6 +1,6 @@
-"""The queues of an incident: in each, steps go one after the other in their order; queues do not wait for each other.
+"""Lanes (queues) of an incident: steps of one lane run one after the other, in order; lanes do not wait for each other.
 
-Each lane has workers of its own, so that slow calls to a provider delay no drain."""
+Each lane has its own workers, so that slow calls to a provider delay no drain."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _PROVIDER = (Launch, Terminate, Assign, Replace, Reboot, StopStart, ReportFault,
 SLURM, PROVIDER, PEOPLE = "slurm", "provider", "people"
 LANES = (SLURM, PROVIDER, PEOPLE)
 WORKERS = 8
-"""Steps of one lane that an actor carries out at the same time."""
+"""Number of steps of one lane that an actor carries out at the same time."""
 
 
 def lane(action: Action) -> str:
-    """Which queue of its incident a step waits in."""
+    """The lane of its incident in which a step waits."""
     if isinstance(action, _PROVIDER):
         return PROVIDER
     return PEOPLE if isinstance(action, Notify) else SLURM
@@ -37,7 +37,7 @@ def lane(action: Action) -> str:
 
 @contextmanager
 def pools(workers: int = WORKERS) -> Iterator[Mapping[str, Executor]]:
-    """A pool of ``workers`` threads for each lane. At the end the steps under way are waited for."""
+    """A pool of ``workers`` threads for each lane. On exit, steps under way are waited for."""
     with ExitStack() as stack:
         yield {
             each: stack.enter_context(ThreadPoolExecutor(workers, thread_name_prefix=f"act-{each}")) for each in LANES

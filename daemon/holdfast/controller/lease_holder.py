@@ -1,4 +1,4 @@
-"""Who a controller process is in the leader's lease: a name for people, and an id that no other process has.
+"""Identity of a controller process in the leader's lease: a name for operators, and an id that no other process has.
 
 The id is in the file that the process locks for life (``controller/lock``). The actor of the same machine reads there which controller
 it acts for. The next controller of this machine reads there who held the lock before: those processes have ended, or it would not have
@@ -17,9 +17,9 @@ from holdfast.ports import Lease
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 REMEMBERED = 16
-"""Ended processes that the file still names: of several that died before they led, one may be the lease's holder."""
+"""Ended processes that the file still names: of several that died before they led, one may hold the lease."""
 _MOST_BYTES = 1 << 16
-"""Of the file, which is the controller's: it may put anything in its place."""
+"""Size limit for reading the file: the controller owns it and could put anything in its place."""
 _ID = re.compile(r"\S{1,300}/[0-9a-f]{12}")
 
 
@@ -34,16 +34,16 @@ class Holder:
 
 @dataclass
 class Standing:
-    """A lease as it stands in the store, and since when by this process's monotonic clock."""
+    """A lease as read from the store, and how long it has been unchanged by this process's monotonic clock."""
 
     ttl_s: float
-    """A holder that lives renews its lease several times in this time."""
+    """A live holder renews its lease several times within this time."""
     _seen: Lease | None = None
     _since_s: float = 0.0
 
     def ended(self, lease: Lease | None, now_s: float) -> frozenset[str]:
-        """Its holder, if the lease was not renewed for longer than it lasts, whatever its date: a clock was ahead, or was set back since.
-        ``now_s``: monotonic."""
+        """The holder, if the lease was not renewed for longer than its duration, whatever its expiry date: a clock may have been ahead or
+        set back since. ``now_s``: monotonic."""
         if lease is None or lease != self._seen:
             self._seen, self._since_s = lease, now_s
             return frozenset()
@@ -51,9 +51,9 @@ class Standing:
 
 
 def claim(lock: Alone, name: str, boot_id_path: Path = BOOT_ID) -> Holder:
-    """A new id for the process that holds this lock, put down in its file. ``name``: for people.
+    """Create an id for the process that holds this lock and write it to the lock file. ``name``: for operators.
 
-    What the file says of another boot counts for nothing: the machine may be a copy of one that lives."""
+    Entries of another boot are ignored: this machine may be a copy of one that is still running."""
     boot = _boot_id(boot_id_path)
     written, *ids = lock.read().split("\n")
     ended = [one for one in ids if _ID.fullmatch(one)][:REMEMBERED] if boot and written == boot else []
@@ -63,7 +63,7 @@ def claim(lock: Alone, name: str, boot_id_path: Path = BOOT_ID) -> Holder:
 
 
 def current(path: Path) -> str | None:
-    """Id of the controller that locked this file last; None: none has, or it is just being written."""
+    """Id of the controller that last locked this file; None: none has, or it is just being written."""
     try:
         _boot, *ids = _read(path).decode().split("\n")
     except (OSError, UnicodeDecodeError):
@@ -72,7 +72,7 @@ def current(path: Path) -> str | None:
 
 
 def _read(path: Path) -> bytes:
-    """Its begin; waits for nobody, and follows no link. Raises OSError."""
+    """Read the start of the file; does not block and follows no link. Raises OSError."""
     file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         return os.read(file, _MOST_BYTES)
@@ -81,9 +81,9 @@ def _read(path: Path) -> bytes:
 
 
 def beside(path: Path, name: str) -> str | None:
-    """The holder that the lease names while the controller of this machine leads; None: none has locked the file.
+    """Lease holder id of the controller on this machine; None: none has locked the file.
 
-    A controller of the release before leaves the file empty and leads under its bare ``name``."""
+    A controller of the previous release leaves the file empty and leads under its bare ``name``."""
     try:
         if path.stat().st_size == 0:
             return name
@@ -93,7 +93,7 @@ def beside(path: Path, name: str) -> str | None:
 
 
 def latest(lock: Path, former: Path) -> Path:
-    """The file that a controller locked last: of this release, or of the one before, which had another folder."""
+    """The lock file that a controller locked last: of this release, or of the previous one, which used another folder."""
     try:
         before_ns = former.stat().st_mtime_ns
         return lock if lock.stat().st_mtime_ns >= before_ns else former
@@ -102,12 +102,12 @@ def latest(lock: Path, former: Path) -> Path:
 
 
 def names_a_process(holder: str) -> bool:
-    """False for the bare name under which a controller of the release before leads."""
+    """Whether the holder is a process id of this scheme; False for the bare name under which a controller of the previous release leads."""
     return _ID.fullmatch(holder) is not None
 
 
 def _boot_id(path: Path) -> str:
-    """Empty: not known."""
+    """Boot id of this machine; empty: not known."""
     try:
         return path.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError):

@@ -1,4 +1,4 @@
-"""The control loop: observe, turn, commit, wake the actor. A report wakes it at once; a tick feeds it otherwise."""
+"""The control loop: observe, decide, commit, wake the actor. A report wakes it at once; otherwise a tick does."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ log = logging.getLogger(__name__)
 TICK_S = 1.0
 LEASE_TTL_S = 15.0
 BACKGROUND, PRUNE = "background", "prune"
-"""Parts that work beside the turn: histories and topology are read, what is old is removed."""
+"""Background parts of the loop: reading histories and topology, removing old records."""
 LONGEST_PAUSE_S = 10.0
-"""Between two turns that fail; shorter than the lease, which goes on being renewed."""
+"""Longest pause between two failing turns; shorter than the lease, which is still renewed."""
 AGAIN_S = 1.0
-"""Pause before a part of the loop is run again that ended for want of something, such as descriptors."""
+"""Pause before a part of the loop is restarted that ended for lack of a resource, such as descriptors."""
 CALM_S = 30.0
-"""Such a part that has run for this long again counts as working."""
+"""A restarted part counts as working after it has run for this long."""
 PRUNE_EVERY_S = 6 * 3600.0
 PRUNE_AFTER_S = 600.0
-"""First: a controller that is restarted every few hours prunes, too."""
+"""Time until the first pruning, short so that a controller that is restarted every few hours prunes, too."""
 
 
 @dataclass
 class ControlLoop:
-    """The controller's heart. One asyncio task; everything that may block runs in a thread."""
+    """The controller's main loop. One asyncio task; everything that may block runs in a thread."""
 
     observer: Observer
     store: Store
@@ -68,33 +68,33 @@ class ControlLoop:
     ended: frozenset[str] = frozenset()
     """Ids of earlier processes on this machine that have ended: their lease is taken over at once."""
     standing: Standing = field(default_factory=lambda: Standing(LEASE_TTL_S))
-    """Another's lease, as long as no one renews it."""
+    """Another controller's lease, while it is not renewed."""
     led_by: str | None = None
-    """Who holds the lease, as seen at the last turn; None: no one is known."""
+    """Lease holder as of the last turn; None: not known."""
     stopping: bool = False
     keep: timedelta = timedelta(days=400)
     """Events and closed incidents older than this are removed."""
     beat: Callable[[], None] = lambda: None
-    """Called after each cycle, but not after many that failed: what tells systemd that this process is alive."""
+    """Called after each cycle, except after many consecutive failures; notifies systemd that this process is alive."""
     prune: Callable[[datetime], object] | None = None
     """Removes what is older than the given time; None: nothing is removed."""
     untaken: UntakenWatch = field(default_factory=UntakenWatch)
     """Steps that no actor takes."""
     rooms: QuorumWatch | None = None
-    """Speaks to the quorum service; None: this site has none."""
+    """Client of the quorum service; None: this site has none."""
     aside: tuple[SetAside, ...] = ()
-    """Inputs that no decision can be made about; kept in the store as they are."""
+    """Inputs that no decision can be made about; kept unchanged in the store."""
     cycles: Cycles = field(default_factory=Cycles)
-    """How the last ones ended."""
+    """Outcome of the last cycles."""
     committed_s: float | None = None
-    """Monotonic: when the store last took a write of this process as the leader; None: not yet."""
+    """Monotonic time of this process's last successful write as the leader; None: none yet."""
     _held_until_s: float = 0.0
     reader: SlurmReader = field(init=False)
     """Reads Slurm."""
     stages: StageTimes = field(init=False)
-    """How long the stages of turns take."""
+    """Durations of the stages of turns."""
     _told: set[Input] = field(default_factory=set)
-    """What was logged as set aside."""
+    """Inputs already logged as set aside."""
 
     def __post_init__(self) -> None:
         self.stages = StageTimes(self.observer.clock.monotonic_s)
@@ -109,8 +109,8 @@ class ControlLoop:
         self.wake.set()
 
     async def run(self) -> None:
-        """Until stopped: wait for a reason, then turn once. The main loop of Holdfast."""
-        # Without its look at Slurm it would decide on old news; groups would wait for who does not come: end, and be started again.
+        """Main loop of Holdfast: wait for a reason, then run one turn, until stopped."""
+        # Without new readings of Slurm it would decide on old data, and groups would wait for members that never come: exit, be restarted.
         parts = (
             ("slurm_reader", self.reader.run),
             ("head_reach", self._reach_silent_nodes),
@@ -124,7 +124,7 @@ class ControlLoop:
                 try:
                     if await asyncio.to_thread(self._lead):
                         await self._cycle()
-                except Exception as error:  # whatever it is, a process that ends would meet it again after its restart
+                except Exception as error:  # a process that exits would meet it again after its restart
                     self.cycles.ended(error)
                     if isinstance(error, FencedOff):
                         self._lost()
@@ -143,7 +143,7 @@ class ControlLoop:
                 each.cancel()
 
     async def _pause(self) -> None:
-        """Until there is a reason to turn; after turns that failed, ever longer and whatever happens."""
+        """Wait until there is a reason for a turn; after failed turns, wait longer each time, whatever happens."""
         if not self.cycles.failed_turns:
             await wait_for(self.wake, TICK_S)
             return
@@ -166,11 +166,11 @@ class ControlLoop:
             self.rooms.look(replace(world, book=apply(world.book, change)), lease.fence)
         await asyncio.to_thread(self._expire_orders, world, lease.fence)
         if change.incidents or change.recoveries:
-            self.wake.set()  # what moved may allow the next step at once
+            self.wake.set()  # the change may allow the next step at once
 
     async def _decide_on_new(self, fence: int) -> tuple[World, Change]:
-        """The world and what is decided about it. Slurm is read seldom while nothing happens: what begins something is decided again on
-        a newer view, so that no step rests on an older one than if Slurm were read all the time."""
+        """The world and the decision about it. Slurm is read seldom while nothing happens, so a decision that starts something is made
+        again on a newer view. No step is then based on an older view than if Slurm were read all the time."""
         world = await self._drain_first(fence)
         if faulty_nodes(world):
             world = await self._on_newer(world, fence)
@@ -180,8 +180,8 @@ class ControlLoop:
         return world, change
 
     async def _on_newer(self, world: World, fence: int) -> World:
-        """The world with a newer view where its own is too old to begin something on. Slurm that does not answer delays it by seconds.
-        Whoever reports a fault meanwhile does not wait for it."""
+        """The world with a newer view, where its own is too old to start something on. If Slurm does not answer, this takes seconds; faults
+        reported meanwhile are not delayed."""
         if not self.reader.too_old(world):
             return world
         woken, reading = False, asyncio.create_task(self.reader.newer())
@@ -191,7 +191,7 @@ class ControlLoop:
                 await asyncio.wait((reading, waking), return_when=asyncio.FIRST_COMPLETED)
                 waking.cancel()
                 if not reading.done():
-                    self.wake.clear()  # right before the look below: what is reported after it wakes again
+                    self.wake.clear()  # right before the read below: a later report wakes the loop again
                     woken = True
                     await self._drain_first(fence)
         finally:
@@ -201,7 +201,7 @@ class ControlLoop:
         return await asyncio.to_thread(self._look)
 
     async def _drain_first(self, fence: int) -> World:
-        """The world, after faulty nodes were drained that need no reading of all of Slurm for it (:mod:`.first_drains`)."""
+        """Drain faulty nodes that need no full reading of Slurm (:mod:`.first_drains`), and return the world after that."""
         world = await asyncio.to_thread(self._look)
         names = worth_reading(world) if self.reader.too_old(world) else ()
         nodes = await self.reader.nodes_now(names) if names else {}
@@ -237,7 +237,7 @@ class ControlLoop:
         return turned
 
     def set_aside(self, turned: Turned) -> None:
-        """Remember what this turn has set aside, and log each of it once."""
+        """Remember the inputs that this turn has set aside, and log each once."""
         self.aside = turned.aside
         for each in turned.new:
             if each.what not in self._told:
@@ -252,7 +252,7 @@ class ControlLoop:
                 )
 
     def _look(self) -> World:
-        """The world as it is. Paused first where the store has lost what is under way: nothing is done on half a memory."""
+        """Read the world. Pause first if the store has lost the steps under way: no step is taken on incomplete records."""
         world = self.observer.world()
         self._record_step(world)
         why = lost_memory(world)
@@ -263,7 +263,7 @@ class ControlLoop:
         return self.observer.world()
 
     def _record_step(self, world: World) -> None:
-        """Put a step of the clock on record, once."""
+        """Record a step of the clock, once."""
         step_s, lease = self.observer.new_step_s, self.lease
         if step_s is None or lease is None:
             return
@@ -285,7 +285,7 @@ class ControlLoop:
             self.ring()
 
     def _forget_other_machines(self, record: NodeRecord) -> None:
-        """A node's name was handed over: what its former machine said no longer counts."""
+        """Drop the state of a node's former machine after the node's name was handed over."""
         for agent in self.observer.agents.views().get(record.name, ()):
             if agent.instance_id != record.instance_id:
                 self.observer.agents.forget(record.name, agent.instance_id)
@@ -324,12 +324,12 @@ class ControlLoop:
 
     @property
     def leads(self) -> bool:
-        """It holds the lease now: one that could not be renewed in time is another controller's to take."""
+        """Whether this process holds the lease now. A lease that was not renewed in time may be taken by another controller."""
         return self.lease is not None and self.observer.clock.monotonic_s() < self._held_until_s
 
     @property
     def shown_leader(self) -> str | None:
-        """Who leads as far as is known: not this process once its own lease has run out."""
+        """The leader as far as known; not this process once its own lease has expired."""
         return None if self.led_by == self.holder and not self.leads else self.led_by
 
     def _expire_orders(self, world: World, fence: int) -> None:
@@ -340,7 +340,7 @@ class ControlLoop:
                 self.wake.set()
 
     async def _read_background(self) -> None:
-        """Histories and topology; beside the cycle, since a query of weeks takes its time."""
+        """Read histories and topology; outside the cycle, since a query over weeks takes time."""
         while True:
             world = self.world
             if world is not None and self.leads:
@@ -348,7 +348,7 @@ class ControlLoop:
             await asyncio.sleep(READ_EVERY_S if world is not None and self.leads else TICK_S)
 
     async def _reach_silent_nodes(self) -> None:
-        """Try the silent nodes from here; beside the cycle, since each takes up to its timeout."""
+        """Connect to the silent nodes from this host; outside the cycle, since each takes up to its timeout."""
         while True:
             if (
                 self.world is not None
@@ -363,7 +363,7 @@ class ControlLoop:
             await self.rooms.run()
 
     async def _prune(self) -> None:
-        """Keep the store from growing for ever; beside the cycle, in small steps."""
+        """Remove old records so that the store does not grow forever; outside the cycle, in small steps."""
         pause_s = PRUNE_AFTER_S
         while self.prune is not None:
             await asyncio.sleep(pause_s)
@@ -373,7 +373,7 @@ class ControlLoop:
                 await self._in_background(PRUNE, partial(self.prune, before))
 
     async def _in_background(self, part: str, work: Callable[[], object]) -> None:
-        """In a thread; what it raises ends nothing, and leaves what was there before."""
+        """Run the work in a thread. An error ends nothing and leaves the previous state."""
         try:
             await asyncio.to_thread(work)
         except OutsideError as error:
@@ -385,7 +385,7 @@ class ControlLoop:
 
 
 async def _kept_up(part: str, run: Callable[[], Awaitable[None]]) -> None:
-    """Run it, and again where the machine had not what it needed (OSError): a later try may not meet that. Raises anything else."""
+    """Run it, and restart it where the machine lacked a resource (OSError), since a later try may succeed. Raises anything else."""
     while True:
         calm = asyncio.get_running_loop().call_later(CALM_S, unexpected.passed, part)
         try:
@@ -398,7 +398,7 @@ async def _kept_up(part: str, run: Callable[[], Awaitable[None]]) -> None:
 
 
 def log_event(event: Event) -> None:
-    """One line per state change, key=value, node, incident and job always there."""
+    """Log one key=value line per state change; node, incident and job are always present."""
     level = logging.WARNING if event.kind in (EventKind.BRAKE_TRIPPED, EventKind.ACTION_WITHHELD) else logging.INFO
     log.log(
         level,

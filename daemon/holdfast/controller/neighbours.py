@@ -1,4 +1,4 @@
-"""Which other nodes an agent tries to reach in calm times, as the answer to its heartbeat names them."""
+"""Neighbours of a node: other nodes that its agent probes while all is well, sent in the answer to its heartbeat."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from holdfast.model.cluster import Node
 from holdfast.ports import Clock
 
 FIRST_AT_ONCE, FIRST_PER_S = 64, 16
-"""Agents that are told their neighbours: one that started asks Slurm where these are, and thousands may start together. Which of them
-started is not seen here, so that each is told again only after a while: none loses what it was told by hearing nothing."""
+"""Rate at which agents are sent their neighbours. An agent that has started asks Slurm for their addresses, and thousands may start at
+once. A restart is not visible here, so each agent is sent the list again only after a while; an answer without a list changes nothing."""
 KEEP_S = 60.0
-"""How long the map is used before it is made again: nodes come and go rarely, heartbeats by the hundred a second."""
+"""How long the map is reused before it is computed again: nodes come and go rarely, heartbeats arrive by the hundred a second."""
 
 
 @dataclass
@@ -27,11 +27,11 @@ class Neighbours:
     _of: dict[str, tuple[Node, ...]] = field(default_factory=dict)
     _made_at_s: float | None = None
     _told: dict[str, tuple[tuple[str, ...], float]] = field(default_factory=dict)
-    """Node → names of those that its agent was told last, and when."""
+    """Node → neighbours last sent to its agent, and when."""
     _first: Bucket = field(default_factory=lambda: Bucket(FIRST_AT_ONCE, FIRST_PER_S))
 
     def of(self, node: str) -> tuple[Node, ...]:
-        """The nodes that this one watches; empty: none is known, or it is not its turn to be told."""
+        """The nodes that this one is to probe; empty: none is known, or it is not this agent's turn."""
         now_s = self.clock.monotonic_s()
         if self._made_at_s is None or now_s - self._made_at_s > KEEP_S:
             world = self.world()

@@ -1,4 +1,4 @@
-"""One immutable view of the world per cycle: the book from the store, Slurm's view, the agents' words. The loop's only input."""
+"""One immutable view of the world per cycle: the state from the store, Slurm's view, the agents' reports. The loop's only input."""
 
 from __future__ import annotations
 
@@ -31,35 +31,35 @@ log = logging.getLogger(__name__)
 SLURM = "slurm"
 """Part of this process that reads Slurm (:mod:`holdfast.unexpected`)."""
 COLD_START_S = 30.0
-"""After a start nothing is concluded from silence: every agent gets the time to be heard first (3 heartbeats)."""
+"""After a start, nothing is concluded from silence for this long: every agent gets time to report first (3 heartbeats)."""
 SLURM_GAP_S = 15.0
-"""slurmctld that did not answer for longer was away: what it shows of nodes right after its return is from before."""
+"""A slurmctld that did not answer for longer was away: the node states that it shows right after its return are old."""
 _SHOWS_GPUS = HOLDING_STATES - {"COMPLETING"}
 """States of a job in which Slurm shows which GPUs it holds."""
 CLOCK_JUMP_S = 5.0
-"""A clock that gains or loses more between two looks was set (or the machine slept): what was heard before seems too long ago."""
+"""A clock that gains or loses more between two cycles was set (or the machine slept): earlier reports then seem too old."""
 
 
 @dataclass
 class SlurmWatch:
-    """Slurm's latest view. Refreshed by a thread of its own, so that a hanging ``scontrol`` delays nobody."""
+    """Slurm's latest view. Refreshed in a separate thread, so that a hanging ``scontrol`` delays nothing."""
 
     scheduler: Scheduler
     view: ClusterView | None = None
     error: str | None = None
     back_at: datetime | None = None
-    """When Slurm last answered again after more than :data:`SLURM_GAP_S` without an answer, or was seen to have started; None: it has not
-    been away."""
+    """When Slurm last answered again after more than :data:`SLURM_GAP_S` without an answer, or was seen to have restarted; None: it has
+    not been away."""
     missing: Missing = field(default_factory=Missing)
-    """What the last reading lacked for the first time; the view still shows it."""
+    """Nodes and jobs that the last reading lacked for the first time; the view still shows them."""
 
     @property
     def lacks_something(self) -> bool:
-        """Whether the last reading lacked what does not go by itself: another reading is to tell whether it is gone."""
+        """Whether the last reading lacked something that does not normally disappear: another reading shows whether it is gone."""
         return self.view is not None and unexpected_in(self.view, self.missing)
 
     def refresh(self) -> None:
-        """Read Slurm once, the first time twice. A failure keeps the old view, which ages until decisions freeze."""
+        """Read Slurm once (twice at the first call). A failure keeps the old view, which ages until decisions freeze."""
         try:
             before = self.view if self.view is not None else self.scheduler.view()
             view, missing = seen_twice(before, remember(self.view, self.scheduler.view()), self.missing)
@@ -83,7 +83,7 @@ class SlurmWatch:
         self.view, self.missing, self.error = view, missing, None
 
     def nodes_now(self, names: Iterable[str]) -> dict[str, Node]:
-        """Read just these nodes, and leave the view as it is. Empty: Slurm does not show them all."""
+        """Read only these nodes, and leave the view unchanged. Empty: Slurm does not show them all."""
         try:
             return {name: self.scheduler.node(name) for name in names}
         except OutsideError:
@@ -93,7 +93,7 @@ class SlurmWatch:
             return {}
 
     def refresh_jobs(self, job_ids: Iterable[int]) -> None:
-        """Read just these jobs again, between two full readings: the moment at which one stops or starts is on record."""
+        """Read only these jobs again, between two full readings, to record the moment at which one stops or starts."""
         if self.view is None:
             return
         fresh: dict[int, Job] = {}
@@ -111,18 +111,18 @@ class SlurmWatch:
 
 
 def _started(before: ClusterView | None, after: ClusterView) -> bool:
-    """Whether slurmctld has started, however short it was away: then nodes are UNKNOWN until their slurmd registers."""
+    """Whether slurmctld has restarted, however briefly it was away: then nodes are UNKNOWN until their slurmd registers."""
     known = {name for name, node in before.nodes.items() if node.unknown} if before is not None else set[str]()
     return any(node.unknown and name not in known for name, node in after.nodes.items())
 
 
 def remember(before: ClusterView | None, after: ClusterView) -> ClusterView:
-    """With what earlier views showed of jobs, and Slurm forgets: the GPUs of a run that is over, what a job waited for."""
+    """The new view with job data that Slurm no longer shows: the GPUs of a run that is over, and what a job waited for."""
     return remember_dependencies(before, remember_gpus(before, after))
 
 
 def remember_dependencies(before: ClusterView | None, after: ClusterView) -> ClusterView:
-    """Slurm forgets a dependency once it is met: a job keeps the last one that it was seen waiting for."""
+    """Keep a job's last dependency that was seen: Slurm drops it once it is met."""
     known = before.jobs if before is not None else {}
     return replace(after, jobs={n: _with_dependency(known, job) for n, job in after.jobs.items()})
 
@@ -131,9 +131,7 @@ def _with_dependency(known: Mapping[int, Job], job: Job) -> Job:
     if job.dependency:
         return job
     seen = known.get(job.key.job_id)
-    if seen is None or not job.continues(
-        seen.key
-    ):  # an element of an array that has started has a record of its own from then on
+    if seen is None or not job.continues(seen.key):  # an array element has its own record once it has started
         seen = known.get(job.array_job_id) if job.array_job_id is not None else None
     if seen is None or seen.dependency is None or seen.uid != job.uid or seen.dependency == job.dependency:
         return job
@@ -141,8 +139,8 @@ def _with_dependency(known: Mapping[int, Job], job: Job) -> Job:
 
 
 def remember_gpus(before: ClusterView | None, after: ClusterView) -> ClusterView:
-    """Slurm forgets at a job's end which GPUs it held; who was hurt by a GPU's fault is asked after that too. Of a run that nobody saw
-    while it held its nodes, nothing is known."""
+    """Keep which GPUs a job held: Slurm drops this at the job's end, and jobs affected by a GPU fault are determined later, too. Nothing is
+    known of a run that was never seen while it held its nodes."""
     known = before.jobs if before is not None else {}
     return replace(after, jobs={n: _with_gpus(known.get(n), job) for n, job in after.jobs.items()})
 
@@ -160,7 +158,7 @@ def _same_run(held: Job, job: Job) -> bool:
 
 
 def seen_out(before: Mapping[str, datetime], book: Book, view: ClusterView | None) -> dict[str, datetime]:
-    """Nodes of open incidents: when each was last seen out of service, by another word than slurmctld's own."""
+    """Nodes of open incidents: when each was last seen out of service for a reason that slurmctld itself did not set."""
     names = {incident.node for incident in book.open_incidents()}
     found = {name: at for name, at in before.items() if name in names}
     if view is None:
@@ -170,11 +168,11 @@ def seen_out(before: Mapping[str, datetime], book: Book, view: ClusterView | Non
 
 
 DOWN_FOR = timedelta(minutes=2)
-"""How long a DOWN of slurmctld's own is remembered after it: the checks of the agent have run by then."""
+"""How long a DOWN that slurmctld itself set is remembered after it ends: the checks of the agent have run by then."""
 
 
 def seen_down(before: Mapping[str, SeenDown], book: Book, view: ClusterView | None) -> dict[str, SeenDown]:
-    """Nodes of open incidents that slurmctld itself has DOWN, or had a short while ago."""
+    """Nodes of open incidents that slurmctld itself has set DOWN, now or a short while ago."""
     if view is None:
         return dict(before)
     names = {incident.node for incident in book.open_incidents()}
@@ -202,13 +200,13 @@ def still_served(
 
 
 def fresh_chance() -> str:
-    """256 bits that nobody can guess."""
+    """256 random bits that cannot be guessed."""
     return secrets.token_hex(32)
 
 
 @dataclass
 class Observer:
-    """Puts the world together."""
+    """Assembles the world."""
 
     store: Store
     slurm: SlurmWatch
@@ -221,17 +219,17 @@ class Observer:
     background: BackgroundWatch = field(init=False)
     head: HeadReach = field(init=False)
     _clock_ahead_s: float | None = field(default=None, init=False)
-    """Wall clock minus monotonic clock, as of the last look."""
+    """Wall clock minus monotonic clock, as of the last cycle."""
     led_at: datetime | None = None
-    """A time that the clock showed while the leader before this process led, shortly before it ended; None: none is known."""
+    """A time that the clock showed shortly before the previous leader ended; None: not known."""
     new_step_s: float | None = None
-    """A step of the clock that is not on record yet."""
+    """A step of the clock that is not recorded yet."""
     _last_out: Mapping[str, datetime] = field(default_factory=dict, init=False)
     _seen_down: Mapping[str, SeenDown] = field(default_factory=dict, init=False)
     _served: frozenset[tuple[int, int]] = field(default=frozenset(), init=False)
     _steps: tuple[ClockStep, ...] = field(default=(), init=False)
     _recorded: Mapping[datetime, datetime] = field(default_factory=dict, init=False)
-    """Times of the newest world that the store has otherwise: from before a step of the clock."""
+    """Times of the newest world that differ in the store, because they are from before a step of the clock."""
     _before: Book | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -283,7 +281,7 @@ class Observer:
         return carried
 
     def as_recorded(self, change: Change) -> Change:
-        """A change of the newest world, as the store is to have it."""
+        """A change of the newest world, with times as the store is to have them."""
         return clock_steps.as_recorded(change, self._recorded, self._steps, self.clock.now())
 
     def _remember_step(self, now: datetime, step_s: float) -> None:
@@ -304,8 +302,9 @@ class Observer:
         self._put_down(step)
 
     def _missed_step(self, now: datetime, book: Book) -> None:
-        """The clock was set back while no controller led: it shows less than it has shown the leader before. What this process has heard
-        so far it heard since. By how much is known but for the time without a leader, which seems not to have passed."""
+        """Detect that the clock was set back while no controller led: it shows an earlier time than it showed the previous leader. All
+        reports that this process has received came after the step. Its size is known except for the time without a leader, which
+        appears not to have passed."""
         back_s = (self.led_at - now).total_seconds() if self.led_at is not None else 0.0
         if back_s > CLOCK_JUMP_S:
             log.warning("event=clock_step seconds=%.1f missed=true", -back_s)
@@ -319,7 +318,7 @@ class Observer:
         self.store.set_note(clock_steps.NOTE, clock_steps.write(self._steps))
 
     def _with_start(self, world: World) -> World:
-        """With the time at which slurmctld started, and a view that was read after that; without a view where Slurm does not answer."""
+        """Add the time at which slurmctld started, and a view that was read after it; no view where Slurm does not answer."""
         try:
             text = self.slurm.scheduler.config().get("BOOT_TIME", "")
         except OutsideError as error:
@@ -331,7 +330,7 @@ class Observer:
         return replace(world, view=whole_jobs(view) if view is not None else None, slurmctld_started_at=started_at)
 
     def _stepped(self, now: datetime) -> float:
-        """By how many seconds the clock was set since the last look; 0: it was not."""
+        """Seconds by which the clock was set since the last cycle; 0: it was not."""
         before, self._clock_ahead_s = self._clock_ahead_s, now.timestamp() - self.clock.monotonic_s()
         step_s = 0.0 if before is None else self._clock_ahead_s - before
         if abs(step_s) <= CLOCK_JUMP_S:

@@ -1,4 +1,4 @@
-"""Wakes the long polls of agents when orders for them were committed, and spares the database the polls that cannot have any."""
+"""Order hub: wakes the agents' long polls when orders for them were committed, and answers polls without orders without the database."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterable
 from holdfast.model.action import Intent
 
 RECHECK_S = 60.0
-"""A node thought to have no orders is looked up again this often: another controller may have written some."""
+"""How often a node thought to have no orders is looked up again: another controller may have written some."""
 REDELIVERY_S = 5.0
-"""An order that was handed out is not handed out again earlier: its outcome is on the way, or the answer was lost."""
+"""Minimum time before an order is handed out again: its outcome may be in flight, or the answer was lost."""
 MAX_REMEMBERED = 20_000
-"""Boots and deliveries in memory before the old ones are dropped."""
+"""Maximum number of boots and deliveries in memory; then the oldest are dropped."""
 
 
 class OrderHub:
-    """One event per node with a poll waiting. Lives on one event loop; :meth:`notify` may be called from any thread."""
+    """One event per node with a waiting poll. For one event loop; :meth:`notify` may be called from any thread."""
 
     def __init__(self, monotonic_s: Callable[[], float]) -> None:
         self._monotonic_s = monotonic_s
@@ -29,7 +29,7 @@ class OrderHub:
         self._closed = False
 
     def notify(self, node: str) -> None:
-        """Orders for this node were committed: its waiting polls look at once."""
+        """Wake the waiting polls of this node: orders for it were committed."""
         loop = self._loop
         if loop is None or loop is _running():
             self._notify(node)
@@ -47,11 +47,11 @@ class OrderHub:
         return self._closed
 
     def waiting(self) -> int:
-        """Polls that wait now."""
+        """Number of waiting polls."""
         return sum(self._waiting.values())
 
     def generation(self, node: str) -> int:
-        """Grows with every :meth:`notify`; read before the look-up whose answer goes to :meth:`found_none`."""
+        """Counter that grows with every :meth:`notify`; read it before the look-up whose answer goes to :meth:`found_none`."""
         return self._generation.get(node, 0)
 
     def may_have_orders(self, node: str, boot: str) -> bool:
@@ -60,14 +60,14 @@ class OrderHub:
         return generation != self.generation(node) or self._monotonic_s() - since_s > RECHECK_S
 
     def found_none(self, boot: str, generation: int) -> None:
-        """This boot of the agent had no orders; ``generation`` was read before the look-up."""
+        """Record that this boot of the agent had no orders; ``generation`` was read before the look-up."""
         now_s = self._monotonic_s()
         if len(self._empty) > MAX_REMEMBERED:
             self._empty = {k: v for k, v in self._empty.items() if now_s - v[1] < RECHECK_S}
         self._empty[boot] = (generation, now_s)
 
     def fresh(self, boot: str, orders: Iterable[Intent]) -> tuple[Intent, ...]:
-        """Those that were not handed to this boot of the agent a moment ago; they count as handed out now."""
+        """Orders that were not handed to this boot of the agent a moment ago; they count as handed out now."""
         now_s = self._monotonic_s()
         if len(self._handed_s) > MAX_REMEMBERED:
             self._handed_s = {k: t for k, t in self._handed_s.items() if now_s - t < REDELIVERY_S}
@@ -77,7 +77,7 @@ class OrderHub:
         return new
 
     async def wait(self, node: str, generation: int, timeout_s: float) -> None:
-        """Until :meth:`notify` after ``generation`` was read, :meth:`close`, or the time is over."""
+        """Wait until :meth:`notify` after ``generation`` was read, :meth:`close`, or the timeout."""
         self._loop = asyncio.get_running_loop()
         if self._closed or generation != self.generation(node):
             return

@@ -1,4 +1,4 @@
-"""How often agents are to send heartbeats, by the size of the fleet. Given in the answer to a heartbeat (docs/decisions/0020)."""
+"""Heartbeat interval of agents by the size of the fleet, sent in the answer to a heartbeat (docs/decisions/0020)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from holdfast.model.book import World
 from holdfast.ports import Clock
 
 SHORTEST_S = 4.0
-"""A power loss that nothing but two peers shows is 3.5 heartbeats before the DOWN: with this the job runs elsewhere within 20 s."""
+"""A power loss that only two peers see leads to DOWN after 3.5 heartbeats: with this interval the job runs elsewhere within 20 s."""
 LONGEST_S = silent_nodes.LONGEST_HEARTBEAT_S
 """Three of them are the controller's cold start (``[run] cold_start_s``)."""
 BEATS_PER_S = 250.0
-"""So many are taken in at most, up to 2,500 nodes: a quarter of a core (docs/benchmarks.md), and as much again where each node's job
+"""Maximum rate of heartbeats, up to 2,500 nodes: a quarter of a core (docs/benchmarks.md), and as much again where each node's job
 reports its steps with them."""
 KEEP_S = 10.0
-"""How long the size of the fleet is used before it is read again."""
+"""How long the size of the fleet is reused before it is read again."""
 
 
 def interval_s(nodes: int) -> float:
@@ -28,7 +28,7 @@ def interval_s(nodes: int) -> float:
 
 @dataclass
 class FleetPace:
-    """For the event loop of the API."""
+    """Heartbeat interval for the fleet. For the event loop of the API."""
 
     world: Callable[[], World | None]
     clock: Clock
@@ -36,7 +36,7 @@ class FleetPace:
     _read_at_s: float = 0.0
 
     def __call__(self) -> float | None:
-        """The interval that agents are given now; None: the fleet is not known yet."""
+        """The interval to send to agents now; None: the fleet is not known yet."""
         now_s = self.clock.monotonic_s()
         if self._given_s is None or now_s - self._read_at_s > KEEP_S:
             world = self.world()

@@ -1,6 +1,6 @@
-"""The controller's line to the quorum service: its control socket, one JSON object each way (``docs/quorum.md``).
+"""The controller's client of the quorum service: its control socket, one JSON object each way (``docs/quorum.md``).
 
-Each call connects anew: nothing has to be mended after a restart of the service, and calls of several threads do not meet."""
+Each call opens a new connection: a restart of the service needs no reconnect, and calls of several threads do not interfere."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from holdfast_checks.aside import SetAside
 T = TypeVar("T")
 
 DEADLINE_S = 5.0
-"""For one call: a service that hangs holds up nobody for longer."""
+"""Timeout of one call: a hanging service delays its caller no longer than this."""
 LONGEST_ANSWER_BYTES = 64 << 20
 _CHUNK_BYTES = 1 << 16
 _PAGE = 1000
-"""Records of one room that are asked for at a time."""
+"""Records of one rendezvous that are requested at a time."""
 _ERRORS: Mapping[str, type[OutsideError]] = {"NotFound": NotFound, "Unavailable": Unavailable}
 
 
@@ -40,7 +40,7 @@ class QuorumLink:
         how = asdict(rules)
         groups = how.pop(
             "groups"
-        )  # beside the rules: a service of an earlier release refuses one that it does not know
+        )  # sent apart from the rules: an earlier release of the service refuses rules that it does not know
         answer = self._ask(do="open", room=room, rules=how, groups=groups)
         return OpenRoom(_text(answer, "url"), _text(answer, "token"))
 
@@ -51,7 +51,7 @@ class QuorumLink:
         self._ask(do="close", room=room)
 
     def rooms(self) -> tuple[RoomView, ...]:
-        """Page by page: no answer grows with the number of rooms. A service of an earlier release gives all at once."""
+        """List the rendezvous page by page, so that no answer grows with their number. An earlier release sends all at once."""
         found: list[RoomView] = []
         more = True
         while more:
@@ -85,7 +85,7 @@ class QuorumLink:
         return tuple(_record(each) for each in _objects(answer, "events"))
 
     def _ask(self, **asked: Any) -> dict[str, Any]:
-        """Raises Unavailable when the service is not there, does not answer in time or not in its own words; else its own error."""
+        """Send one request. Raises Unavailable when the service is not there, is late or sends no valid answer; else its own error."""
         try:
             line = self._exchange(json.dumps(asked).encode() + b"\n")
             answer = json.loads(line)
@@ -168,5 +168,5 @@ def _field(answer: Mapping[str, Any], key: str, kind: type[T]) -> T:
 
 
 def _strange(what: str) -> Unavailable:
-    """Another release may run for a moment, in an upgrade."""
+    """Error for an answer that cannot be read: during an upgrade another release may run for a moment."""
     return Unavailable(f"the quorum service gave an answer of another kind ({what}): is it of this release?")

@@ -1,4 +1,4 @@
-"""The controller's memory of which rendezvous each elastic job has: kept in the store, completed by what is open now. I/O."""
+"""Map of elastic job → rendezvous: kept in the store, completed by the rendezvous that are open now. I/O."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ log = logging.getLogger(__name__)
 
 
 def remember(world: World, service: QuorumRooms, rooms: Iterable[RoomView], store: Store, fence: int) -> World:
-    """The world with what is known now, which is put into the store (while it does not answer: in the next cycle). Blocks.
+    """Add what is known now to the world, and write it to the store (if the store does not answer: in the next cycle). Blocks.
 
-    While another controller leads nothing is changed. ``rooms``: those that are open. Raises Unavailable where the service is away."""
+    While another controller leads nothing is changed. ``rooms``: the open ones. Raises Unavailable where the service is away."""
     view = facts.fresh_view(world)
     if view is None:
         return world
@@ -32,7 +32,7 @@ def remember(world: World, service: QuorumRooms, rooms: Iterable[RoomView], stor
             store.remember_rooms(now.values(), fence)
         except FencedOff:
             return world
-        except OutsideError as error:  # no eviction waits for the store
+        except OutsideError as error:  # an eviction does not wait for the store
             log.debug("event=rooms_not_kept error=%r", str(error))
         for each in now.values():
             if known.get(each.base_array_id) != each:
@@ -49,7 +49,8 @@ def ask_room(world: World, service: QuorumRooms, job: ElasticJob) -> KnownRoom:
 
 
 def opened(service: QuorumRooms, rooms: Iterable[RoomView], asked: frozenset[int]) -> Opened:
-    """The rendezvous of elastic jobs among these. ``asked``: base arrays for which the record of one named by its id alone is read."""
+    """The rendezvous of elastic jobs among these. ``asked``: base arrays for which the record of a rendezvous named only by its id is
+    read."""
     names = [name for room in rooms if (name := room.name_of_job) is not None]
     old = {n for n in names if n.submitted_s is None and n.base_array_id in asked}
     return {name: service.began(name.text) if name in old else None for name in names}

@@ -1,4 +1,4 @@
-"""The controller's note of how far it has read the quorum service's record: read back, also where another release or a fault wrote it."""
+"""The controller's note of its position in the quorum service's record; it may come from another release or be damaged."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from holdfast.unknown import set_aside
 log = logging.getLogger(__name__)
 
 NOTE = "quorum.read"
-"""Its name among the notes of the store."""
+"""Name of the note in the store."""
 _KINDS = tuple(kind for kind in EventKind if kind.name.startswith("QUORUM_"))
 _PAGE = 5000
 T = TypeVar("T")
 
 
 def write_note(read: Read) -> str:
-    """As :func:`read_note` takes it."""
+    """Serialize for :func:`read_note`."""
     return json.dumps(asdict(read))
 
 
 def read_note(note: str | None) -> Read | None:
-    """What was read; None: the note cannot be read. Fields that this release does not know are left out."""
+    """Parse a note; None: it cannot be read. Fields that this release does not know are ignored."""
     if note is None:
         return Read()
     try:
@@ -42,8 +42,8 @@ def read_note(note: str | None) -> Read | None:
 
 
 def restored(store: Store, note: str, now: datetime, fence: int) -> None:
-    """Put a note that cannot be read aside, under another name, and begin a new one. The events of the store say how far it went, so that
-    none is recorded twice; which groups a room misses is then not known. Raises OutsideError, Stale, FencedOff."""
+    """Move an unreadable note aside, under another name, and start a new one. The events of the store show the position, so that no event
+    is recorded twice; which groups a rendezvous misses is then not known. Raises OutsideError, Stale, FencedOff."""
     kept = f"{NOTE}.unreadable-{now:%Y%m%dT%H%M%SZ}"
     store.set_note(kept, note)
     read = Read(_last_recorded(store))
@@ -56,7 +56,7 @@ def restored(store: Store, note: str, now: datetime, fence: int) -> None:
 
 
 def _last_recorded(store: Store) -> int:
-    """Number of the newest record of which there is an event."""
+    """Number of the newest record that has an event in the store."""
     last = after_id = 0
     while True:
         events = store.events(after_id=after_id, kinds=_KINDS, limit=_PAGE)

@@ -1,7 +1,7 @@
-"""What the controller has to say to the quorum service, and what it hears: evictions, closed rooms, the service's record.
+"""Exchange between the controller and the quorum service: evictions, closed rendezvous, the service's record.
 
-Two tasks beside the control loop, so that neither the store nor the record holds up an eviction. Each looks once per cycle of the loop, and
-does nothing while another controller leads. While the service is away nothing fails: it is told as soon as it is there again."""
+Two tasks run alongside the control loop, so that neither the store nor the record delays an eviction. Each runs once per cycle of the loop
+and does nothing while another controller leads. While the service is away nothing fails: requests are sent once it is back."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PAGE = 500
 
 @dataclass
 class QuorumWatch:
-    """Lives in the control loop's event loop; calls outside happen in threads."""
+    """Tasks for the quorum service. They run in the control loop's event loop; external calls run in threads."""
 
     rooms: QuorumRooms
     store: Store
@@ -44,13 +44,13 @@ class QuorumWatch:
     _away: str = ""
 
     def look(self, world: World, fence: int) -> None:
-        """The leader's cycle is committed: this is the world with what it decided."""
+        """Take over the world, with its decisions, after the leader's cycle was committed."""
         self._world, self._fence = world, fence
         self._evict.set()
         self._read.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run both tasks until cancelled."""
         async with asyncio.TaskGroup() as both:
             both.create_task(self._keep_evicting())
             both.create_task(self._keep_reading())
@@ -72,7 +72,8 @@ class QuorumWatch:
                 await _survived("quorum_record", partial(self.read_on, world, fence))
 
     def tend(self, world: World) -> bool:
-        """Evict who is due and close what nobody needs. True: something was done. Raises nothing that the service may answer."""
+        """Evict the groups that are due and close rendezvous that are no longer needed. True: something was done. Raises no error of the
+        service."""
         read_at = self.clock.now()
         try:
             rooms = self.rooms.rooms()
@@ -115,7 +116,7 @@ class QuorumWatch:
         self._away = ""
 
     def read_on(self, world: World, fence: int) -> None:
-        """Take what is new in the service's record into our own, once. Raises nothing that the outside may answer."""
+        """Copy new entries of the service's record into the store, once. Raises no error of an external system."""
         jobs = world.view.jobs if world.view is not None else {}
         try:
             while True:
@@ -136,7 +137,7 @@ class QuorumWatch:
 
 
 async def _survived(part: str, work: Callable[[], object]) -> bool:
-    """What it gives, in a thread. One that raises has done nothing; the next cycle tries again."""
+    """Result of the work, run in a thread. False where it raises; the next cycle tries again."""
     try:
         found = await asyncio.to_thread(work)
     except Exception as error:  # noqa: BLE001 - evictions and the record do not hold each other up, nor end the controller

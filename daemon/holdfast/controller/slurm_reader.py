@@ -1,11 +1,11 @@
-"""Reads Slurm beside the control loop: often while something happens, seldom otherwise, and never faster than slurmctld bears.
+"""Reads Slurm alongside the control loop: often while something happens, seldom otherwise, and never faster than slurmctld can bear.
 
 All of Slurm is read :data:`BUSY_S` after an event (a decision about a node or a job, the outcome of a step that changes Slurm, a job that
-moves), then ever more seldom, down to :data:`IDLE_S`. What waits, for a consent or for the end of a job, is no event, nor is a message, a
-question to the provider, an order that leaves nodes and jobs as they are, or the end of an incident that was only watched. Groups of
-elastic jobs that come and go have it read often for a while (``elastic_pace.py``). In between only the jobs on their way are read, each at
-a pace of its own (``job_pace.py``): often right after it moved, then as seldom as all of Slurm.
-A decision that begins something is made on a view that is younger than :meth:`SlurmReader.too_old` allows (``loop.py``)."""
+stops, starts or changes nodes), then at growing intervals, up to :data:`IDLE_S`. No events are: waiting for a consent or for the end of a
+job, a message, a query to the provider, an order that leaves nodes and jobs unchanged, and the end of an incident that was only watched.
+While groups of elastic jobs come and go, Slurm is read often for a while (``elastic_pace.py``). Otherwise only jobs between their stop and
+their restart are read, each at its own pace (``job_pace.py``): often right after a change, then as seldom as all of Slurm.
+A decision that starts something is made on a view that is younger than :meth:`SlurmReader.too_old` allows (``loop.py``)."""
 
 from __future__ import annotations
 
@@ -37,31 +37,31 @@ from holdfast.model.incident import Incident, IncidentState, Recovery, RecoveryP
 BUSY_S = 0.25
 """Pause between two readings right after an event."""
 IDLE_S = 10.0
-"""The longest pause."""
+"""Longest pause between two readings."""
 SLOWING = 0.1
 """The pause as a share of the time since the last event."""
 GENTLE = 10.0
-"""The pause is at least this many times what the last reading took, its questions to slurmctld included."""
+"""The pause is at least this many times the duration of the last reading, its requests to slurmctld included."""
 OLDEST = 2 / 3
 """The pause, and the reading before it, take at most this share of the age at which decisions freeze (``view_max_age_s``)."""
 SPACING_S = 0.05
-"""Least pause between two readings, however often something says that Slurm has changed; at least as long as a reading takes."""
+"""Minimum pause between two readings, however many changes of Slurm are reported; at least as long as a reading takes."""
 NEW_S = 2.0
-"""A view of this age, or of two readings' time where that is longer, is as good as new."""
+"""A view up to this age, or up to the duration of two readings where that is longer, counts as current."""
 NODES_PATIENCE_S = 2.0
-"""A decision waits this long for the faulty nodes alone; then for all of Slurm."""
+"""How long a decision waits for a reading of only the faulty nodes; then it waits for all of Slurm."""
 PATIENCE_S = 5.0
-"""A decision waits this long for a newer view. Then it is made on the one there is, unless that one is so old that decisions freeze."""
+"""How long a decision waits for a newer view. Then it uses the present view, unless that is so old that decisions freeze."""
 
 
 def pause_s(since_event_s: float, took_s: float, max_age_s: float, slowest_s: float = IDLE_S) -> float:
-    """Seconds between two readings of all of Slurm. ``took_s``: the last one. ``max_age_s``: ``view_max_age_s``."""
+    """Seconds between two readings of all of Slurm. ``took_s``: duration of the last one. ``max_age_s``: ``view_max_age_s``."""
     wanted_s = min(max(BUSY_S, SLOWING * since_event_s), slowest_s)
     return max(min(max(wanted_s, GENTLE * took_s), OLDEST * max_age_s - took_s), BUSY_S)
 
 
 def moving_jobs(world: World) -> dict[int, tuple[int, ...]]:
-    """Jobs between their stop and their restart, with the records that each has: of a heterogeneous job those of all components."""
+    """Jobs between their stop and their restart, with the records of each: for a heterogeneous job those of all components."""
     phases = (RecoveryPhase.STOPPING, RecoveryPhase.RESTARTING)
     moving = sorted(r.job.job_id for r in world.book.recoveries.values() if r.phase in phases)
     jobs = world.view.jobs if world.view is not None else {}
@@ -69,7 +69,8 @@ def moving_jobs(world: World) -> dict[int, tuple[int, ...]]:
 
 
 def begins_something(change: Change) -> bool:
-    """Whether the change plans a step that does more than look or tell, or moves or opens anything but an incident that is only watched."""
+    """Whether the change plans a step that does more than read or notify, or changes or opens anything except an incident that is only
+    watched."""
     moved = any(i.state is not IncidentState.WATCHING for i in change.incidents)
     return moved or bool(change.recoveries) or any(not _only_looks(i.action) for i in change.intents)
 
@@ -77,28 +78,28 @@ def begins_something(change: Change) -> bool:
 _MOVES_NOTHING = (Notify, TellOwner, CheckInstance, ReportFault, UnknownAction)
 """Steps after which Slurm shows every node and job as before."""
 _MOVING_ORDERS = frozenset({Verb.END_STEP, Verb.END_JOB, Verb.SAVE, Verb.LEAVE})
-"""Orders to agents that let a job end or move."""
+"""Orders to agents that make a job end or move."""
 _LOOKING_ORDERS = frozenset({Verb.EVIDENCE, Verb.OUTPUT, Verb.STACKS, Verb.SURVEY})
-"""Orders to agents that read what is there, and take no node or job for it."""
+"""Orders to agents that only read, and use no node or job for it."""
 
 
 def moves_slurm(action: Action) -> bool:
-    """Whether nodes or jobs in Slurm are other than before once the step is done."""
+    """Whether the step changes nodes or jobs in Slurm."""
     if isinstance(action, SendOrder):
         return action.verb in _MOVING_ORDERS
     return not isinstance(action, _MOVES_NOTHING)
 
 
 def _only_looks(action: Action) -> bool:
-    """Whether the step is as right on an older view: it reads something on a node, or tells of something."""
+    """Whether the step is just as valid on an older view: it only reads something on a node, or notifies."""
     if isinstance(action, SendOrder):
         return action.verb in _LOOKING_ORDERS
     return isinstance(action, (Notify, TellOwner))
 
 
 def is_event(world: World, change: Change) -> bool:
-    """Whether the change moves nodes or jobs: a step, a recovery, an incident that goes on to another state. One that was only watched
-    moved nothing, and nothing moves when it ends."""
+    """Whether the change affects nodes or jobs: a step, a recovery, an incident that enters another state. An incident that was only
+    watched changed nothing in Slurm, and its end changes nothing."""
     moved = any(_moves(world.book.incidents.get(i.id), i) for i in change.incidents)
     return moved or bool(_moved_recoveries(world, change) or _steps(change.intents))
 
@@ -110,19 +111,19 @@ def _moves(before: Incident | None, after: Incident) -> bool:
 
 
 def _moved_recoveries(world: World, change: Change) -> list[Recovery]:
-    """Recoveries that are new or in another phase. What Slurm says that a job waits for is a note, and no move."""
+    """Recoveries that are new or in another phase. A new reason in Slurm why a job waits is only a note, not a change."""
     before = world.book.recoveries
     return [r for r in change.recoveries if r.id not in before or before[r.id].phase is not r.phase]
 
 
 def _steps(intents: Iterable[Intent]) -> frozenset[str]:
-    """Keys of the steps under way that move something in Slurm."""
+    """Keys of the steps under way that change something in Slurm."""
     return frozenset(i.key for i in intents if not i.settled and moves_slurm(i.action))
 
 
 @dataclass
 class SlurmReader:
-    """One asyncio task; readings happen in threads. Written and read in the loop's event loop only."""
+    """Reader of Slurm. One asyncio task; readings run in threads. Written and read only in the loop's event loop."""
 
     slurm: SlurmWatch
     max_age_s: Callable[[], float]
@@ -130,11 +131,11 @@ class SlurmReader:
     wake: Callable[[], None]
     """Called when Slurm shows something new."""
     world: Callable[[], World | None]
-    """As of the last turn."""
+    """The world as of the last turn."""
     look: asyncio.Event = field(default_factory=asyncio.Event)
-    """Read soon."""
+    """Set to read soon."""
     took_s: float = 0.0
-    """How long the last reading took."""
+    """Duration of the last reading."""
     _event_s: float | None = None
     _begun: int = 0
     _done: int = 0
@@ -146,22 +147,22 @@ class SlurmReader:
     _elastic: ElasticPace = field(default_factory=ElasticPace)
 
     def event(self) -> None:
-        """Something happens: Slurm is read often from now on."""
+        """Record an event: Slurm is read often from now on."""
         self._event_s = _now_s()
 
     def slurm_changed(self) -> None:
-        """Something was done to Slurm: it is read soon."""
+        """Record that Slurm was changed: it is read soon."""
         self.event()
         self.look.set()
 
     def asked_for(self, job_id: int) -> None:
-        """An agent asks about a run that the newest view does not show yet. Slurm is read once more for it, where ``looks.py`` allows that:
-        users decide how often it is asked."""
+        """Handle an agent's request about a run that the newest view does not show yet. Slurm is read once more for it if ``job_reads.py``
+        allows, since users determine how often agents ask."""
         if self._looks.allow(job_id, _now_s()):
             self.look.set()
 
     def turned(self, world: World, change: Change) -> None:
-        """What a turn saw and changed. A step that is over has changed Slurm."""
+        """Take over what a turn saw and changed. A finished step has changed Slurm."""
         steps = _steps(world.book.intents.values())
         over, new, self._open_steps = self._open_steps - steps, steps - self._open_steps, steps
         self._jobs_moved(world, change, over)
@@ -171,18 +172,18 @@ class SlurmReader:
             self.event()
 
     def _jobs_moved(self, world: World, change: Change, over: Collection[str]) -> None:
-        """Jobs whose recovery went on, or had a step done for it, are read often from now on."""
+        """Read jobs often from now on whose recovery progressed or had a step done for it."""
         done = [i for key in over if (i := world.book.intents.get(key)) is not None]
         stepped = [r for r in world.book.recoveries.values() if any(_is_for(i, r) for i in done)]
         for recovery in (*_moved_recoveries(world, change), *stepped):
             self._pace.moved(recovery.job.job_id, _now_s())
 
     def planned(self, intents: Iterable[Intent]) -> None:
-        """Steps that are in the store from now on: one may be over before the next turn."""
+        """Record new steps in the store: one may be finished before the next turn."""
         self._open_steps |= _steps(intents)
 
     def too_old(self, world: World) -> bool:
-        """Whether the world's view is older than what is read now would be, and may be too old to begin something on."""
+        """Whether a reading now would be newer than the world's view, and that view may be too old to start something on."""
         if world.view is None or self.slurm.error is not None:
             return False  # there is none to be had
         return (world.now - world.view.read_at).total_seconds() > self._new_s
@@ -192,7 +193,7 @@ class SlurmReader:
         return max(NEW_S, 2 * self.took_s)
 
     async def newer(self) -> None:
-        """Until a reading that is new enough has ended, well or badly, at most :data:`PATIENCE_S`: the one under way, or the next."""
+        """Wait until a new enough reading has ended, successfully or not, at most :data:`PATIENCE_S`: the one under way, or the next."""
         under_way = self._begun > self._done and _now_s() - self._began_s <= self._new_s
         wanted = self._begun if under_way else self._begun + 1
         if not under_way:
@@ -206,7 +207,7 @@ class SlurmReader:
             return
 
     async def nodes_now(self, names: Collection[str]) -> Mapping[str, Node]:
-        """These nodes as Slurm shows them now, also while all of Slurm is being read; empty: it does not show them in time."""
+        """Read these nodes now, also while all of Slurm is being read; empty: Slurm does not show them in time."""
         try:
             async with asyncio.timeout(NODES_PATIENCE_S):
                 return await asyncio.to_thread(self.slurm.nodes_now, names)
@@ -214,7 +215,7 @@ class SlurmReader:
             return {}
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Read until cancelled."""
         self.look, self._read = asyncio.Event(), asyncio.Event()
         self.event()
         while True:
@@ -239,7 +240,7 @@ class SlurmReader:
         self._read.set()
 
     async def _rest(self) -> None:
-        """Until it is time for all of Slurm again, or something asks for it. Jobs on their way are read meanwhile."""
+        """Wait until the next full reading is due or requested. Jobs between their stop and their restart are read meanwhile."""
         began_s = _now_s()
         while not self.look.is_set():
             left_s = began_s + self._pause_s() - SPACING_S - _now_s()
@@ -285,7 +286,7 @@ def _now_s() -> float:
 
 
 async def wait_for(event: asyncio.Event, timeout_s: float) -> None:
-    """Until the event, at most so long."""
+    """Wait for the event, at most this long."""
     try:
         async with asyncio.timeout(timeout_s):
             await event.wait()
@@ -294,19 +295,19 @@ async def wait_for(event: asyncio.Event, timeout_s: float) -> None:
 
 
 def _differs(before: ClusterView, after: ClusterView) -> bool:
-    """Whether Slurm shows something new; the time of reading is not news."""
+    """Whether Slurm shows something new, apart from the time of the reading."""
     return (before.nodes, before.jobs, before.reservations) != (after.nodes, after.jobs, after.reservations)
 
 
 def _is_for(intent: Intent, recovery: Recovery) -> bool:
-    """Whether the step lets the recovery's job stop or start; a dead node's DOWN is its requeue."""
+    """Whether the step makes the recovery's job stop or start; setting a dead node DOWN requeues it."""
     if isinstance(intent.action, SetDown):
         return intent.incident_id == recovery.incident_id
     return intent.action.target.job == recovery.job
 
 
 def _moved(before: Job | None, after: Job | None) -> bool:
-    """Whether it stopped, started or came to other nodes. A new estimate of its start or another reason to wait is no move."""
+    """Whether the job stopped, started or changed nodes. A new estimate of its start or another reason to wait does not count."""
     if before is None or after is None:
         return before is not after
     return (before.state, before.restarts, before.nodes) != (after.state, after.restarts, after.nodes)

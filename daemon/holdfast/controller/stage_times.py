@@ -1,4 +1,4 @@
-"""How long the stages of turns take: summed for the metrics, and logged where one is slow."""
+"""Durations of the stages of turns: summed for the metrics, and logged where one is slow."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ SLOW_S = 1.0
 
 @dataclass
 class StageTimes:
-    """Written by the loop's turns, read by the API's threads."""
+    """Durations by stage. Written by the loop's turns, read by the API's threads."""
 
     clock_s: Callable[[], float]
     """Monotonic."""
     spent_s: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STAGES, 0.0))
-    """Since the start, by the name of the stage."""
+    """Seconds since the start, by name of the stage."""
 
     def around(self, name: str, run: Callable[[], Change]) -> Change:
         """Run one stage (:data:`holdfast.decisions.turn.Around`); what it raises passes through."""
@@ -36,5 +36,5 @@ class StageTimes:
                 log.warning("event=slow_stage stage=%s took_s=%.1f", name, took_s)
 
     def seen(self) -> Mapping[str, float]:
-        """A copy."""
+        """A copy of the sums."""
         return dict(self.spent_s)

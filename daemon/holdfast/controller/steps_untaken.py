@@ -1,4 +1,4 @@
-"""Planned steps that no actor takes: it is dead, hangs, is of another release, or acts for another controller."""
+"""Planned steps that no actor takes, because it is dead, hangs, is of another release, or acts for another controller."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from holdfast.model.policy import Mode
 log = logging.getLogger(__name__)
 
 UNTAKEN_S = 30.0
-"""An actor looks twice a second; a step that it could take and did not take for this long has none."""
+"""An actor polls twice a second; a step that was ready for this long has no actor."""
 STARTED_S = 600.0
-"""The same for a step in Slurm that was begun and has not ended: its actor died in the middle, or hangs."""
+"""The same for a step in Slurm that was started and has not ended: its actor died in the middle, or hangs."""
 SAY_EVERY_S = 60.0
 GAP_S = 15.0
-"""Between two looks: this controller did not lead, or the store was away, and no actor could take anything either."""
+"""A longer gap between two checks means that this controller did not lead or the store was away, so that no actor could take a step."""
 
 
 def heads(book: Book) -> tuple[Intent, ...]:
-    """The first step of each queue, which an actor takes as soon as it looks."""
+    """The first step of each queue, which an actor takes at its next poll."""
     due = sorted(
         (i for i in book.intents.values() if not i.settled and not isinstance(i.action, SendOrder | UnknownAction)),
         key=lambda i: (i.planned_at, i.order, i.key),
@@ -35,7 +35,7 @@ def heads(book: Book) -> tuple[Intent, ...]:
 
 
 def takeable(world: World) -> tuple[Intent, ...]:
-    """Steps that wait for nothing but an actor; those begun in Slurm, too, which end within seconds unless a brake holds."""
+    """Steps that wait only for an actor, including steps started in Slurm, which end within seconds unless a brake holds."""
     book = world.book
     if book.paused is not None or world.policy.mode is Mode.OBSERVE:
         return ()
@@ -49,7 +49,7 @@ def takeable(world: World) -> tuple[Intent, ...]:
 
 
 class UntakenWatch:
-    """Since when the steps of now have been waiting for an actor. Read by the API's threads, written by the loop."""
+    """Tracks how long current steps have waited for an actor. Read by the API's threads, written by the loop."""
 
     def __init__(self) -> None:
         self._since_s: dict[tuple[str, IntentState], float] = {}
@@ -57,18 +57,18 @@ class UntakenWatch:
         self._say_at_s = 0.0
         self._problem: str | None = None
         self.waits_s = 0.0
-        """How long the planned step that has waited longest has not been taken; 0: none waits."""
+        """Longest wait of a planned step that is not taken; 0: none waits."""
 
     def problem(self) -> str | None:
-        """One line: which step is not taken, and what to do. None: steps are taken, or none is to be."""
+        """One line: which step is not taken, and what to do. None: steps are taken, or none is due."""
         return self._problem
 
     def forget(self) -> None:
-        """This controller does not lead: another one's steps are not its business."""
+        """Reset while this controller does not lead: another controller's steps do not count."""
         self._since_s, self._looked_s, self._problem, self.waits_s = {}, None, None, 0.0
 
     def look(self, world: World, now_s: float) -> None:
-        """Once per cycle. ``now_s``: of a monotonic clock."""
+        """Update once per cycle. ``now_s``: of a monotonic clock."""
         if self._looked_s is not None and now_s - self._looked_s > GAP_S:
             self._since_s = {}
         self._looked_s = now_s

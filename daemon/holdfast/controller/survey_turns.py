@@ -1,4 +1,4 @@
-"""The checkpoint directories that the answer to a heartbeat names."""
+"""Checkpoint directories to read, sent in the answer to a heartbeat."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from holdfast.model.book import World
 from holdfast.ports import Clock
 
 KEEP_S = 2.0
-"""How long the map is used before it is made again."""
+"""How long the map is reused before it is computed again."""
 
 
 @dataclass
 class Surveys:
-    """For the event loop of the API."""
+    """Directories by node. For the event loop of the API."""
 
     world: Callable[[], World | None]
     clock: Clock
@@ -23,7 +23,7 @@ class Surveys:
     _made_at_s: float | None = None
 
     def of(self, node: str) -> list[Named]:
-        """The directories that this node's agent reads now and then."""
+        """The directories that this node's agent is to read periodically."""
         now_s = self.clock.monotonic_s()
         if self._made_at_s is None or now_s - self._made_at_s > KEEP_S:
             world = self.world()

@@ -1,6 +1,6 @@
-"""A nudge between the controller and the actor on one machine: a Unix datagram that says nothing but "look".
+"""Wakeup between the controller and the actor on one machine: a Unix datagram without content.
 
-It carries no content, so it needs no trust; a lost one costs half a second, because both sides look by themselves as well."""
+It carries no content, so it needs no trust. A lost one costs half a second, because both sides also poll."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _MOST_BYTES = 1 << 16
 
 
 class Alone:
-    """A lock that one process of a kind holds for life on this machine. Its file may hold a few lines for other processes."""
+    """A lock that one process of a kind holds for its lifetime on this machine. Its file may hold a few lines for other processes."""
 
     def __init__(self, path: Path) -> None:
-        """Raises ConfigError when another process holds it, and where something else is in its place."""
+        """Take the lock. Raises ConfigError when another process holds it, or when the path is not a lock file."""
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o660)
@@ -39,25 +39,25 @@ class Alone:
             raise ConfigError(f"{path} is locked: another process of this kind runs here; stop it first") from error
 
     def read(self) -> str:
-        """What the file says; nonsense is nothing."""
+        """Content of the file; empty where it is not valid text."""
         try:
             return os.pread(self._file.fileno(), _MOST_BYTES, 0).decode()
         except UnicodeDecodeError:
             return ""
 
     def write(self, text: str) -> None:
-        """Replace what the file says. A reader may see the new begin with the old end for a moment."""
+        """Replace the content. For a moment a reader may see the new start with the old end."""
         data = text.encode()
         os.pwrite(self._file.fileno(), data, 0)
         os.ftruncate(self._file.fileno(), len(data))
 
     def release(self) -> None:
-        """As the end of the process does."""
+        """Release the lock, as the end of the process does."""
         self._file.close()
 
 
 class Bell:
-    """The side that is woken."""
+    """Receiving side of the wakeup."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
@@ -67,13 +67,13 @@ class Bell:
         return self._socket.fileno()
 
     def drain(self) -> None:
-        """Take all nudges that wait."""
+        """Discard all pending wakeups."""
         with contextlib.suppress(BlockingIOError):
             while True:
                 self._socket.recv(16)
 
     def wait(self, timeout_s: float) -> bool:
-        """True: woken. False: the time is over."""
+        """Wait for a wakeup. True: woken. False: timed out."""
         rung = select.poll()
         rung.register(self._socket, select.POLLIN)
         ready = bool(rung.poll(1000 * timeout_s))
@@ -86,7 +86,7 @@ class Bell:
 
 
 class Ringer:
-    """The side that wakes. Nobody listening is no error."""
+    """Sending side of the wakeup. It is no error if no process listens."""
 
     def __init__(self, path: Path) -> None:
         self._path = str(path)
