@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def _run(options: argparse.Namespace) -> int:
-    """Only what this process needs is loaded."""
+    """Run the chosen process; imports only what it needs."""
     if options.process == "quorum":
         from holdfast.head import quorum_main  # noqa: PLC0415
 
@@ -27,7 +27,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def main() -> None:
-    """One process of the head node, until it ends."""
+    """Run one process of the head node until it ends."""
     parser = argparse.ArgumentParser(prog="python -m holdfast.head", description=__doc__)
     parser.add_argument("process", choices=("controller", "actor", "quorum"))
     parser.add_argument("--config", type=Path, required=True)

@@ -1,4 +1,4 @@
-"""``holdfast actor``: the process with rights and without a listener."""
+"""``holdfast actor``: the process with rights in Slurm and at the provider, and without a listener."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.systemd import Pulse, sd_notify
 
 
 def run(config: Path) -> int:
-    """Run the actor until SIGTERM; a step under way is ended first. Exit status as the controller's."""
+    """Run the actor until SIGTERM; a step under way is finished first. Exit status as the controller's."""
     settings = None
     try:
         settings = load(config)

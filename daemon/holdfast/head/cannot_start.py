@@ -1,4 +1,4 @@
-"""A daemon that cannot start: how it ends, and how people hear of it without a store and without another process."""
+"""Startup failure of a daemon: its exit status, and a page that needs neither a store nor another process."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ START = "start"
 
 
 def exit_status(error: HoldfastError) -> int:
-    """2: the configuration is wrong, trying again does not mend it. 1: what is outside does not answer yet, such as the database."""
+    """2: the configuration is wrong, a retry does not help. 1: an external system, such as the database, does not answer yet."""
     return 2 if isinstance(error, ConfigError) else 1
 
 
 def cannot_start(process: str, config: Path, settings: Settings | None, error: HoldfastError) -> int:
-    """Say why, page where a service manager started it, and return the exit status. ``settings``: None where they cannot be read."""
+    """Log the reason, page if a service manager started the process, and return the exit status. ``settings``: None where they cannot be
+    read."""
     sys.stderr.write(f"holdfast {process}: {error}\n")
     status = exit_status(error)
-    if os.environ.get("NOTIFY_SOCKET"):  # one that was started by hand has its reader
+    if os.environ.get("NOTIFY_SOCKET"):  # a user who started it by hand reads the error
         try:
             _page(process, config, settings, error, final=status == 2)
         except Exception as failure:  # noqa: BLE001 - the exit status and the line above are what counts
@@ -39,7 +40,7 @@ def cannot_start(process: str, config: Path, settings: Settings | None, error: H
 
 
 def started(process: str, settings: Settings) -> None:
-    """It runs: an outage that was paged is over."""
+    """Record that the process runs: an outage that was paged is over."""
     pager = _pager(process, settings)
     if pager.path.exists():
         pager.look({})
@@ -51,7 +52,7 @@ def _page(process: str, config: Path, settings: Settings | None, error: Holdfast
         f"Holdfast{where}: the {process} cannot start",
         f"{error}\nNext step: journalctl -u holdfast-{process}   # docs/runbooks/cannot-start.md",
     )
-    if final or settings is None:  # the service manager does not try again: this is the one moment to say it
+    if final or settings is None:  # the service manager does not retry: this is the only chance to page
         notifier_for(urls_of(config), SystemClock()).notify(page.subject, page.body)
     else:
         _pager(process, settings).look({START: page})
@@ -64,7 +65,7 @@ def _pager(process: str, settings: Settings) -> Pager:
 
 
 def urls_of(config: Path) -> tuple[str, ...]:
-    """The addresses of a file of which other parts may be wrong; none where it cannot be read at all."""
+    """Notification addresses of a configuration file whose other parts may be wrong; none where it cannot be read at all."""
     try:
         found: dict[str, Any] = tomllib.loads(config.read_text(encoding="utf-8"))
         return tuple(url for url in found["notify"]["urls"] if isinstance(url, str))

@@ -21,12 +21,12 @@ from holdfast.model.errors import ConfigError, HoldfastError
 from holdfast.systemd import Pulse, sd_notify
 
 HAND_OVER_S = 0.0005
-"""A thread that reads Slurm's answer for thousands of nodes lets the event loop go on after this long. The loop gives the interpreter
-away at every system call; with Python's default of 5 ms each request then waits three times as long as that."""
+"""Interpreter switch interval: a thread that parses Slurm's answer for thousands of nodes yields to the event loop after this long. The
+loop releases the interpreter at every system call; with Python's default of 5 ms each request would then wait three times as long."""
 
 
 def run(config: Path) -> int:
-    """Run the controller until SIGTERM. Exit status: 0 stopped in good order, 2 wrong configuration, 1 anything else expected."""
+    """Run the controller until SIGTERM. Exit status: 0 clean stop, 2 wrong configuration, 1 any other expected error."""
     settings = None
     try:
         settings = load(config)
@@ -73,13 +73,13 @@ async def _serve(controller: Controller) -> None:
 
 
 async def _close_polls(controller: Controller, server: Server) -> None:
-    """Answer the waiting long polls as soon as a stop is asked for, so that it does not take their whole time."""
+    """Answer the waiting long polls as soon as a stop is requested, so that the stop need not wait for their timeout."""
     while not server.should_exit:
         await asyncio.sleep(0.2)
     controller.hub.close()
 
 
 def _rung(controller: Controller) -> None:
-    """The actor has done something: its outcome is in the store. Whether Slurm has changed, the turn sees there."""
+    """Handle a wakeup from the actor: an outcome is in the store. The turn finds out whether Slurm has changed."""
     controller.bell.drain()
     controller.loop.wake.set()

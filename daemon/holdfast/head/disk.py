@@ -10,7 +10,7 @@ from holdfast.model.parts import DiskRoom
 
 
 def disk_room(store: Path | None) -> DiskRoom | None:
-    """Read now. None: there is no such file here, or it cannot be read."""
+    """Space on the store's file system, read now. None: there is no such file here, or it cannot be read."""
     if store is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Telling humans: always the log, and Apprise where URLs are configured."""
+"""Notifications to operators: always to the log, and through Apprise where URLs are configured."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 _KIND = re.compile(r"([a-z][a-z0-9+]{0,20})://", re.IGNORECASE)
 _REMEMBERED = 256
-"""Messages that some addresses lack."""
+"""Maximum number of remembered messages that did not reach every address."""
 
 
 class LogNotifier:
@@ -32,8 +32,8 @@ class LogNotifier:
 class AppriseNotifier:
     """Sends through Apprise (mail, chat, paging), and to the log as well.
 
-    An address that fails keeps no other from its message, and one that has a message does not get it again with the next try. It
-    remembers that in memory: after a restart of the process a message that was delivered in part may come twice."""
+    An address that fails does not keep the message from the others, and an address that has a message does not get it again at a retry.
+    This is remembered in memory: after a restart of the process, a message that was delivered in part may arrive twice."""
 
     def __init__(self, urls: Sequence[str]) -> None:
         """An address that cannot be used fails with each message; :func:`wrong_addresses` names it beforehand."""
@@ -104,7 +104,7 @@ def wrong_addresses(urls: Sequence[str]) -> tuple[str, ...]:
 
 
 class WatchedNotifier:
-    """A notifier that remembers how its last message went. Safe to use from any thread."""
+    """A notifier that remembers the outcome of its last message. Safe to use from any thread."""
 
     def __init__(self, notifier: Notifier, clock: Clock, addresses: int, problem: str = "") -> None:
         """``addresses``: how many it sends to in addition to the log. ``problem``: what is known to be wrong before the first message."""

@@ -1,6 +1,6 @@
-"""Messages to people that need neither the store nor the other process: each process of the head node pages by itself, once per outage.
+"""Pages that need neither the store nor the other process: each process of the head node pages on its own, once per outage.
 
-A page in the ordinary way is a step in the store that the actor carries out. What takes that way away must be said another way."""
+A page is normally a step in the store that the actor carries out. An outage that prevents this needs another way."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from holdfast_checks.whole_file import write_whole
 log = logging.getLogger(__name__)
 
 LASTS_S = 60.0
-"""What lasts less is a restart, or a database that fails over."""
+"""A shorter outage is a restart or a failover of the database."""
 REPEAT_S = 60.0
 """A page that could not be delivered is tried again after this long."""
 GONE_S = 60.0
-"""Of the controller: a restart takes seconds, and a migration begins before the actor waits for it."""
+"""How long the controller may be gone: a restart takes seconds, and a migration starts before the actor waits for it."""
 PAGED = frozenset({PartName.STORE, PartName.DISK, PartName.LOOP, PartName.ACTOR, PartName.NOTIFIER, PartName.SLURM})
-"""Parts whose failure takes the ordinary way of a page, or the ground of every decision."""
+"""Parts whose failure prevents normal pages or all decisions."""
 _MOST_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What is to be said of one outage."""
+    """The message for one outage."""
 
     subject: str
     body: str
     lasts_s: float = 0.0
-    """For how long it is known to be out when it is seen first."""
+    """How long the outage has lasted when it is first seen."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """What is remembered of one, also by the next process of the same name."""
+    """Record of one outage, kept for the next process of the same name."""
 
     since_s: float
     """By the machine's monotonic clock."""
@@ -51,9 +51,9 @@ class Outage:
 def due(
     known: Mapping[str, Outage], found: Mapping[str, Page], now_s: float, *, settled: bool = True
 ) -> tuple[dict[str, Outage], tuple[str, ...]]:
-    """The outages of now, and those of them to be paged now. Pure. What began in the future is of another boot, and begins now.
+    """Current outages, and those to be paged now. Pure. A start in the future is from another boot and is replaced by now.
 
-    ``settled``: False while the process cannot say yet that an outage is over, as after its restart in the middle of one."""
+    ``settled``: False while the process cannot know yet that an outage is over, for example after its restart in the middle of one."""
     held = {name: outage for name, outage in known.items() if outage.since_s <= now_s}
     now = {} if settled else dict(held)
     now |= {name: held.get(name, Outage(now_s - page.lasts_s, page.subject)) for name, page in found.items()}
@@ -70,7 +70,7 @@ def due(
 
 
 _CAUSES = {PartName.LOOP.value: PartName.STORE.value}
-"""A loop that fails for want of a store is the store's outage."""
+"""A loop that fails because it has no store counts as the store's outage."""
 
 
 def ended(known: Mapping[str, Outage], now: Mapping[str, Outage]) -> tuple[Outage, ...]:
@@ -79,7 +79,7 @@ def ended(known: Mapping[str, Outage], now: Mapping[str, Outage]) -> tuple[Outag
 
 
 def pages_of(parts: tuple[PartState, ...], who: str) -> dict[str, Page]:
-    """What the controller pages for. ``who``: which head node this is, for people."""
+    """Pages of the controller. ``who``: name of this head node, for operators."""
     failed = {p.name: p for p in parts if p.condition is Condition.FAILED and p.name in PAGED}
     return {
         name.value: Page(
@@ -92,7 +92,7 @@ def pages_of(parts: tuple[PartState, ...], who: str) -> dict[str, Page]:
 
 
 def pages_of_actor(controller: ProcessSeen, problem: str, who: str) -> dict[str, Page]:
-    """What the actor pages for: its controller is gone, which would say that the store is away. ``problem``: the actor's own."""
+    """Pages of the actor: its controller is gone, which would otherwise page that the store is away. ``problem``: the actor's own."""
     if controller.silent_s < GONE_S:
         return {}
     gone = f"the controller of this machine has given no sign of life for {controller.silent_s:.0f} s"
@@ -103,17 +103,17 @@ def pages_of_actor(controller: ProcessSeen, problem: str, who: str) -> dict[str,
 
 @dataclass
 class Pager:
-    """Sends. Called from one thread, which may hang in the notifier for a while without harm."""
+    """Sends the pages. Called from one thread, which may hang in the notifier for a while without harm."""
 
     notifier: Notifier
     path: Path
-    """Where it remembers what it has sent; in ``run.dir``, on no disk that fills."""
+    """Record of the pages sent; in ``run.dir``, which is not on a disk that can fill up."""
     clock_s: Callable[[], float]
     _known: dict[str, Outage] = field(default_factory=dict)
     _read: bool = False
 
     def look(self, found: Mapping[str, Page], *, settled: bool = True) -> None:
-        """``found``: what is out now; ``settled``: whether what is not among it is over. Never raises."""
+        """Send what is due. ``found``: the current outages; ``settled``: whether any other outage is over. Never raises."""
         before = self._remembered()
         self._known, ripe = due(before, found, self.clock_s(), settled=settled)
         over = ended(before, self._known)

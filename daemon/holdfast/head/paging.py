@@ -1,4 +1,4 @@
-"""What each daemon of the head node does every few seconds for the other and for people: a sign of life, and a page where one is due."""
+"""Periodic task of each head-node daemon: write a heartbeat for the other daemon, and page where a page is due."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PAGING = "paging"
 
 @dataclass
 class ControllerPaging:
-    """In the controller's event loop; what may hang, the notifier, in a thread."""
+    """The controller's task, in its event loop; the notifier, which may hang, runs in a thread."""
 
     vitals: Callable[[], Vitals]
     state: StateWriter
@@ -29,7 +29,7 @@ class ControllerPaging:
     who: str
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         while True:
             try:
                 await self.look()
@@ -40,7 +40,7 @@ class ControllerPaging:
             await asyncio.sleep(LOOK_S)
 
     async def look(self) -> None:
-        """Once. The sign of life is the loop's: without it the actor pages."""
+        """Run once. The heartbeat comes from the event loop: without it the actor pages."""
         seen = self.vitals()
         if loop_late(seen.turned_s, seen.now_s, seen.loop_late_s) is None:
             self.state.beat(seen.trouble or "")
@@ -51,7 +51,7 @@ class ControllerPaging:
 
 @dataclass
 class ActorPaging:
-    """In a thread of the actor."""
+    """The actor's task, in a thread."""
 
     controller: StateReader
     problem: Callable[[], str]
@@ -60,7 +60,7 @@ class ActorPaging:
     who: str
 
     def run(self, stop: Stop) -> None:
-        """Until stopped."""
+        """Run until stopped."""
         while not stop.wait(LOOK_S):
             try:
                 self.look()
@@ -70,5 +70,5 @@ class ActorPaging:
                 unexpected.passed(PAGING)
 
     def look(self) -> None:
-        """Once."""
+        """Run once."""
         self.pager.look(pages_of_actor(self.controller.look(), self.problem(), self.who))

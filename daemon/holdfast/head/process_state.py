@@ -1,6 +1,6 @@
-"""What a process of the head node writes about itself for the others there: a small file in ``run.dir``, which needs no store.
+"""State file of a head-node process for the other processes there: a small file in ``run.dir``, which needs no store.
 
-Controller and actor of one machine see each other by it when the database is away, and each can tell when the other is gone."""
+Through it, the controller and the actor of one machine see each other when the database is away, and detect that the other is gone."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MOST_BYTES = 1 << 16
 
 @dataclass
 class StateWriter:
-    """The process's own side."""
+    """Writer: the process's own side."""
 
     path: Path
     clock_s: Callable[[], float]
@@ -34,7 +34,7 @@ class StateWriter:
     _failed: bool = False
 
     def beat(self, problem: str = "") -> None:
-        """The process lives. Written at most every two seconds; that it cannot be is logged once."""
+        """Record that the process is alive. Written at most every two seconds; a failed write is logged once."""
         now_s = self.clock_s()
         if self._written_s is not None and 0 <= now_s - self._written_s < WRITE_EVERY_S:
             return
@@ -52,7 +52,7 @@ class StateWriter:
 
 @dataclass
 class StateReader:
-    """Another process's side."""
+    """Reader: another process's side."""
 
     path: Path
     clock_s: Callable[[], float]
@@ -70,7 +70,7 @@ class StateReader:
 
 
 def read(path: Path) -> ProcessState | None:
-    """None: there is none, or it is not understood."""
+    """Read a state file. None: there is none, or it cannot be parsed."""
     try:
         with path.open("rb") as file:
             found = json.loads(file.read(_MOST_BYTES))

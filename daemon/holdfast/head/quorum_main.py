@@ -1,7 +1,7 @@
-"""``python -m holdfast.head quorum``: the quorum service, told what ``controller.toml`` says.
+"""``python -m holdfast.head quorum``: the quorum service, started with arguments from ``controller.toml``.
 
-The service is a program of its own (``holdfast.quorum``), which knows nothing of the controller's configuration, and on an installed head
-node may not read it: the database's password is there. Root writes down for it what concerns it (:func:`write`), as its unit starts."""
+The service is a separate program (``holdfast.quorum``) that does not know the controller's configuration, and on an installed head node
+may not read it, because it holds the database's password. Root writes the service's arguments (:func:`write`) when its unit starts."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from holdfast_checks.whole_file import write_whole
 
 STORE_VARIABLE = "HOLDFAST_QUORUM_STORE"
 FORMER_KEY = Path("/var/lib/holdfast/quorum.key")
-"""Where earlier releases had it."""
+"""Location of the key in earlier releases."""
 _SERVICE, _CONTROLLER, _SHARED = "holdfast-quorum", "holdfast-controller", "holdfast"
 _EXPORT_S = 30.0
 
 
 def run(config: Path, users: Sequence[str] = ()) -> int:
-    """Becomes the service. Returns only when something is wrong. ``users``: who may speak on its socket besides root and its own user."""
+    """Become the service. Returns only on an error. ``users``: who may use its socket in addition to root and its own user."""
     try:
         settings = _enabled(config)
     except HoldfastError as error:
@@ -38,8 +38,8 @@ def run(config: Path, users: Sequence[str] = ()) -> int:
 
 
 def write(config: Path, users: Sequence[str], target: Path) -> int:
-    """As root: the service's arguments, one a line, readable for its group alone. What is wrong with the configuration is one of them, so
-    that the service itself says it and ends. ``target``: in a folder that only root writes, such as /run. Raises OSError, KeyError."""
+    """Write the service's arguments, as root: one a line, readable only by its group. A configuration error is passed as an argument, so
+    that the service itself reports it and exits. ``target``: in a folder that only root writes, such as /run. Raises OSError, KeyError."""
     try:
         settings = _enabled(config)
     except HoldfastError as error:
@@ -55,7 +55,7 @@ def write(config: Path, users: Sequence[str], target: Path) -> int:
 
 
 def export(config: Path) -> int:
-    """As the controller's user: the service's program prints the rooms that the controller's database still has, as JSON."""
+    """Export, as the controller's user: print the rendezvous that the controller's database still has, as JSON."""
     try:
         url = load(config).store.url
     except HoldfastError as error:
@@ -83,12 +83,12 @@ def _enabled(config: Path) -> Settings:
 
 
 def _is_new(store: str) -> bool:
-    """An SQLite file that is not there yet. What another database holds, the service sees for itself."""
+    """Whether the store is an SQLite file that does not exist yet. For another database the service checks this itself."""
     return store.startswith("sqlite:///") and not Path(store.removeprefix("sqlite:///")).exists()
 
 
 def _move_key(key: Path, former: Path) -> None:
-    """The key of an earlier release, if it is the service's own: members of running jobs are known by it."""
+    """Move the key of an earlier release, if it belongs to the service: members of running jobs are authenticated with it."""
     try:
         found = former.lstat()
         if key.exists() or not stat.S_ISREG(found.st_mode) or found.st_uid != pwd.getpwnam(_SERVICE).pw_uid:
@@ -102,7 +102,7 @@ def _move_key(key: Path, former: Path) -> None:
 
 
 def _export(config: Path, target: Path) -> bool:
-    """The controller's database is read by its own user: files that root made beside it would lock that user out."""
+    """Run the export as the controller's user: files that root created next to the database would lock that user out."""
     argv = [sys.executable, "-m", "holdfast.head", "quorum", "--config", str(config), "--export"]
     try:
         done = subprocess.run(
@@ -129,5 +129,5 @@ def _export(config: Path, target: Path) -> bool:
 
 
 def _write(target: Path, text: str) -> None:
-    """For root and the service's group, whole or not at all."""
+    """Write the file atomically, readable for root and the service's group."""
     write_whole(target, text, 0o640, owner=(0, getgrnam(_SERVICE).gr_gid))

@@ -1,4 +1,4 @@
-"""Where the controller's process is put together: the control loop and the API around one store."""
+"""Assembly of the controller's process: the control loop and the API around one store."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Controller:
     """Held for the life of the process."""
     paging: ControllerPaging
     connections: Connections
-    """Those to the API."""
+    """Connections to the API."""
 
     def server(self) -> Server:
         """The HTTP server around the API, to be served in the caller's event loop."""

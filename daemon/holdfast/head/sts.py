@@ -1,4 +1,4 @@
-"""Asks AWS' Security Token Service who signed a question. The controller's own credentials are none: the question carries its signature."""
+"""Client of AWS' Security Token Service: asks who signed a request. Needs no credentials: the request carries its own signature."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Sts:
     """One endpoint. Safe to use from many threads."""
 
     url: str
-    """As :func:`holdfast.config.enrolment.check_enrolment` lets through."""
+    """Checked by :func:`holdfast.config.enrolment.check_enrolment`."""
     _pool: urllib3.PoolManager = field(init=False)
 
     def __post_init__(self) -> None:
@@ -36,7 +36,7 @@ class Sts:
         self._pool = urllib3.PoolManager(num_pools=1, maxsize=2, retries=False, timeout=timeout)
 
     def identity(self, proof: Proof) -> Identity:
-        """Who signed it. Raises Rejected when STS does not take it, or it is no machine's; Unavailable when STS does not answer."""
+        """The signer. Raises Rejected when STS refuses the request or the signer is no machine; Unavailable when STS does not answer."""
         status, answer = self._ask(proof)
         if status >= 500 or status == 429:
             raise Unavailable(f"STS answered {status}")

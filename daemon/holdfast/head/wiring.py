@@ -1,4 +1,4 @@
-"""Where adapters meet the core: the only place, beside the command line, that knows which ones there are."""
+"""Wiring of adapters and core: the only module, apart from the command line, that knows which adapters exist."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ log = logging.getLogger(__name__)
 
 
 def announce(settings: Settings) -> None:
-    """What this process was told, as far as it differs from what is shipped."""
+    """Log the settings of this process that differ from the defaults."""
     log.info("event=start mode=%s provider=%s config=%s", settings.policy.mode.value, settings.provider, settings.path)
     for key, value in settings.profile_changes.items():
         log.info("event=profile profile=%s key=%s value=%r", settings.profile, key, value)
 
 
 def controller_name(settings: Settings) -> str:
-    """What people call this controller; two of them may have the same name."""
+    """Name of this controller for operators; not necessarily unique."""
     return settings.run.holder or socket.gethostname()  # rule host-name: for people; the process's id is random
 
 
 def scheduler_of(settings: Settings) -> Scheduler:
-    """Slurm; where drained nodes are given away, with holds by reservation in the place of drains."""
+    """The Slurm adapter; where drained nodes are given away, it uses reservations in place of drains."""
     env = dict(os.environ)
     if settings.cluster.slurm_conf is not None:
         env["SLURM_CONF"] = str(settings.cluster.slurm_conf)
@@ -68,7 +68,7 @@ class ActorParts:
     alone: Alone
     """Held for the life of the process."""
     state: StateWriter
-    """What the controller of this machine sees of it."""
+    """The actor's state as the controller on this machine sees it."""
     paging: ActorPaging
 
 
@@ -97,7 +97,7 @@ def build_actor(settings: Settings) -> ActorParts:
         controller.ring()
         own.ring()
 
-    lock, former = controller_lock(settings), settings.run.dir / "controller.lock"  # of the release before
+    lock, former = controller_lock(settings), settings.run.dir / "controller.lock"  # of the previous release
     name = controller_name(settings)
     watch = ProviderWatch(store, outside.provider, outside.scheduler, clock, controller.ring)
     limits = ActorLimits(
@@ -129,22 +129,22 @@ def build_actor(settings: Settings) -> ActorParts:
 
 
 def controller_lock(settings: Settings) -> Path:
-    """Locked by the controller for life; says which process that is."""
+    """Lock file that the controller holds for its lifetime; identifies the process."""
     return settings.run.dir / "controller" / "lock"
 
 
 def actor_lock(settings: Settings) -> Path:
-    """Locked by the actor for life."""
+    """Lock file that the actor holds for its lifetime."""
     return settings.run.dir / "actor" / "lock"
 
 
 def actor_state(settings: Settings) -> Path:
-    """What the actor writes about itself."""
+    """State file of the actor."""
     return settings.run.dir / "actor" / "state"
 
 
 def controller_state(settings: Settings) -> Path:
-    """What the controller writes about itself."""
+    """State file of the controller."""
     return settings.run.dir / "controller" / "state"
 
 
