@@ -1,3 +1,3 @@
-"""``holdfast run``: starts the processes of one replica group (or of any command) on one node, and ends when they are all gone.
+"""``holdfast run``: start the processes of one replica group (or of any command) on one node, and exit when all have ended.
 
 It runs under srun, once on each node of the group, with the rights of the job's user. Standard library only."""

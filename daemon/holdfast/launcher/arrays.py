@@ -1,4 +1,4 @@
-"""The two job arrays of an elastic job, as sbatch is asked for them. Pure."""
+"""sbatch commands for the two job arrays of an elastic job. Pure."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _OF = "${base%%;*}"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is to be submitted."""
+    """The submission."""
 
     spec: ElasticSpec
     base_options: tuple[str, ...]
@@ -56,15 +56,15 @@ class Request:
     rest: tuple[str, ...]
     """Further options of sbatch, the script and its arguments, as they were typed."""
     words: tuple[str, ...] = ()
-    """Of the comment that the job had before: kept."""
+    """Words of the job's previous comment, which are kept."""
 
     @property
     def base(self) -> list[str]:
-        """The command for the array that nothing preempts."""
+        """The command for the base array, which is never preempted."""
         return self._sbatch(self.spec, self.spec.base_indices, self.base_options)
 
     def flexible(self, base_id: int) -> list[str] | None:
-        """The command for the other one; None: the job has one size and no spares."""
+        """The command for the flexible array; None: the job has one size and no spares."""
         indices = self.spec.flexible_indices
         return self._sbatch(replace(self.spec, of=base_id), indices, self.flexible_options) if indices else None
 
@@ -100,7 +100,7 @@ def check_batch(sizes: Sizes, samples: int, micro_samples: int) -> None:
 
 
 def split(typed: Sequence[str]) -> tuple[list[str], list[str]]:
-    """sbatch's options, and what comes behind them: the script and its arguments."""
+    """sbatch's options, and the rest: the script and its arguments."""
     at = 0
     while at < len(typed) and typed[at].startswith("-") and typed[at] != "-":
         at += 2 if _takes_next(typed[at]) else 1
@@ -108,7 +108,7 @@ def split(typed: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def take_comment(options: Sequence[str]) -> tuple[list[str], str]:
-    """The options without ``--comment``, and what it said."""
+    """The options without ``--comment``, and its value."""
     kept, comment, words = [], "", iter(options)
     for word in words:
         if word == "--comment":
@@ -134,7 +134,7 @@ def named(options: Sequence[str], long: str, short: str) -> bool:
 
 
 def script_comment(script: str) -> str:
-    """What the script's last ``#SBATCH --comment`` says."""
+    """Value of the script's last ``#SBATCH --comment``."""
     found = ""
     for line in script.splitlines():
         if line.startswith("#SBATCH"):
@@ -147,19 +147,19 @@ def script_comment(script: str) -> str:
 
 
 def foreign_words(comments: Iterable[str]) -> tuple[str, ...]:
-    """Words of these comments that are not about the sizes: they stay."""
+    """Words of these comments that are not about the sizes; they are kept."""
     words = (word for comment in comments for word in comment.replace(",", " ").split())
     return tuple(dict.fromkeys(word for word in words if not _OURS.fullmatch(word)))
 
 
 def _takes_next(option: str) -> bool:
-    """Whether the value of this option is the next word. A plug-in's option is taken to have its value behind ``=``."""
+    """Whether the value of this option is the next word. A plug-in's option is assumed to have its value after ``=``."""
     if option.startswith("--"):
         return "=" not in option and option[2:] not in _ALONE and option != "--"
     return len(option) == 2 and option[1] not in _ALONE_SHORT
 
 
 def _with_base_id(word: str) -> str:
-    """Quoted, but for the place where the shell puts the base array's id."""
+    """Quote the word, except where the shell inserts the base array's id."""
     before, _, after = word.partition("of=0")
     return f'{shlex.quote(before + "of=")}"{_OF}"{shlex.quote(after) if after else ""}'

@@ -1,4 +1,4 @@
-"""One start of a group, from its ranks' start to the end of the last process: who asks it to leave, and what becomes of it."""
+"""Supervision of one start of a group, from its ranks' start to the end of the last process, including requests to leave."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from holdfast.launcher.ranks import Ranks
 _ECHO_S = 1.0
 """Slurm's signal may reach us twice, directly and through srun: a second SIGTERM counts only after this."""
 _SOON_S, _SELDOM_S = 0.05, 0.5
-"""Between looks at what is left: while it is being ended; while it finishes a step, or does not die of SIGKILL."""
+"""Poll intervals for remaining processes: while they are being ended; while they finish a step, or do not die of SIGKILL."""
 _STUBBORN_S = 5.0
 _IDLE_S = 30.0
 _STUCK_EVERY_S = 30.0
@@ -29,19 +29,19 @@ _AGENT_AGAIN_S = 10.0
 
 @dataclass(slots=True)
 class Told:
-    """What has been asked of this launcher; it outlives a start."""
+    """Requests to this launcher; kept over several starts."""
 
     leaving: bool = False
     term_s: float | None = None
     """When the first SIGTERM came."""
     broken_off: signal.Signals | None = None
-    """SIGINT or SIGHUP: somebody wants it gone, not back."""
+    """SIGINT or SIGHUP: a user wants the job ended, not requeued."""
     ending: Ending | None = None
 
 
 @dataclass(slots=True)
 class Attendant:
-    """Looks after ranks until nothing is left of them."""
+    """Supervises ranks until all their processes have ended."""
 
     inbox: Inbox
     link: AgentLink | None
@@ -53,7 +53,7 @@ class Attendant:
     clock: Callable[[], float] = time.monotonic
 
     def attend(self, ranks: Ranks) -> None:
-        """Returns when the ranks, and everything they have started, have ended. ``told`` says whether it was asked for."""
+        """Return when the ranks and everything they have started have ended. ``told`` records whether that was requested."""
         done, stuck_s = False, self.clock() + _STUCK_EVERY_S
         terminated = False
         while True:
@@ -76,11 +76,11 @@ class Attendant:
             self.inbox.wait(self._pause_s(ranks, terminated))
 
     def end_now(self) -> None:
-        """The group cannot go on."""
+        """End the group: it cannot continue."""
         self._end(outcome.at_once(self.clock()))
 
     def hear(self, ranks: Ranks | None) -> None:
-        """Signals and the agent's events. Without ranks they are only remembered."""
+        """Handle signals and the agent's events. Without ranks they are only remembered."""
         for number in self.inbox.signals():
             self._signal(number, ranks)
         for said in self.inbox.messages():
@@ -90,7 +90,7 @@ class Attendant:
             elif self.link is not None and said.get("kind") == "room":
                 self.link.settled()
             elif self.link is not None and said.get("retry") is not False:
-                self.link.ask_again(_AGENT_AGAIN_S)  # until it knows whose launcher this is
+                self.link.ask_again(_AGENT_AGAIN_S)  # until it knows which run this launcher belongs to
             elif self.link is not None:
                 self.link.settled()
 
@@ -140,14 +140,14 @@ class Attendant:
             self.end_now()
 
     def _hear_soon(self, ranks: Ranks) -> None:
-        """A signal of Slurm's to every process may reach us a moment after it has reached a rank."""
+        """Wait for a signal: one that Slurm sends to every process may reach the launcher a moment after it has reached a rank."""
         until_s = self.clock() + _ECHO_S
         while not self.told.leaving and self.clock() < until_s:
             self.inbox.wait(until_s - self.clock())
             self.hear(ranks)
 
     def _all_ended(self, ranks: Ranks) -> bool:
-        """What they have left behind is ended. Who is still finishing a step is given its time."""
+        """End the processes that the ranks left behind. A process that is still finishing a step gets its time."""
         if not (self.told.leaving and ranks.leavers()):
             self.end_now()
             return True
@@ -166,7 +166,8 @@ class Attendant:
         return ", ".join(str(process.pid) for process in ranks.left()[:8])
 
     def _pause_s(self, ranks: Ranks, terminated: bool) -> float:
-        """Children's ends and news wake us up; only what is due by the clock, and orphans that are no children yet, do not."""
+        """Time until the next poll. Exits of children and messages wake the launcher; timeouts, and orphans that are not yet its children,
+        do not."""
         ending = self.told.ending
         if terminated and ending is not None and self.clock() < ending.kill_at_s + _STUBBORN_S:
             return _SOON_S

@@ -1,4 +1,4 @@
-"""What a rank finds in its environment (docs/elastic.md has the table). Pure."""
+"""Environment variables of a rank (table in docs/elastic.md). Pure."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from holdfast.launcher.place import Place
 from holdfast.launcher.room import Room
 
 LAUNCH_ID = "HOLDFAST_LAUNCH_ID"
-"""The mark by which every process of a launcher is known, wherever it has gone to."""
+"""The mark that identifies every process of a launcher, whatever its parent or session."""
 QUORUM_TIMEOUT_S, QUORUM_RETRIES = 600, 1200
-"""torchft gives up after its first failed call by default; this is ten minutes, half a second at a time."""
+"""torchft gives up after its first failed call by default; these values retry every half second for ten minutes."""
 _PORTS = range(15_000, 32_000)
 """Below Linux's ephemeral range, so that no outgoing connection holds the port by chance."""
 
@@ -22,7 +22,7 @@ class Start:
 
     launch_id: str
     name: str
-    """Its incarnation: new with each start."""
+    """Name of this start; new each time."""
     attempt: int
     nproc: int
     agent_socket: str
@@ -30,11 +30,11 @@ class Start:
     event_file: str | None = None
     resume_from: str | None = None
     address: str | None = None
-    """Of this node, on the way to the quorum."""
+    """This node's address on the route to the quorum service."""
 
 
 def rank_env(base: Mapping[str, str], place: Place, room: Room | None, start: Start, local_rank: int) -> dict[str, str]:
-    """The environment of one rank. What the user has set for MASTER_ADDR, MASTER_PORT, HOLDFAST_ADDRESS and torchft stays."""
+    """The environment of one rank. The user's own values for MASTER_ADDR, MASTER_PORT, HOLDFAST_ADDRESS and torchft are kept."""
     env = dict(base)
     env |= {
         LAUNCH_ID: start.launch_id,
@@ -59,7 +59,7 @@ def rank_env(base: Mapping[str, str], place: Place, room: Room | None, start: St
 
 
 def shared_port(job_id: int, step: int) -> int:
-    """The port on which the ranks of several nodes meet: each node comes to the same one without asking."""
+    """The port on which the ranks of several nodes meet: each node computes the same one."""
     return _PORTS[(job_id * 31 + step) % len(_PORTS)]
 
 

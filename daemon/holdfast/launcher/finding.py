@@ -1,4 +1,4 @@
-"""Before the ranks start: which room is this group's? The agent says it; the environment does where there is no agent."""
+"""Find this group's rendezvous before the ranks start: from the agent, or from the environment where there is no agent."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from holdfast.launcher.room import Room, room_from_answer
 from holdfast.model.errors import HoldfastError
 
 _AGAIN_S = 2.0
-"""Between questions to an agent that had no room for us yet."""
+"""Pause between requests to an agent that had no rendezvous for this group yet."""
 UNDECLARED_S = 30.0
-"""How long an agent is waited for where nobody can say whether the job is an elastic one."""
+"""How long to wait for an agent where it is not known whether the job is elastic."""
 
 
 class Refused(HoldfastError):
-    """There will be no room for this group; asking again is pointless."""
+    """There will be no rendezvous for this group; asking again is pointless."""
 
 
 class TooLong(HoldfastError):
-    """No room has been found in the time allowed; another start may find one."""
+    """No rendezvous was found in the time allowed; another start may find one."""
 
 
 class Withdrawn(HoldfastError):
@@ -52,7 +52,7 @@ class Inbox(Protocol):
 
 @dataclass(slots=True)
 class Search:
-    """One search for a room. ``declared`` asks Slurm: is this an elastic job? None: it cannot be asked."""
+    """One search for a rendezvous. ``declared`` asks Slurm whether this is an elastic job; None: Slurm cannot be asked."""
 
     link: Link
     inbox: Inbox
@@ -66,9 +66,9 @@ class Search:
     _asked_slurm: bool = False
 
     def run(self) -> Room | None:
-        """The room; None: the job is no elastic one, and its command is simply run. Raises Refused, TooLong, Withdrawn."""
+        """The rendezvous; None: the job is not elastic, and its command is simply run. Raises Refused, TooLong, Withdrawn."""
         began_s = self.clock()
-        self.inbox.wait(0.2)  # an agent that is there has been reached after this
+        self.inbox.wait(0.2)  # a running agent has been reached after this time
         while True:
             for said in self.inbox.messages():
                 if said.get("kind") == "room" and (room := room_from_answer(said)) is not None:
@@ -91,7 +91,8 @@ class Search:
         return next(reversed(list(self._reasons)), "the agent has not answered")
 
     def _may_ask_again(self, said: dict[str, Any]) -> bool:
-        """False: it never will have a room, and none is needed or the environment has one. Raises Refused."""
+        """Whether to ask again. False: the agent will never have a rendezvous, and none is needed or the environment names one. Raises
+        Refused."""
         why = " ".join(str(said.get("error") or "the agent's answer cannot be understood").split())[:300]
         if said.get("retry") is not False:
             self._note(why)
@@ -102,7 +103,7 @@ class Search:
         return False
 
     def _without_agent(self, waited_s: float) -> bool:
-        """Whether to go on without one."""
+        """Whether to continue without an agent."""
         if self.from_env is not None:
             return True
         elastic = self._elastic()
@@ -117,7 +118,7 @@ class Search:
         return self._declared
 
     def _note(self, why: str) -> None:
-        """One line for each reason, not for each try."""
+        """Log one line for each reason, not for each try."""
         if why not in self._reasons:
             self._reasons.add(why)
             self.say(f"no room yet: {why}")

@@ -1,8 +1,8 @@
-"""Ends what a launcher leaves behind when it is killed outright.
+"""Guard process: ends the processes that a launcher leaves behind when it is killed with SIGKILL.
 
-Its ranks die with it (PR_SET_PDEATHSIG). What they have started does not: torchrun's workers, loaders in sessions of their own. Slurm
-ends these with the step where it tracks processes by cgroup, and not everywhere else. So a small process waits for the
-launcher's end and kills whatever still carries its mark."""
+The launcher's ranks die with it (PR_SET_PDEATHSIG). Processes that they have started do not: torchrun's workers, data loaders in separate
+sessions. Slurm ends these with the step only where it tracks processes by cgroup. So a small process waits for the launcher's end and
+kills every process that still carries its mark."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from holdfast.launcher import processes
 _DONE = b"d"
 _EVERY_S = 0.1
 _GIVE_UP_S = 600.0
-"""A process that SIGKILL does not end for so long hangs in the kernel; it is Slurm's and the node's business then."""
+"""A process that SIGKILL does not end within this time hangs in the kernel; Slurm and the node have to deal with it."""
 
 
 class Guard:
-    """A child of the launcher, forked before there are others. It ends with the launcher, whichever way that ends."""
+    """A child of the launcher, forked before all others. It ends after the launcher, however that ends."""
 
     def __init__(self, mark: str, folder: str | None) -> None:
         """``mark``: NAME=value as in the environment of the launcher's processes. ``folder``: removed with them. Raises OSError."""
@@ -33,8 +33,8 @@ class Guard:
         os.close(read_fd)
 
     def dismiss(self) -> None:
-        """Everything has ended: there is nothing to guard any more."""
-        with suppress(OSError):  # killed by somebody: there is nobody to tell
+        """Stop the guard: all processes have ended."""
+        with suppress(OSError):  # the guard was already killed
             os.write(self._write_fd, _DONE)
         os.close(self._write_fd)
 
@@ -45,17 +45,18 @@ def _in_child(work: Callable[[], None], keep_fd: int) -> None:
         signal.set_wakeup_fd(-1)
         _close_all_but(keep_fd)
         for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)  # Slurm sends them to every process of a step
+            signal.signal(number, signal.SIG_IGN)  # Slurm sends these signals to every process of a step
         work()
     finally:
         os._exit(0)
 
 
 def _close_all_but(keep_fd: int) -> None:
-    """The launcher's connection to the agent ends with the launcher, and srun does not wait for us to close the job's output."""
+    """Close all other descriptors, so that the launcher's connection to the agent ends with the launcher, and srun does not wait for the
+    guard to close the job's output."""
     for fd in [int(name) for name in os.listdir("/proc/self/fd")]:
         if fd > 2 and fd != keep_fd:
-            with suppress(OSError):  # the listing's own
+            with suppress(OSError):  # the descriptor of the listing itself
                 os.close(fd)
     nowhere = os.open(os.devnull, os.O_RDWR)
     for fd in range(3):
@@ -67,7 +68,7 @@ def _watch(read_fd: int, mark: bytes, folder: str | None) -> None:
     if told == _DONE:
         return
     until_s, empty = time.monotonic() + _GIVE_UP_S, 0
-    while empty < 2 and time.monotonic() < until_s:  # twice: one that was just being forked shows in the second
+    while empty < 2 and time.monotonic() < until_s:  # twice: a process just being forked appears in the second
         found = processes.marked(mark, processes.table())
         for process in found:
             processes.send(process, signal.SIGKILL)

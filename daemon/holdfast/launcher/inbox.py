@@ -1,4 +1,4 @@
-"""Everything that reaches a launcher while it waits: signals, ends of children, and the agent's words."""
+"""Everything that reaches a launcher while it waits: signals, exits of children, and the agent's messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CAUGHT = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP, signal.S
 
 
 class Inbox:
-    """One wait for all. Made in the main thread, of which there is no other."""
+    """One wait for all of them. Created in the main thread, the only one."""
 
     def __init__(self, link: AgentLink | None) -> None:
         self._link = link
@@ -27,7 +27,7 @@ class Inbox:
         self._before = {number: signal.signal(number, self._note) for number in CAUGHT}
 
     def wait(self, timeout_s: float) -> None:
-        """Until something has come, or for ``timeout_s``."""
+        """Wait until something arrives, or for ``timeout_s``."""
         if self._link is not None:
             self._link.tend()
             timeout_s = min(timeout_s, self._link.due_in_s())
@@ -45,19 +45,19 @@ class Inbox:
             self._heard += self._link.read()
 
     def signals(self) -> list[signal.Signals]:
-        """Those that came since the last call, in their order; SIGCHLD only wakes up."""
+        """Signals that arrived since the last call, in order; SIGCHLD only wakes the launcher."""
         taken = []
         while self._came:
             taken.append(self._came.popleft())
         return [number for number in taken if number is not signal.SIGCHLD]
 
     def messages(self) -> Iterator[dict[str, Any]]:
-        """What the agent has said; what is not taken stays for the next one who asks."""
+        """The agent's messages; those that are not taken stay for the next caller."""
         while self._heard:
             yield self._heard.popleft()
 
     def close(self) -> None:
-        """The handlers that were there before."""
+        """Restore the previous signal handlers."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(self._before_fd)

@@ -1,4 +1,4 @@
-"""``holdfast run`` from its first question to its exit status."""
+"""``holdfast run``, from the search for a rendezvous to the exit status."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ _LATEST_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The command line."""
+    """Options of the command line."""
 
     command: Sequence[str]
     nproc: int = 1
     restarts: int = 0
-    """New starts of the group's processes in place, before the exit status of a failed rank is handed on."""
+    """In-place restarts of the group's processes before the exit status of a failed rank is returned."""
     deadline_s: float = 300.0
-    """For a group that is asked to leave where nobody says by when."""
+    """Time for a group to leave where the request has no deadline."""
     wait_s: float = 600.0
-    """For the room."""
+    """Time to wait for the rendezvous."""
     checkpoints: str | None = None
 
 
 @dataclass(slots=True)
 class Launcher:
-    """One launcher. Its process has no threads, and no other children when it begins."""
+    """One launcher. Its process has no threads, and no other children when it starts."""
 
     options: Options
     place: Place
@@ -60,7 +60,7 @@ class Launcher:
     _launch_id: str = field(default_factory=lambda: secrets.token_hex(8))
 
     def run(self) -> int:
-        """Runs the group to its end; the exit status."""
+        """Run the group to its end; the exit status."""
         link = self._link()
         inbox = Inbox(link)
         try:
@@ -83,7 +83,7 @@ class Launcher:
         return self.env.get("HOLDFAST_AGENT_SOCKET") or DEFAULT_SOCKET
 
     def _link(self) -> AgentLink | None:
-        """Only an element of a job array can be a group: other jobs have nothing to ask."""
+        """Connection to the agent; None: the job is no element of a job array, so it cannot be a group."""
         if not self.place.in_array or self.place.job_id is None:
             return None
         return AgentLink(self._socket_path, question(self.place.job_id, self.place.restarts))
@@ -108,7 +108,7 @@ class Launcher:
         events = Path(folder) / "events.jsonl" if folder is not None else None
         attendant = Attendant(inbox, link, guard, events, self.options.deadline_s, self.say)
         code = self._starts(room, attendant)
-        guard.dismiss()  # not when we go down by an error: then it has work to do
+        guard.dismiss()  # not when the launcher ends by an error: then the guard has work to do
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
         return code
@@ -133,7 +133,7 @@ class Launcher:
             self.say(f"restart {attempt} of {self.options.restarts}")
 
     def _one_start(self, room: Room | None, start: Start, attendant: Attendant) -> int:
-        """The group's exit status when nothing is left of it. Raises CannotStart."""
+        """Run one start; the group's exit status when all processes have ended. Raises CannotStart."""
         attendant.hear(None)
         if attendant.told.ending is not None:
             return REQUEUE_EXIT
@@ -174,11 +174,11 @@ class Launcher:
 
 
 class _Unknown(HoldfastError):
-    """It cannot be said now which checkpoint is the newest: starting afresh would throw work away."""
+    """The newest checkpoint cannot be determined now: a start from scratch would lose work."""
 
 
 def _newest(directory: str) -> str | None:
-    """The newest complete checkpoint there; None: there is none. In a child, since a file system may hang. Raises _Unknown."""
+    """The newest complete checkpoint there; None: there is none. Read in a child, since a file system may hang. Raises _Unknown."""
     argv = [sys.executable, "-P", "-m", "holdfast_checkpoint", "latest", "--", directory]
     try:
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=_LATEST_S, check=False)
@@ -193,7 +193,7 @@ def _newest(directory: str) -> str | None:
 
 
 def _token(env: Mapping[str, str]) -> str:
-    """Raises WrongUse for a file that cannot be read."""
+    """The quorum token. Raises WrongUse for a file that cannot be read."""
     path = env.get("HOLDFAST_QUORUM_TOKEN_FILE", "")
     if env.get("HOLDFAST_QUORUM_TOKEN") or not path:
         return env.get("HOLDFAST_QUORUM_TOKEN", "")
@@ -210,7 +210,7 @@ def _free_port() -> int:
 
 
 def _address_towards(url: str) -> str | None:
-    """This node's own on the way to the quorum; nothing is sent. None: it cannot be said, and the training finds it out."""
+    """This node's address on the route to the quorum service; nothing is sent. None: not known, and the training determines it."""
     with suppress(OSError, ValueError):
         parts = urlsplit(url)
         family, kind, _proto, _name, there = socket.getaddrinfo(parts.hostname, parts.port, type=socket.SOCK_DGRAM)[0]

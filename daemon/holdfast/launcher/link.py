@@ -1,4 +1,4 @@
-"""The launcher's connection to the agent of its node: asks for the room, and hears events. It never waits for the agent."""
+"""The launcher's connection to the agent of its node: requests the rendezvous and receives events. It never blocks on the agent."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from typing import Any
 
 _LINE_BYTES_MAX = 65_536
 _FIRST_S, _LONGEST_S = 0.5, 5.0
-"""Between tries to reach an agent that is away, at first and at most."""
+"""Pause between attempts to reach an agent that is away, first and longest."""
 _ANSWER_S = 60.0
-"""An agent that has said nothing for so long after a question is asked anew, on another connection."""
+"""Time to wait for an answer; then the request is repeated on another connection."""
 
 
 class AgentLink:
-    """Connects, asks, and connects again when the agent was restarted. ``tend`` does what is due; ``read`` gives what was said."""
+    """Client that connects, sends the request, and reconnects when the agent was restarted. ``tend`` does what is due; ``read`` returns
+    the messages."""
 
     def __init__(self, path: str, question: Mapping[str, object], clock: Callable[[], float] = time.monotonic) -> None:
         self.path = path
@@ -26,15 +27,15 @@ class AgentLink:
         self._partial = b""
         self._pause_s = _FIRST_S
         self._due_s = clock()
-        """When to connect; while connected: when to ask (again)."""
+        """When to connect; while connected: when to send the request (again)."""
 
     @property
     def fd(self) -> int | None:
-        """To wait for; None while there is no connection."""
+        """Descriptor to wait for; None while there is no connection."""
         return self._socket.fileno() if self._socket is not None else None
 
     def tend(self) -> None:
-        """Connect or ask, whichever is due. Never raises: an agent that is away is tried again later."""
+        """Connect or send the request, whichever is due. Never raises: an agent that is away is tried again later."""
         if self._clock() < self._due_s:
             return
         if self._socket is not None and self._due_s < float("inf"):
@@ -51,19 +52,19 @@ class AgentLink:
         self._ask()
 
     def ask_again(self, after_s: float) -> None:
-        """The same question once more on this connection, after a while."""
+        """Repeat the request on this connection, after a while."""
         self._due_s = self._clock() + after_s
 
     def settled(self) -> None:
-        """It was answered: from here on the agent speaks when it has something to say."""
+        """Record that the request was answered: from now on the agent sends events when there are any."""
         self._due_s, self._pause_s = float("inf"), _FIRST_S
 
     def due_in_s(self) -> float:
-        """Until ``tend`` has something to do."""
+        """Seconds until ``tend`` has something to do."""
         return max(0.0, self._due_s - self._clock())
 
     def read(self) -> list[dict[str, Any]]:
-        """Whole lines that have come, those that are no objects left out; an ended connection is closed."""
+        """Complete lines that have arrived, without those that are no objects; an ended connection is closed."""
         if self._socket is None:
             return []
         try:

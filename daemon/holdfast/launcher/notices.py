@@ -1,4 +1,4 @@
-"""Why a group is asked to leave: from a signal or an agent's event, into the file that the training reads."""
+"""Requests to leave: converted from a signal or an agent's event into a line of the file that the training reads."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ class Notice:
     deadline: datetime
     """After this the group is ended by force."""
     target: int | None = None
-    """Groups that the job is to have afterwards, where somebody knows."""
+    """Number of groups that the job is to have afterwards, where known."""
 
     def left_s(self, now: datetime) -> float:
-        """Seconds until the deadline. At least one: a deadline that has passed is most likely another clock's."""
+        """Seconds until the deadline. At least one: a deadline in the past most likely comes from another clock."""
         return min(max((self.deadline - now).total_seconds(), _LEAST_S), _MOST_S)
 
     @property
     def line(self) -> str:
-        """As HOLDFAST_EVENT_FILE has it."""
+        """The line for HOLDFAST_EVENT_FILE."""
         told = {"reason": self.reason, "deadline": self.deadline.isoformat(), "target": self.target}
         return json.dumps(told, separators=(",", ":")) + "\n"
 
 
 def notice_of_event(said: Mapping[str, Any], now: datetime, deadline_s: float) -> Notice | None:
-    """None: the message is no event. An event without a deadline, or with one that cannot be read, has the launcher's own."""
+    """Parse an event; None: the message is no event. An event without a readable deadline gets the launcher's own."""
     if said.get("kind") != "event":
         return None
     reason, target = said.get("reason"), said.get("target")
@@ -53,7 +53,7 @@ def notice_of_signal(number: signal.Signals, now: datetime, deadline_s: float) -
 
 
 def append(path: Path, notice: Notice) -> None:
-    """Raises OSError; a line that could not be written to its end is ended by the next one."""
+    """Append the notice. Raises OSError; a line that was written only in part is terminated by the next one."""
     with path.open("a", encoding="utf-8") as file:
         file.write(notice.line)
 

@@ -1,4 +1,4 @@
-"""What the ends of the ranks mean for the group, and how far its ending has come. Pure."""
+"""Outcome of a group from the exits of its ranks, and the progress of its shutdown. Pure."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from enum import Enum
 from holdfast.model.elastic import NO_REQUEUE_EXIT, REQUEUE_EXIT
 
 TERM_S = 10.0
-"""Between SIGTERM and SIGKILL where somebody might still save something."""
+"""Time between SIGTERM and SIGKILL where a process may still save something."""
 CRASH_S = 2.0
-"""The same after a rank has died: the others of its group cannot go on."""
+"""The same after a rank has died: the other ranks of its group cannot continue."""
 
 
 class Turn(Enum):
-    """What the end of a rank calls for."""
+    """Reaction to the exit of a rank."""
 
     GO_ON = "nothing"
     LEAVE = "a rank has left: the others are asked to do so, too"
@@ -26,7 +26,7 @@ class Turn(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """When a group is ended by force, on the monotonic clock; only ever brought forward."""
+    """Times at which a group is ended by force, on the monotonic clock; only ever moved to an earlier time."""
 
     term_at_s: float
     kill_at_s: float
@@ -38,7 +38,7 @@ class Ending:
 
 
 def by(deadline_s: float) -> Ending:
-    """Left to itself until then."""
+    """No signal until then."""
     return Ending(deadline_s, deadline_s + TERM_S)
 
 
@@ -48,10 +48,11 @@ def at_once(now_s: float, grace_s: float = CRASH_S) -> Ending:
 
 
 def turn(code: int, leaving: bool, leavers: bool) -> Turn:
-    """``leaving``: the group has been asked to. ``leavers``: some of its processes are still about to finish their step.
+    """Decide the reaction to the exit of a rank. ``leaving``: the group was asked to leave. ``leavers``: some of its processes are still
+    finishing their step.
 
-    Slurm's SIGTERM reaches every process of a step: a shell around the training may die of it while the training leaves in
-    good order."""
+    Slurm's SIGTERM reaches every process of a step: a shell around the training may die of it while the training leaves
+    cleanly."""
     if code == 0:
         return Turn.GO_ON
     if code == REQUEUE_EXIT:
@@ -69,10 +70,10 @@ def by_slurms_signal(code: int) -> bool:
 def group_code(codes: Mapping[int, int], leaving: bool, whole: bool = True) -> int:
     """Exit status of the group. ``codes``: local rank → exit status, in the order in which they ended.
 
-    The first rank that failed speaks for all: those that were ended because of it only have our signals to tell. A group
-    that was asked to leave and had to be ended was to come back all the same. Not so where this is a part of it on one
-    of several nodes (``whole`` false): srun asks the others with SIGTERM, too, when one part has failed, and
-    reports the highest status of all, so that a crash would look like a leave and be repeated for ever."""
+    The first rank that failed decides: the ranks ended because of it only report our signals. A group that was asked to leave and had to
+    be ended is still to come back. This does not hold where this is a part of a group on one of several nodes (``whole`` false): when one
+    part has failed, srun also sends SIGTERM to the others and reports the highest status of all, so that a crash would look like a leave
+    and be repeated forever."""
     if NO_REQUEUE_EXIT in codes.values():
         return NO_REQUEUE_EXIT
     failed = next((code for code in codes.values() if code not in (0, REQUEUE_EXIT)), 0)
@@ -82,16 +83,16 @@ def group_code(codes: Mapping[int, int], leaving: bool, whole: bool = True) -> i
 
 
 def may_restart(code: int, leaving: bool) -> bool:
-    """Whether new processes could do better."""
+    """Whether a restart may help."""
     return not leaving and code not in (0, REQUEUE_EXIT, NO_REQUEUE_EXIT)
 
 
 def status_of(number: signal.Signals) -> int:
-    """As a shell says it."""
+    """Exit status for a signal, as in a shell."""
     return 128 + int(number)
 
 
 def exit_status(wait_status: int) -> int:
-    """From what ``waitpid`` says of a process."""
+    """Exit status from the result of ``waitpid``."""
     code = os.waitstatus_to_exitcode(wait_status)
     return code if code >= 0 else 128 - code

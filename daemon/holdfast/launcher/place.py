@@ -1,4 +1,4 @@
-"""Where a launcher stands: its job, its group, and its node among the group's nodes. Pure."""
+"""Place of a launcher: its job, its group, and its node among the group's nodes. Pure."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Place:
     restarts: int = 0
     """SLURM_RESTART_COUNT."""
     group: int | None = None
-    """Index of the group; None: neither an array element nor told by HOLDFAST_GROUP."""
+    """Index of the group; None: neither an array element nor set by HOLDFAST_GROUP."""
     in_array: bool = False
-    """Only elements of job arrays can be groups of an elastic job that Holdfast looks after."""
+    """Only elements of job arrays can be groups of an elastic job that Holdfast manages."""
     node_rank: int = 0
     nodes: int = 1
     """Nodes of the group's step; one launcher runs on each."""
@@ -34,14 +34,14 @@ class Place:
     step: int = 0
 
     def start(self, attempt: int, outside: str) -> str:
-        """Names this start of the group, and the attempt-th one in place. ``outside`` stands in where there is no job."""
+        """Name of this start of the group, with the number of in-place attempts. ``outside``: used where there is no job."""
         if self.job_id is None:
             return outside + (f".{attempt}" if attempt else "")
         return start_name(self.job_id, self.restarts, attempt)
 
 
 def place_from_env(env: Mapping[str, str]) -> Place:
-    """From what Slurm tells its tasks. Raises WrongUse when there is more than one launcher to a node."""
+    """The place from Slurm's environment variables. Raises WrongUse when there is more than one launcher per node."""
     nodes, tasks = _number(env, "SLURM_STEP_NUM_NODES") or 1, _number(env, "SLURM_STEP_NUM_TASKS") or 1
     if tasks > nodes:
         raise WrongUse(

@@ -1,7 +1,7 @@
-"""The processes of a launcher, from /proc. They are found by descent, and those of a dead launcher by a mark in their environment.
+"""The processes of a launcher, from /proc: found by descent, and those of a dead launcher by a mark in their environment.
 
-A launcher is the subreaper of everything that it starts: a process in a session of its own, or one whose parent has died, is
-still below it. That makes descent complete as long as the launcher lives; the mark is for what outlives it."""
+A launcher is the subreaper of everything that it starts: a process in a separate session, or one whose parent has died, is still its
+descendant. So descent is complete as long as the launcher lives; the mark is for processes that outlive it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Process:
     pid: int
     parent: int
     started_ticks: int
-    """With the pid it names this process and no later one."""
+    """Together with the pid it identifies this process and no later one."""
     zombie: bool
 
 
@@ -64,7 +64,7 @@ def marked(mark: bytes, processes: Mapping[int, Process]) -> list[Process]:
 
 
 def catching(pid: int, number: signal.Signals) -> bool:
-    """Whether the process has a handler of its own for the signal."""
+    """Whether the process has its own handler for the signal."""
     try:
         with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
             masks = [int(line.split()[1], 16) for line in file if line.startswith("SigCgt:")]
@@ -76,7 +76,7 @@ def catching(pid: int, number: signal.Signals) -> bool:
 def nearest_catching(roots: list[int], number: signal.Signals, processes: Mapping[int, Process]) -> list[Process]:
     """The topmost processes at or below the roots that handle the signal: the training, not a shell around it nor its workers.
 
-    The table is no snapshot of one moment: what stands below a process that has just died is looked at, too."""
+    The table is no snapshot of one moment: descendants of a process that has just died are checked, too."""
     children: dict[int, list[int]] = {}
     for process in processes.values():
         children.setdefault(process.parent, []).append(process.pid)
@@ -92,7 +92,7 @@ def nearest_catching(roots: list[int], number: signal.Signals, processes: Mappin
 
 
 def send(process: Process, number: signal.Signals) -> None:
-    """Signal exactly this process; one that is gone, or not ours any more, is left alone."""
+    """Signal exactly this process; one that is gone or no longer ours is left alone."""
     try:
         descriptor = os.pidfd_open(process.pid)
     except OSError:

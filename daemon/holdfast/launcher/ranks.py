@@ -1,4 +1,4 @@
-"""One start of the group's processes on this node, down to the last of them."""
+"""Processes of one start of the group on this node, including everything that the ranks start."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.launcher.processes import Process
 from holdfast.model.errors import HoldfastError
 
 NOT_FOUND, NOT_RUNNABLE = 127, 126
-"""As a shell says it."""
+"""Exit statuses as in a shell."""
 
 
 class CannotStart(HoldfastError):
@@ -27,19 +27,19 @@ class CannotStart(HoldfastError):
 
 
 class Ranks:
-    """Started, each in a session of its own. Only the launcher's main thread may use it: ranks die with the thread that made them."""
+    """The ranks, each in its own session. Only the launcher's main thread may use it: ranks die with the thread that started them."""
 
     def __init__(self, mark: str, guard: int) -> None:
-        """``mark``: NAME=value as in the ranks' environment. ``guard``: a child of the launcher that is no part of the group."""
+        """``mark``: NAME=value as in the ranks' environment. ``guard``: a child of the launcher that is not part of the group."""
         self._mark = mark.encode()
         self._guard = guard
         self._popen: dict[int, subprocess.Popen[bytes]] = {}
         self._rank_of: dict[int, int] = {}
         self.codes: dict[int, int] = {}
-        """Local rank → exit status as a shell says it, in the order in which they ended."""
+        """Local rank → exit status as in a shell, in the order in which they ended."""
 
     def start(self, command: Sequence[str], environments: Sequence[Mapping[str, str]]) -> None:
-        """One rank for each environment. Raises CannotStart; some of them may be running then."""
+        """Start one rank for each environment. Raises CannotStart; some of them may be running then."""
         for rank, env in enumerate(environments):
             try:
                 started = _spawn(command, env, inherit_stdin=len(environments) == 1)
@@ -50,11 +50,11 @@ class Ranks:
 
     @property
     def running(self) -> bool:
-        """Whether a rank is left; what the ranks have started is another matter."""
+        """Whether a rank is left; processes that the ranks have started do not count."""
         return len(self.codes) < len(self._popen)
 
     def reap(self, others: Callable[[int], None]) -> list[int]:
-        """Takes note of every child that has ended; the local ranks among them. ``others`` is told of each adopted one."""
+        """Reap every child that has ended; the local ranks among them. ``others`` is called for each adopted one."""
         ended: list[int] = []
         while True:
             try:
@@ -71,7 +71,7 @@ class Ranks:
             ended.append(rank)
 
     def ask(self) -> None:
-        """SIGUSR1 for what handles it. A rank that has nothing that does is not yet, or never will be, able to leave: SIGTERM."""
+        """Send SIGUSR1 to the processes that handle it. A rank without one cannot leave, yet or ever: it gets SIGTERM."""
         seen = processes.table()
         for child in self._children(seen):
             handlers = processes.nearest_catching([child], signal.SIGUSR1, seen)
@@ -81,19 +81,19 @@ class Ranks:
                 _signal_session(child, signal.SIGTERM)
 
     def leavers(self) -> bool:
-        """Whether a process is left that has been able to hear that it should leave."""
+        """Whether a process is left that could receive the request to leave."""
         seen = processes.table()
         return bool(processes.nearest_catching(self._children(seen), signal.SIGUSR1, seen))
 
     def left(self) -> list[Process]:
-        """What lives of the group: everything below the launcher but its guard, and everything that carries its mark."""
+        """Live processes of the group: all descendants of the launcher except its guard, and all processes that carry its mark."""
         seen = processes.table()
         found = [p for p in processes.below(os.getpid(), seen) if p.pid != self._guard and not p.zombie]
         found += [p for p in processes.marked(self._mark, seen) if p.pid != os.getpid()]
         return list({p.pid: p for p in found}.values())
 
     def terminate(self) -> None:
-        """SIGTERM: for the ranks' sessions, and for what has outlived its rank."""
+        """Send SIGTERM to the ranks' sessions, and to processes that have outlived their rank."""
         for leader in self._rank_of:
             _signal_session(leader, signal.SIGTERM)
         for process in self.left():
@@ -101,12 +101,12 @@ class Ranks:
                 processes.send(process, signal.SIGTERM)
 
     def kill(self) -> None:
-        """SIGKILL for all that is left. To be repeated: a process may just be starting another one."""
+        """Send SIGKILL to all that is left. Repeat it: a process may just be starting another one."""
         for process in self.left():
             processes.send(process, signal.SIGKILL)
 
     def _children(self, seen: Mapping[int, Process]) -> list[int]:
-        """Ranks, and what has outlived the rank that started it."""
+        """Ranks, and processes that have outlived the rank that started them."""
         return [p.pid for p in seen.values() if p.parent == os.getpid() and p.pid != self._guard]
 
 
@@ -115,7 +115,7 @@ def _spawn(command: Sequence[str], env: Mapping[str, str], inherit_stdin: bool) 
 
     def in_child() -> None:
         processes.die_with_parent()
-        if os.getppid() != launcher:  # it was killed before it could be heard
+        if os.getppid() != launcher:  # the launcher was killed before PR_SET_PDEATHSIG took effect
             os._exit(1)
 
     return subprocess.Popen(
@@ -128,6 +128,6 @@ def _spawn(command: Sequence[str], env: Mapping[str, str], inherit_stdin: bool) 
 
 
 def _signal_session(leader: int, number: signal.Signals) -> None:
-    """The process group of a rank; not reaped yet, so its number is still its own."""
+    """Signal the process group of a rank, which is not reaped yet, so its id is still its own."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, number)

@@ -1,4 +1,4 @@
-"""Where a group meets the others: the agent's answer, or what the environment says. Pure."""
+"""Rendezvous of a group with the other groups: from the agent's answer or from the environment. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TEXT_MAX = 1000
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """A quorum room, as one group of the job sees it."""
+    """A rendezvous (quorum), as one group of the job sees it."""
 
     url: str
     group: int
@@ -21,20 +21,20 @@ class Room:
     ours: bool = True
     """False: a stock torchft_lighthouse, which does not know Holdfast's names."""
     sizes: tuple[int, ...] = ()
-    """Legal numbers of groups, ascending; empty: the environment says it, or nobody."""
+    """Legal numbers of groups, ascending; empty: the environment gives them, or they are not known."""
 
     def __repr__(self) -> str:
-        """Without the token: a room may be logged."""
+        """Text without the token, so that it may be logged."""
         return f"Room({self.url}, group {self.group})"
 
 
 def question(job_id: int, restarts: int) -> dict[str, object]:
-    """What the agent of the node is asked."""
+    """The request to the agent of the node."""
     return {"v": 1, "kind": "ask.room", "job_id": job_id, "restarts": restarts}
 
 
 def room_from_answer(said: Mapping[str, Any]) -> Room | None:
-    """None: the answer cannot be understood."""
+    """Parse an answer; None: it cannot be parsed."""
     url, token, group = said.get("url"), said.get("token"), said.get("group")
     if not (_text(url) and _text(token) and _count(group)):
         return None

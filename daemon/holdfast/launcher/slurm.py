@@ -1,4 +1,4 @@
-"""What a launcher may ask Slurm itself, where there is no agent to ask, and where a step's nodes are."""
+"""Queries of a launcher to Slurm: whether the job is elastic, where there is no agent, and where a step's nodes are."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def declares_elastic(job_id: int) -> bool | None:
 
 
 def comment_declares(shown: str) -> bool:
-    """Of ``scontrol show job``. A declaration that makes no sense is one all the same."""
+    """The same, from the output of ``scontrol show job``. An invalid declaration still counts as one."""
     comment = _COMMENT.search(shown)
     try:
         return comment is not None and parse_comment(comment[1]) is not None
