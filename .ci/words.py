@@ -71,15 +71,12 @@ WORDS: tuple[Word, ...] = (
 
 NOT_YET: tuple[str, ...] = (
     "daemon/holdfast/agent",
-    "daemon/holdfast/head",
     "daemon/holdfast/descriptors.py",
     "daemon/holdfast/fingerprint.py",
-    "daemon/holdfast/launcher",
     "daemon/holdfast/ports.py",
     "daemon/holdfast/practice",
     "daemon/holdfast/providers",
     "daemon/holdfast/quorum",
-    "daemon/holdfast/slurm",
     "daemon/holdfast/store",
     "daemon/holdfast/systemd.py",
     "daemon/holdfast/unexpected.py",

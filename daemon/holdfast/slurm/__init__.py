@@ -1,4 +1,4 @@
-"""Slurm behind one port, with twins that obey one contract suite."""
+"""Adapters for Slurm behind one port: two implementations (twins) that pass the same contract tests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CLIENTS = ("auto", "commands", "pyslurm")
 
 
 def open_scheduler(client: str = "auto", *, env: Mapping[str, str] | None = None, reserve: bool = False) -> Scheduler:
-    """The twin of this name, which keeps nodes out of service by drains, or with ``reserve`` by reservations (``holding``).
+    """Open the twin of this name. It keeps nodes out of service by drains, or with ``reserve`` by reservations (``holding``).
 
     Raises as :func:`open_twin` does."""
     twin = open_twin(client, env=env)
@@ -24,11 +24,11 @@ def open_scheduler(client: str = "auto", *, env: Mapping[str, str] | None = None
 
 
 def open_twin(client: str = "auto", *, env: Mapping[str, str] | None = None) -> Scheduler:
-    """The twin of this name; ``auto``: pyslurm where it is installed for exactly the running release, else the commands.
+    """Open the twin of this name; ``auto``: pyslurm where it is installed for exactly the running release, else the commands.
 
     Raises ConfigError for a name that is none of ``CLIENTS``, and for pyslurm where it is missing or was made for another
     release than the running one. While slurmctld is away the release is not known: ``auto`` then takes the commands, and
-    pyslurm is believed to fit."""
+    pyslurm is assumed to fit."""
     if client not in CLIENTS:
         raise ConfigError(f"slurm_client {client!r} is none of {', '.join(CLIENTS)}")
     commands = SlurmCommands(env=env)
@@ -44,7 +44,7 @@ def open_twin(client: str = "auto", *, env: Mapping[str, str] | None = None) -> 
 
 
 def _why_no_pyslurm(commands: SlurmCommands, *, unknown_fits: bool) -> str:
-    """Empty when it can be used."""
+    """Reason why pyslurm cannot be used; empty: it can."""
     installed = pyslurm_twin.installed_version()
     if installed is None:
         return "pyslurm is not installed"

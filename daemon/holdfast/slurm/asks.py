@@ -1,7 +1,8 @@
-"""What a job asks of its nodes, from its record of ``scontrol show job``. Pure; formats of Slurm 22.05 to 26.05.
+"""A job's requests to its nodes, from its record of ``scontrol show job``. Pure; formats of Slurm 22.05 to 26.05.
 
-All of it is understood, or it is unknown: a word that is not known here may be what keeps the job off a node. Users' texts stand behind the
-part that is read in order; what is searched for there (``TresPerNode`` …) a user can add but not hide, and more only makes it stricter."""
+The record is understood completely, or the result is unknown: an unknown word may be what keeps the job off a node. Users' texts follow the
+part that is read in order. A user can add keys that are searched for there (``TresPerNode`` …) but not hide them, and additional ones only
+make the result stricter."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ _MB = {"K": 1 / 1024, "": 1, "M": 1, "G": 1024, "T": 1024**2, "P": 1024**3}
 
 
 def asks(own: Own) -> Asks | None:
-    """None: the job asks for something that is not known here."""
+    """Parse the requests; None: the job requests something unknown to this module."""
     size, needs = _SIZE.search(own.held), _NEEDS.match(own.rest)
     gpus = _gpus(own.rest)
     if size is None or needs is None or gpus is None:
@@ -49,7 +50,7 @@ def asks(own: Own) -> Asks | None:
 
 
 def _gpus(rest: str) -> tuple[str, int] | None:
-    """Type and number of each node's."""
+    """Type and number of GPUs per node."""
     types, most = set(), 0
     for key, value in _MORE.findall(rest):
         if key == "TresPerTask" and _CPUS.fullmatch(value):

@@ -1,6 +1,6 @@
 """The commands twin of the Scheduler port: ``scontrol`` and ``squeue`` in the text forms that 22.05 to 26.05 all print.
 
-What was tried, version by version, stands in ``docs/slurm-notes.md``."""
+``docs/slurm-notes.md`` lists what was tried, version by version."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _KEEPS_RESERVATION = frozenset({"PENDING", "RUNNING", "SUSPENDED"})
 
 @dataclass(frozen=True, slots=True)
 class _Constants:
-    """What slurm.conf sets for all; slurmctld needs a restart to change it."""
+    """Cluster-wide settings of slurm.conf; a change needs a restart of slurmctld."""
 
     cluster: str
     cred_expire_s: int
     slurmd_port: int
-    """Of nodes without a Port of their own: scontrol prints none for those."""
+    """Default port, for nodes without their own Port setting: scontrol prints none for those."""
 
 
 def _constants_of(config: Mapping[str, str]) -> _Constants:
@@ -219,7 +219,7 @@ class SlurmCommands:
 
     def set_array_throttle(self, array_job_id: int, most: int | None) -> None:
         if most is not None and most < 1:
-            raise Rejected(f"array {array_job_id}: a throttle of {most} is none")  # 0 is Slurm's word for no limit
+            raise Rejected(f"array {array_job_id}: a throttle of {most} is none")  # 0 means "no limit" to Slurm
         self._scontrol("update", f"JobId={array_job_id}", f"ArrayTaskThrottle={most or 0}")
 
     def hold(self, job_id: int, reason: str) -> None:
@@ -257,8 +257,8 @@ class SlurmCommands:
         over: str | None = None,
         maint: bool = False,
     ) -> None:
-        """See the port. Slurm makes a reservation over another one where either has OVERLAP, which none can be rid of; so the one that a
-        job's hold may overlap has it."""
+        """See the port. Slurm creates overlapping reservations where either has OVERLAP, a flag that cannot be removed; so the reservation
+        that a job's hold may overlap has it."""
         if self._exists(name, nodes):
             return
         hold_flags = _HOLD_FLAGS if over is None else _JOB_HOLD_FLAGS
@@ -282,7 +282,7 @@ class SlurmCommands:
             self._scontrol(*words)
 
     def _let_overlap(self, name: str, nodes: Sequence[str]) -> bool:
-        """Whether it has some of these nodes, and had no OVERLAP until now: an operator made it, or an earlier release."""
+        """Whether the reservation has some of these nodes and had no OVERLAP until now: an operator or an earlier release created it."""
         try:
             there = self.reservation(name)
         except NotFound:
@@ -363,7 +363,7 @@ class SlurmCommands:
                 self._sleep(wait_s)
 
     def _constants(self) -> _Constants:
-        """As last read, by whoever asked for slurm.conf."""
+        """The settings as of the last read of slurm.conf, by any caller."""
         return self._constant or _constants_of(self.config())
 
     def _cluster(self) -> str:
@@ -385,7 +385,7 @@ class SlurmCommands:
         self._scontrol("update", f"JobId={self._name(job_id)}", *changes)
 
     def _name(self, job_id: int) -> str:
-        """What a verb must call the job, so that it means this one alone.
+        """The name that a verb must use, so that it means only this job.
 
         The last element of an array to start bears the array's own id, which every verb takes for all elements (tried on
         22.05: a requeue of that one stopped its healthy siblings), and so does the record of those that have not started."""

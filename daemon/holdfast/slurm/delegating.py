@@ -1,4 +1,4 @@
-"""A scheduler that passes every verb on to another one: the base of those that do some of them in their own way."""
+"""A scheduler that passes every verb to another one: base class of schedulers that override some verbs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a job only ``scontrol show job -d`` knows. Pure; formats of Slurm 22.05 to 26.05."""
+"""Job details that only ``scontrol show job -d`` shows. Pure; formats of Slurm 22.05 to 26.05."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SHARED = ("shard", "mps")
 
 @dataclass(frozen=True, slots=True)
 class Details:
-    """Nothing of this can hide a job, free its nodes or end it: where it is unknown, less is done."""
+    """Details of a job. None of them can hide a job, free its nodes or end it: where they are unknown, Holdfast does less."""
 
     excluded_nodes: tuple[str, ...] = ()
     unreadable: str = ""
@@ -43,8 +43,8 @@ class Details:
 
 
 def unknown(now: datetime) -> Details:
-    """Of a job whose record is in doubt: a fault of a GPU is not linked to it, its silence counts from now on, and nothing is written over
-    the nodes that its user excluded."""
+    """Details of a job whose record is in doubt: a GPU fault is not linked to it, its silence counts from now on, and the nodes that its
+    user excluded are not overwritten."""
     return Details(exclusions_known=False, gpus_known=False, suspend_time=now)
 
 

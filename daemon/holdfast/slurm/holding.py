@@ -1,10 +1,9 @@
-"""A node kept out of service by a reservation, where a drained one would be given away.
+"""Hold nodes out of service by a reservation, where drained nodes would be replaced.
 
-ParallelCluster's clustermgtd looks every minute and exchanges each node that it finds drained and idle, or DOWN; a node that is idle
-in a reservation it leaves alone (``docs/decisions/0006-held-by-reservation.md``). This scheduler says *drain* and means a reservation
-of the node alone, for root, over whatever else reserves it; it shows such a node as drained, and not the reservation. So the rest
-of Holdfast knows one way to keep a node. The incident is in the reservation's name, since Slurm keeps no comment of a
-reservation before 23.02."""
+ParallelCluster's clustermgtd checks every minute and replaces each node that is drained and idle, or DOWN; it leaves a node alone that is
+idle in a reservation (``docs/decisions/0006-held-by-reservation.md``). A *drain* by this scheduler is a reservation of only that node, for
+root, on top of any other reservation; such a node is shown as drained, and the reservation is not shown. So the rest of Holdfast knows
+only one way to keep a node. The incident is in the reservation's name, since Slurm before 23.02 has no comment on reservations."""
 
 from __future__ import annotations
 
@@ -21,15 +20,15 @@ from holdfast.slurm.delegating import DelegatingScheduler
 
 _LOG = logging.getLogger(__name__)
 _USERS = ("root",)
-"""Whose jobs may start on a held node: nobody's in practice."""
+"""Users whose jobs may start on a held node: in practice no jobs start."""
 _NOBODYS_WORD = (
-    # What clustermgtd writes when it repairs, in the words of aws-parallelcluster-node 3.16
+    # Reasons that clustermgtd writes when it repairs, as of aws-parallelcluster-node 3.16
     "Static node maintenance", "Scheduler health check failed", "Node failing ", "(Code:", "Enabling node since",
     "inactive partition", "stopping cluster",
     # and slurmctld
     *NODE_REASONS_OF_SLURM,
 )  # fmt: skip
-"""How reasons begin that a program gave while the node was ours; they take nothing over."""
+"""Prefixes of reasons that a program set while Holdfast held the node; they are no takeover by an operator."""
 
 
 class HeldByReservation(DelegatingScheduler):
@@ -38,12 +37,12 @@ class HeldByReservation(DelegatingScheduler):
     def __init__(self, inner: Scheduler) -> None:
         super().__init__(inner)
         self._read: ClusterView | None = None
-        """The last reading, with what it lacked for the first time."""
+        """The last reading, including what was missing for the first time."""
         self._missing = Missing()
 
     def view(self) -> ClusterView:
-        """Held nodes are shown drained, by us; the reservations that hold them are not shown. A hold that one reading lacks still counts:
-        else its node would look resumed."""
+        """The view with held nodes shown as drained by us, and without the reservations that hold them. A hold that is missing from one
+        reading still counts, else its node would appear resumed."""
         view = self._inner.view()
         before = replace(view, reservations=self._read.reservations) if self._read is not None else view
         view, self._missing = seen_twice(before, view, self._missing)
@@ -61,13 +60,13 @@ class HeldByReservation(DelegatingScheduler):
         return _without_holds(self._inner.all_reservations())
 
     def drain(self, node: str, reason: str) -> None:
-        """Hold the node for the incident that the reason names. Running jobs go on. Raises Rejected for a reason without one."""
+        """Hold the node for the incident that the reason names. Running jobs continue. Raises Rejected for a reason without one."""
         incident = incident_of_reason(reason)
         if incident is None:
             raise Rejected(f"{node} cannot be held: {reason!r} names no incident")
         before = self._inner.all_reservations()
         name = hold_name(incident, node)
-        # The flags of a job's hold: it may overlap the spare pool and other holds, and begins on a busy node.
+        # The flags of a job's hold: it may overlap the spare pool and other holds, and may start on a busy node.
         self._inner.create_reservation(name, (node,), users=_USERS, duration_s=None, hold_for_job=True)
         self._leave_jobs_holds(node, before)
         for older in _holds(before).get(node, []):
@@ -75,7 +74,7 @@ class HeldByReservation(DelegatingScheduler):
                 self._inner.delete_reservation(older.name)
 
     def undrain(self, node: str) -> None:
-        """Let the node go; resume it first where it is also DOWN or drained by us or by a program, and by nobody else."""
+        """Release the node; resume it first where it is also DOWN or drained by Holdfast or a program, and by no one else."""
         shown = self._inner.node(node)
         if shown.out_of_service and not _somebodys(shown):
             self._inner.undrain(node)
@@ -83,15 +82,15 @@ class HeldByReservation(DelegatingScheduler):
             self._inner.delete_reservation(hold.name)
 
     def set_down(self, node: str, reason: str, *, drain: bool = True) -> None:
-        """DOWN, which has clustermgtd exchange the machine, and held, so that the next one waits for its validation.
+        """Set DOWN, so that clustermgtd replaces the machine, and hold the node, so that the next machine waits for its validation.
 
-        Never the DRAIN flag: it would stay on the name, and the new machine would be exchanged for it."""
+        Never set the DRAIN flag: it would stay on the name, and the new machine would be replaced because of it."""
         if drain:
             self.drain(node, reason)
         self._inner.set_down(node, reason, drain=False)
 
     def _leave_jobs_holds(self, node: str, reservations: Mapping[str, Reservation]) -> None:
-        """A job in a hold of ours may use what another reservation keeps as well (tried on 22.05), so the node leaves those."""
+        """Remove the node from jobs' holds: a job in one may also use nodes that another reservation keeps (tried on 22.05)."""
         for hold in reservations.values():
             if "FLEX" in hold.flags and incident_of_job_hold(hold.name) is not None:
                 rest = tuple(n for n in hold.nodes if n != node)
@@ -102,8 +101,8 @@ class HeldByReservation(DelegatingScheduler):
                         _LOG.info("event=hold_kept reservation=%s node=%s error=%s", hold.name, node, error)
 
     def reboot(self, node: str, reason: str | None) -> None:
-        """Slurm reboots a node that is in no way drained once it is idle; its reservation keeps it so. It shows it DOWN meanwhile: with a
-        reason of ours, so that it is nobody else's."""
+        """Reboot through Slurm. Slurm reboots an undrained node once it is idle, and the reservation keeps it idle. Slurm shows it DOWN
+        meanwhile; our reason marks it as Holdfast's."""
         self._inner.reboot(node, self.node(node).reason if reason is None else reason)
 
 
@@ -118,7 +117,7 @@ def _without_holds(reservations: Mapping[str, Reservation]) -> dict[str, Reserva
 
 
 def _holds(reservations: Mapping[str, Reservation]) -> dict[str, list[Reservation]]:
-    """Node → its holds, the oldest first. A name is believed only of a reservation of that one node."""
+    """Node → its holds, the oldest first. A hold's name counts only on a reservation of exactly that node."""
     found: dict[str, list[Reservation]] = {}
     for reservation in reservations.values():
         kept = hold_of_name(reservation.name)
@@ -143,6 +142,6 @@ def _shown(node: Node, hold: Reservation) -> Node:
 
 
 def _somebodys(node: Node) -> bool:
-    """A person has taken it out of service."""
+    """Whether an operator has taken the node out of service."""
     ours = incident_of_reason(node.reason) is not None
     return node.out_of_service and bool(node.reason) and not ours and not node.reason.startswith(_NOBODYS_WORD)

@@ -10,14 +10,14 @@ from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 from holdfast.model.errors import Rejected
 
 _BETWEEN = re.compile(r"[,\s]+(?![^\[]*\])")
-"""What Slurm takes for the end of a name: any number of commas, blanks and tabs (tried on 22.05), but none in brackets."""
+"""Separators that Slurm accepts between names: any number of commas, blanks and tabs (tried on 22.05), outside of brackets."""
 
 _RANGES = re.compile(r"\[([^\]]*)\]")
 _SPAN = re.compile(r"(\d{1,9})-(\d{1,9})")
 _MOST_NAMES = 1 << 17
-"""Of a list; Slurm takes 64 Ki in one range. Names are made of each, so that a longer one takes the memory of the machine."""
+"""Maximum names in a list; Slurm accepts 64 Ki in one range. Every name is created, so a longer list could use up the memory."""
 _MOST = 80
-"""Letters of such a list that people are shown."""
+"""Characters of such a list that are shown to operators."""
 
 
 @lru_cache(maxsize=4096)
@@ -35,7 +35,7 @@ def hosts(text: str) -> tuple[str, ...]:
 
 
 def _size(part: str) -> int:
-    """So many names at most; without making them."""
+    """Upper bound of the number of names, computed without creating them."""
     size = 1
     for ranges in _RANGES.findall(part):
         if re.search(r"\d{10}", ranges):
@@ -48,7 +48,7 @@ def _size(part: str) -> int:
 def users_hosts(key: str, text: str) -> tuple[tuple[str, ...], str]:
     """The nodes of a list that a user wrote, and what of it cannot be read: ``key=text``, or empty.
 
-    Slurm takes lists that only it can read, such as ``[n1``: nobody's list may keep others' jobs from being seen."""
+    Slurm accepts lists that only it can parse, such as ``[n1``: one user's list must not hide other users' jobs."""
     try:
         return hosts(text), ""
     except Rejected:

@@ -1,8 +1,8 @@
-"""All jobs: what ``squeue`` shows of each, with the details of its record of ``scontrol show job -d -o``.
+"""Listing of all jobs: ``squeue``'s values of each, with the details of its record of ``scontrol show job -d -o``.
 
-Of ten thousand jobs few change between two readings: what reads as it did the last time is not parsed again. A record that a user's
-text imitates is read alone, some at a time; until then the job is there with what is certain, and its details are those of its run's
-last reading, or unknown."""
+Few of ten thousand jobs change between two readings: an unchanged record is not parsed again. A record that a user's text imitates is read
+on its own, some at a time. Until then the job is listed with what is certain, and its details are those of its run's last reading, or
+unknown."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from holdfast.slurm.squeue import Row
 
 _LOG = logging.getLogger(__name__)
 MOST_ALONE = 8
-"""Records that are read alone within one reading."""
+"""Maximum number of records that are read on their own within one reading."""
 _FEW = 8
-"""Ids in a line of the log."""
+"""Maximum number of ids in a log line."""
 _ALONE_S = 1.0
-"""No other one is begun after this long."""
+"""No further record is read on its own after this long."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Read:
     row: Row
     printed: str
-    """The records that bore its id then, without what changes by itself; empty: it has to be read again."""
+    """The records with its id at that time, without values that change all the time; empty: it has to be read again."""
     details: Details
     job: Job
 
@@ -41,7 +41,7 @@ class _Read:
 
 
 class JobListing:
-    """Remembers the last reading. Safe to call from several threads."""
+    """Listing that remembers the last reading. Safe to call from several threads."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class JobListing:
         self._alone = alone
         self._known: dict[int, _Read] = {}
         self._asked: dict[int, int] = {}
-        """How often each job whose record is in doubt was read alone: none waits for ever behind others."""
+        """How often each job with a record in doubt was read on its own, so that none waits forever behind others."""
 
     def read(self, text: str, rows: Mapping[int, Row]) -> dict[int, Job]:
         """``text``: all records. Raises Rejected as :func:`parse.job`."""
@@ -91,7 +91,7 @@ class JobListing:
         printed: Mapping[int, str],
         found: dict[int, _Read],
     ) -> None:
-        """Put in the jobs whose records cannot be told from a text, or are of another moment than the rows."""
+        """Add the jobs whose records cannot be distinguished from a user's text, or are from another moment than the rows."""
         known, until = self._known, self._monotonic() + _ALONE_S
         asked_before, self._asked = self._asked, {}
         before = {
@@ -121,7 +121,7 @@ class JobListing:
 
 
 def _own_record(text: str, job_id: int) -> str:
-    """The job's record where it was asked for alone: what comes first, or what alone bears its id. Nobody else's text is there."""
+    """The job's record in an answer for this job alone: the first one, or the only one with its id. No other user's text is in it."""
     if text.startswith(f"JobId={job_id} "):
         return text
     found = records.jobs(text).get(str(job_id), [])
@@ -129,21 +129,21 @@ def _own_record(text: str, job_id: int) -> str:
 
 
 class Stillness:
-    """Whether the listing without details is enough: where it reads as it did between two readings with details that showed the same jobs.
+    """Check whether the listing without details is enough: it is unchanged since two readings with details showed the same jobs.
 
-    With details, which name the GPUs that a job holds, ``scontrol`` has slurmctld list all nodes besides as soon as one job runs."""
+    With details, which name the GPUs that a job holds, ``scontrol`` makes slurmctld also list all nodes as soon as one job runs."""
 
     def __init__(self) -> None:
         self._jobs: Mapping[int, Job] = {}
         self._details = b""
-        """What the listing with details was; empty: not read yet."""
+        """Digest of the listing with details; empty: not read yet."""
         self._listing = b""
-        """What the listing without details was then; empty: it was not asked for."""
+        """Digest of the listing without details at that time; empty: not requested."""
         self._same = False
 
     @property
     def may_last(self) -> bool:
-        """Whether the last reading with details showed nothing new: then the listing without them is worth asking for first."""
+        """Whether the last reading with details showed nothing new: then the listing without details should be tried first."""
         return self._same
 
     def jobs(self, listing: str) -> dict[int, Job] | None:
@@ -151,7 +151,7 @@ class Stillness:
         return dict(self._jobs) if self._listing and self._listing == _digest(listing) else None
 
     def read(self, jobs: Mapping[int, Job], details: str, listing: str) -> None:
-        """A reading with details, and the listing without them right before it; empty: that was not asked for."""
+        """Record a reading with details, and the listing without them right before it; empty: not requested."""
         digest = _digest(details)
         self._same = digest == self._details and jobs == self._jobs
         self._listing = _digest(listing) if self._same and listing else b""
@@ -159,5 +159,5 @@ class Stillness:
 
 
 def _digest(listing: str) -> bytes:
-    """Of the records without what changes by itself."""
+    """Digest of the records without values that change all the time."""
     return hashlib.blake2b(records.still(listing).encode("utf-8", "surrogateescape"), digest_size=16).digest()

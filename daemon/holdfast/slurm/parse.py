@@ -1,6 +1,6 @@
-"""From what Slurm prints to the nouns of ``model.cluster``. Pure; formats of Slurm 22.05 to 26.05.
+"""Parse Slurm's output into the types of ``model.cluster``. Pure; formats of Slurm 22.05 to 26.05.
 
-Times are asked for as seconds since 1970 (``SLURM_TIME_FORMAT=%s``), so that no time zone comes into it."""
+Times are requested as seconds since 1970 (``SLURM_TIME_FORMAT=%s``), so that no time zone matters."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from holdfast.slurm.squeue import Row
 from holdfast.slurm.tasks import waiting_tasks
 
 _FREE_TEXTS = re.compile(r"\s(?:Reason|Comment|Extra)=")
-"""Where a node's record stops being Slurm's alone: what comes from here on, administrators wrote, and ``Key=value`` in it is no key."""
+"""Start of the administrators' texts in a node's record: a ``Key=value`` from here on is no key."""
 _REASON = re.compile(
     r"\sReason=(.*?) \[([^\s@\]]*)@(\d+|Unknown)\](?=\s*$|\s+(?:Comment|Extra|ReservationName|InstanceId|InstanceType)=)",
     re.DOTALL,
 )
-"""The first end that Slurm can have printed: a comment behind it may read like another one."""
+"""The first end that Slurm can have printed: a comment after it may look like another one."""
 _GRES_COUNT = re.compile(r"(?:^|,)(?:gres[:/])?gpu(?::[^:,()]+)?:(\d+)(?=,|$)")
 _STATE_SIGNS = "*~#!%$@^-"
 """sinfo(1): signs after a state; the star is for a node that does not respond."""
@@ -35,12 +35,12 @@ LAST_S = 253_402_300_799
 """The end of the year 9999; a user may ask for any time."""
 _UNITS_S = (86400, 3600, 60, 1)
 _NAME = re.compile(r"[\w.-]+", re.ASCII)
-"""One node's: no list, no group of ClusterShell's, no operator between sets."""
+"""Name of one node: no list, no ClusterShell group, no set operator."""
 
 
 def fold(names: Iterable[str]) -> str:
-    """Names as one host list. Raises Rejected for what is no name of one node: ClusterShell takes it for a list, or for a group, whose
-    name it hands to a shell; Slurm takes ALL for every node."""
+    """Fold names into one host list. Raises Rejected for anything but the name of one node: ClusterShell would take it for a list or for a
+    group, whose name it passes to a shell; Slurm takes ALL for every node."""
     found = list(names)
     for name in found:
         if _NAME.fullmatch(name) is None or name.upper() == "ALL":
@@ -148,7 +148,7 @@ def slurm_error(text: str) -> int | None:
 
 
 def _text(text: str) -> str:
-    """A text that a user chose, on one line."""
+    """A user's text on one line."""
     return "" if text == "(null)" else printable(text)
 
 
@@ -157,7 +157,7 @@ def _word(text: str) -> str:
 
 
 SLURMD_PORT = 6818
-"""SlurmdPort as Slurm ships it."""
+"""Slurm's default SlurmdPort."""
 
 
 def node(record: str, slurmd_port: int = SLURMD_PORT) -> Node:
@@ -222,7 +222,7 @@ def reservation(record: str) -> Reservation:
 
 
 def partitions(text: str) -> tuple[Partition, ...]:
-    """``scontrol show partition --oneliner``. A line of another shape says nothing."""
+    """Parse ``scontrol show partition --oneliner``. Lines of another form are ignored."""
     lines = [fields(line) for line in text.splitlines()]
     return tuple(
         Partition(
@@ -240,7 +240,7 @@ def partitions(text: str) -> tuple[Partition, ...]:
 def topology(text: str) -> Topology:
     """``scontrol show topology``: a tree's switches (``SwitchName=… Level=… Nodes=…``) or blocks (``BlockName=… Nodes=…``).
 
-    A line of another shape says nothing; a node is under each switch that names it, the lowest level first."""
+    Lines of another form are ignored; a node is under each switch that names it, the lowest level first."""
     above: dict[str, list[tuple[int, str]]] = {}
     for line in text.splitlines():
         found = dict(word.split("=", 1) for word in line.split() if "=" in word)

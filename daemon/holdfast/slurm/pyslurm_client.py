@@ -1,4 +1,4 @@
-"""Asking the process in which pyslurm lives, each time with a deadline. Safe from several threads at a time."""
+"""Client of the pyslurm worker process; each call has a deadline. Safe from several threads at a time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CHUNK_BYTES = 1 << 20
 
 
 class PyslurmClient:
-    """Starts the worker when it is first asked, and again after it had to be given up."""
+    """Client that starts the worker at the first call, and again after the worker was given up."""
 
     def __init__(self, env: Mapping[str, str] | None, deadline_s: float, command: Sequence[str] = _COMMAND) -> None:
         """``env`` is added to this process's environment. ``deadline_s``: of each call, waiting for its turn included."""
@@ -47,7 +47,7 @@ class PyslurmClient:
             if "error" in answer:
                 raised = refusal(("pyslurm", verb), answer["error"])
                 if isinstance(raised, Unavailable):
-                    self._give_up()  # the next one reads slurm.conf afresh: slurmctld may have moved
+                    self._give_up()  # the next worker reads slurm.conf again: slurmctld may have moved
                 raise raised
         return answer["value"]
 
@@ -66,7 +66,7 @@ class PyslurmClient:
             self._turn.release()
 
     def _exchange(self, request: bytes, until_s: float) -> bytes:
-        """One line for one line. Raises OSError with the reason."""
+        """Send one line and read one. Raises OSError with the reason."""
         worker = self._running()
         assert worker.stdin is not None  # noqa: S101
         assert worker.stdout is not None  # noqa: S101

@@ -1,4 +1,4 @@
-"""From pyslurm's attributes to the nouns of ``model.cluster``. Pure; the attributes of pyslurm 24.11, each None where unset."""
+"""Convert pyslurm's attributes to the types of ``model.cluster``. Pure; the attributes of pyslurm 24.11, each None where unset."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NODE_ATTRIBUTES = (
     "slurmd_start_time",
     "last_busy_time",
 )
-"""Of ``pyslurm.Node``; ``reason_user`` besides."""
+"""Attributes of ``pyslurm.Node``, and ``reason_user``."""
 JOB_ATTRIBUTES = (
     "id",
     "name",
@@ -69,7 +69,7 @@ JOB_ATTRIBUTES = (
     "working_directory",
     "standard_output",
 )
-"""Of ``pyslurm.Job``; ``user_name`` and ``layout`` (node → GRES held there) besides."""
+"""Attributes of ``pyslurm.Job``, and ``user_name`` and ``layout`` (node → GRES held there)."""
 _INFINITE = 0xFFFFFFFF
 """slurm.h: INFINITE."""
 
@@ -101,18 +101,18 @@ def node(found: Attributes) -> Node:
 
 
 def node_in_doubt(found: Attributes) -> bool:
-    """Whether the node's base state may be another one.
+    """Whether the node's base state may be wrong.
 
     pyslurm 24.11.0 makes MIXED of every node on which some CPUs are allocated and some not, be it DOWN."""
     return str(found["state"] or "").startswith("MIXED")
 
 
 def job_in_doubt(found: Attributes) -> bool:
-    """Whether the job holds nodes whose layout is missing, so that nobody knows its GPUs, or ended with a code that may be
-    another one.
+    """Whether the job holds nodes whose layout is missing, so that its GPUs are unknown, or ended with an exit code that may be
+    wrong.
 
     pyslurm 24.11.0 reads the layout from a private structure of Slurm; on 24.11.5 it was empty until the job's first step
-    ran. It takes 128 from every exit code from 128 on."""
+    ran. It subtracts 128 from every exit code of 128 or more."""
     return bool(found["exit_code"]) or not set(hosts(found["allocated_nodes"] or "")) <= set(found["layout"])
 
 
@@ -166,7 +166,8 @@ def job(found: Attributes, cluster: str, now: datetime) -> Job:
 
 
 def _waits_for_no_job(found: Attributes) -> bool:
-    """Pending for another reason than other jobs. For which of them a job waits, pyslurm 24.11 does not say in scontrol's words."""
+    """Whether the job is pending for a reason other than other jobs. pyslurm 24.11 does not show which jobs it waits for in scontrol's
+    form."""
     return found["state"] == "PENDING" and _reason(found["state_reason"]) not in (
         "Dependency",
         "DependencyNeverSatisfied",
@@ -217,7 +218,7 @@ def _end_time(found: Attributes, now: datetime) -> datetime | None:
 
 
 def _array_task(found: Attributes) -> int | None:
-    """pyslurm shows task 0 as None; a record of an array that stands for no waiting tasks is one task."""
+    """Task id of the record. pyslurm shows task 0 as None; an array's record without waiting tasks is one task."""
     task: int | None = found["array_task_id"]
     if task is None and found["array_id"] and not found["array_tasks_waiting"]:
         return 0

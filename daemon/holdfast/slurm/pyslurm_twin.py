@@ -1,7 +1,7 @@
-"""The pyslurm twin of the Scheduler port: one message to slurmctld where the commands twin starts processes.
+"""The pyslurm twin of the Scheduler port: sends one message to slurmctld where the commands twin starts processes.
 
 pyslurm is bound to one release of Slurm and licensed GPL-2.0: installed by the site, never a dependency, imported only in a
-process of its own (``pyslurm_worker``). Proved with pyslurm 24.11.0 on Slurm 24.11 (``docs/verified.md``).
+separate process (``pyslurm_worker``). Verified with pyslurm 24.11.0 on Slurm 24.11 (``docs/verified.md``).
 
 What pyslurm 24.11 lacks is done by the commands twin, verb by verb:
 
@@ -175,7 +175,7 @@ class SlurmPyslurm(DelegatingScheduler):
         return self._client.ask(verb, **arguments)
 
     def _cluster_name(self) -> str:
-        """It needs a restart of slurmctld, and of what it rules, to change."""
+        """Cluster name, read once: a change needs a restart of slurmctld and its daemons."""
         if not self._cluster:
             self._cluster = self._commands.config()["ClusterName"]
         return self._cluster

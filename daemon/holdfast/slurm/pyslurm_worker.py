@@ -1,9 +1,9 @@
-"""The one process in which pyslurm lives: ``python -m holdfast.slurm.pyslurm_worker``.
+"""Worker process for pyslurm, the only one that imports it: ``python -m holdfast.slurm.pyslurm_worker``.
 
 One JSON object a line: ``{"verb": …, …}`` comes in on stdin, ``{"value": …}`` or ``{"error": words}`` goes out on what was
-stdout. It ends when stdin does. Attributes go out as pyslurm has them; ``pyslurm_records`` turns them into nouns.
+stdout. It ends when stdin does. Attributes go out as pyslurm has them; ``pyslurm_records`` converts them.
 
-A process of its own, because pyslurm 24.11 keeps Python's lock during each call (a slurmctld that is away for 10 s would stop
+A separate process, because pyslurm 24.11 holds Python's global lock during each call (a slurmctld that is away for 10 s would stop
 every thread of the controller), reads slurm.conf once at its import, and libslurm ends the process when that file is wrong."""
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from holdfast.slurm.pyslurm_records import JOB_ATTRIBUTES, NODE_ATTRIBUTES
 
 def main() -> None:
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever libslurm prints must not stand between the answers
+    os.dup2(2, 1)  # libslurm's own output must not get between the answers
     serve(sys.stdin.buffer, answers, Verbs(importlib.import_module("pyslurm")))
 
 
 def serve(requests: Iterable[bytes], answers: BinaryIO, verbs: Verbs) -> None:
-    """Answer until the requests end. pyslurm's own errors become words; anything else ends the process."""
+    """Answer until the requests end. pyslurm's own errors are sent as text; any other error ends the process."""
     for line in requests:
         request: dict[str, Any] = json.loads(line)
         call: Callable[..., Any] = getattr(verbs, request.pop("verb"))
@@ -39,7 +39,7 @@ def serve(requests: Iterable[bytes], answers: BinaryIO, verbs: Verbs) -> None:
 
 
 class Verbs:
-    """What the worker does on request, in terms of pyslurm's classes."""
+    """Requests of the worker, implemented with pyslurm's classes."""
 
     def __init__(self, pyslurm: Any) -> None:
         self._pyslurm = pyslurm

@@ -1,9 +1,9 @@
-"""Splitting ``scontrol -o`` output into records and keys. Pure.
+"""Split ``scontrol -o`` output into records and keys. Pure.
 
-What users choose is printed unescaped: a job's name, network, comment and a dozen other texts may hold spaces, ``Key=value``
-and even line breaks (tried on 22.05: ``--job-name`` with a second line ``JobId=77 …`` prints a forged record). So nothing that a
-job is judged by is taken from here: that is ``squeue``'s (:mod:`holdfast.slurm.squeue`). What only ``scontrol`` knows
-(:mod:`holdfast.slurm.details`) counts if a job has one record alone, and is read between the user's texts that ``squeue`` has shown."""
+Users' texts are printed unescaped: a job's name, network, comment and a dozen other texts may hold spaces, ``Key=value``
+and even line breaks (tried on 22.05: ``--job-name`` with a second line ``JobId=77 …`` prints a forged record). So decisions about a job
+use only values from ``squeue`` (:mod:`holdfast.slurm.squeue`). Values that only ``scontrol`` shows (:mod:`holdfast.slurm.details`)
+count if a job has exactly one record, and are read between the user's texts that ``squeue`` has shown."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ _KEY = re.compile(r"(?:^|\s)([A-Za-z_][A-Za-z0-9_/]*(?::[A-Za-z:]+)?)=")
 _AFTER_NAME = re.compile(r" (?:(?:HetJobIdSet|SLUID)=\S+ )*UserId=[^=]*\((\d+)\) GroupId=")
 _QOS = re.compile(r" QOS=\S*")
 _MOVING = (re.compile(r" RunTime=[0-9:-]+ TimeLimit="), re.compile(r" LastSchedEval=\S+ Scheduler=\S+ "))
-"""What slurmctld changes all the time in the record of a job to which nothing happens."""
+"""Values that slurmctld changes all the time in the record of an otherwise unchanged job."""
 _MOVING_OF_NODE = (" CPULoad=", " FreeMem=")
 EMPTY = frozenset({"(null)", "N/A", "none", "None", "NONE", "Unknown"})
 
 
 def still(text: str) -> str:
-    """The jobs' records without what changes by itself, such as RunTime: the same as long as nothing else has changed."""
+    """The jobs' records without values that change all the time, such as RunTime: equal as long as nothing else has changed."""
     for moving in _MOVING:
         text = moving.sub(" ", text)
     return text
 
 
 def jobs(text: str) -> dict[str, list[str]]:
-    """Job id → what begins like a record of it. More than one: a user's text looks like one."""
+    """Job id → texts that start like a record of it. More than one: a user's text looks like a record."""
     return _split(_JOB_START, text)
 
 
 def nodes(text: str) -> dict[str, list[str]]:
-    """The same of nodes. Reason and comment of a node are operators' texts, and its system's name is root's on that node."""
+    """The same for nodes. A node's reason and comment are operators' texts, and root on that node chooses its OS name."""
     return _split(_NODE_START, text)
 
 
@@ -51,20 +51,20 @@ def _split(start: re.Pattern[str], text: str) -> dict[str, list[str]]:
 
 
 class Own(NamedTuple):
-    """What Slurm itself prints of a job, without its user's texts."""
+    """Slurm's own output for a job, without its user's texts."""
 
     head: str
     """Its ids."""
     state: str
     """From its state to its partition."""
     held: str
-    """The nodes that it may not have, those that it holds, and what it holds there."""
+    """The excluded nodes, the nodes that it holds, and the resources that it holds there."""
     rest: str
-    """From what it asks for per node on; a user's words may follow."""
+    """From the per-node requests on; a user's text may follow."""
 
 
 def slurms_own(record: str, row: Row) -> Own | None:
-    """None where the record is not that job's as the row shows it: it may be of another moment, at which the job had another name."""
+    """Slurm's own part of the record; None where the record does not match the row: it may be from when the job had another name."""
     head, _, rest = record.partition(" JobName=")
     after = _AFTER_NAME.match(rest, len(row.name)) if rest.startswith(row.name) else None
     if after is None or int(after[1]) != row.user_id or not head.startswith(f"JobId={row.job_id}"):
@@ -100,12 +100,12 @@ def printable(text: str) -> str:
 
 
 def lines(text: str) -> list[str]:
-    """Records of reservations, one a line; what they hold, administrators wrote."""
+    """Records of reservations, one a line; administrators wrote their content."""
     return [line.strip() for line in text.split("\n") if "Name=" in line.partition(" ")[0]]
 
 
 def node_key(line: str) -> str:
-    """A node's line without what each answer of its slurmd changes and no one decides by."""
+    """A node's line without values that each answer of its slurmd changes and that no decision uses."""
     for key in _MOVING_OF_NODE:
         start = line.find(key)
         if start >= 0:

@@ -1,4 +1,4 @@
-"""Running Slurm's commands: each with a deadline, each error in our words. Safe from several threads at a time."""
+"""Run Slurm's commands, each with a deadline, and translate their errors. Safe from several threads at a time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.model.errors import HoldfastError, NotFound, NotPermitted, Rejecte
 _FIXED = {"SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0", "LC_ALL": "C.UTF-8", "TZ": "UTC"}
 """Times as seconds since 1970, bit strings not shortened, messages in English."""
 _ASKING = ("SQUEUE_", "SCONTROL_")
-"""Variables by which a login shell changes what these commands print."""
+"""Prefixes of environment variables with which a login shell changes the output of these commands."""
 
 _WORDS: tuple[tuple[str, type[HoldfastError]], ...] = (
     ("unable to contact slurm controller", Unavailable),
@@ -19,9 +19,9 @@ _WORDS: tuple[tuple[str, type[HoldfastError]], ...] = (
     ("connection refused", Unavailable),
     ("connect failure", Unavailable),
     ("zero bytes were transmitted", Unavailable),
-    ("missing socket error", Unavailable),  # slurmctld died between the question and its answer
+    ("missing socket error", Unavailable),  # slurmctld died between the request and its answer
     ("slurm_msg_sendto", Unavailable),
-    ("unexpected message received", Unavailable),  # what requeue and hold say of a slurmctld that is away
+    ("unexpected message received", Unavailable),  # printed by requeue and hold while slurmctld is away
     ("transport endpoint is not connected", Unavailable),
     ("protocol authentication error", Unavailable),
     ("slurm backup controller", Unavailable),
@@ -32,7 +32,7 @@ _WORDS: tuple[tuple[str, type[HoldfastError]], ...] = (
     ("invalid job id", NotFound),
     ("requested reservation is invalid", NotFound),
     ("not found", NotFound),
-    ("' does not exist", NotFound),  # pyslurm's own words for a node
+    ("' does not exist", NotFound),  # pyslurm's own message for a node
 )
 """slurm_strerror's texts, unchanged from 22.05 to 26.05; the first that appears decides. Anything else is Rejected."""
 
@@ -72,7 +72,7 @@ class Commands:
 
 
 def refusal(argv: tuple[str, ...], words: str) -> HoldfastError:
-    """The error that a command's words stand for."""
+    """The error for a command's output."""
     line = " ".join(words.split()) or "no reason given"
     kind = next((kind for text, kind in _WORDS if text in line.lower()), Rejected)
     return kind(f"{' '.join(argv[:3])}: {line}")

@@ -1,11 +1,11 @@
-"""What ``squeue`` is asked, in the way that 22.05 to 26.05 all answer.
+"""Queries to ``squeue``, in a form that 22.05 to 26.05 all answer.
 
-All that a job is judged by comes from here: each value is printed between marks that are new at each call, so that no text of a
-user can be taken for a value, hide a job or forge one (``docs/decisions/0025-jobs-are-read-between-marks.md``). The format goes
-through the environment: arguments can be read in ``/proc`` by every user of the head node while slurmctld is still being asked.
+All values that decide about a job come from here: each is printed between marks that are new at each call, so that no user's text can be
+taken for a value, hide a job or forge one (``docs/decisions/0025-jobs-are-read-between-marks.md``). The format is passed in the
+environment, because every user of the head node can read arguments in ``/proc`` while slurmctld is still answering.
 
-It lists a requeued element of an array in the line of those that have not started, under their id. ``-r`` gives each of these, a hundred
-thousand perhaps, a line. (22.05 has ``--array-unique`` against both; 24.11 does not know it.)"""
+squeue lists a requeued element of an array in the line of those that have not started, under their id. ``-r`` prints a line for each of
+these, perhaps a hundred thousand. (22.05 has ``--array-unique`` against both; 24.11 does not know it.)"""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from holdfast.slurm.tasks import waiting_tasks
 _Run = Callable[..., str]
 SQUEUE = ("squeue", "-h", "-a", "-t", "all")
 _EACH = (*SQUEUE, "-r")
-"""A line for each element: only where those that have not started are not asked for."""
+"""Query with a line for each element: only where those that have not started are not requested."""
 _MOST_IDS = 10_000
-"""In one argument, which Linux limits to 128 KiB."""
+"""Maximum number of ids in one argument, which Linux limits to 128 KiB."""
 _MOST_UNPROVEN = 1_000
-"""Ids that are asked for as they are. squeue compares each with each job, and a user may have forged any number."""
+"""Maximum number of unproven ids in a query. squeue compares each with each job, and a user may have forged any number."""
 _HEAD = re.compile(r"\nJobId=([0-9]{1,10}) ArrayJobId=([0-9]{1,10}) ArrayTaskId=([0-9]{1,10}) ")
 FORMAT = "SQUEUE_FORMAT2"
-"""Where squeue finds its format if no option gives one. ``SQUEUE_FORMAT`` would win."""
+"""Environment variable with squeue's format if no option gives one. ``SQUEUE_FORMAT`` takes precedence."""
 
 
 class Row(NamedTuple):
-    """A job as squeue prints it: texts of Slurm and of its user, each for itself."""
+    """A job as squeue prints it: Slurm's and its user's texts, each in its own field."""
 
     job_id: str
     array_id: str
@@ -47,7 +47,7 @@ class Row(NamedTuple):
     account: str
     wckey: str
     alloc_node: str
-    """Where its user submitted it, as that user says."""
+    """The submit host, as the user claims."""
     partition: str
     qos: str
     state: str
@@ -81,12 +81,12 @@ class Row(NamedTuple):
 
     @property
     def user_id(self) -> int:
-        """Squeue prints it as a signed number."""
+        """The user's id. squeue prints it as a signed number."""
         return int(self.uid) & 0xFFFFFFFF
 
     @property
     def holds_nodes(self) -> bool:
-        """By its state."""
+        """Whether the job holds nodes, by its state."""
         return self.state in HOLDING_STATES
 
     @property
@@ -106,24 +106,24 @@ _FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What stands behind each value, and behind a job's last one."""
+    """Separators printed after each value, and after a job's last value."""
 
     value: str
     job: str
 
     @classmethod
     def fresh(cls) -> Marks:
-        """Marks that nobody can guess. A letter first: a digit would be read as a part of the width."""
+        """Create marks that cannot be guessed. They start with a letter: a digit would be read as part of the width."""
         return cls(*(f"m{secrets.token_hex(16)}" for _ in range(2)))
 
     @property
     def format(self) -> str:
-        """Each value as long as it is (width 0), and its mark."""
+        """squeue's format: each value in full length (width 0), then its mark."""
         *others, last = _FIELDS
         return ",".join([*(f"{name}:0{self.value}" for name in others), f"{last}:0{self.job}"])
 
     def rows(self, text: str) -> list[Row]:
-        """The jobs of what squeue printed. Raises Unavailable where it is not whole."""
+        """Parse squeue's output. Raises Unavailable where it is incomplete."""
         *printed, rest = text.split(f"{self.job}\n")
         found = [one.split(self.value) for one in printed]
         if rest.strip() or any(len(one) != len(_FIELDS) or not one[0].isdigit() for one in found):
@@ -142,9 +142,9 @@ def rows(run: _Run, *which: str) -> dict[int, Row]:
 
 
 def rows_of(run: _Run, records_text: str, *which: str) -> dict[int, Row]:
-    """The same, with the elements that wait though they have a record of their own; ``records_text`` of ``scontrol`` tells which may.
+    """The same, with waiting elements that have their own record; ``records_text`` of ``scontrol`` shows candidates.
 
-    What a user forges there costs a longer question and brings no job: only ids count that squeue knows, of an array that waits."""
+    A record that a user forges makes the query longer and adds no job: only ids count that squeue knows as part of a waiting array."""
     listed = rows(run, *which)
     arrays = {row.array_id: row for row in listed.values() if row.waiting}
     heads = _HEAD.findall(f"\n{records_text}") if arrays else []
@@ -172,7 +172,7 @@ def _elements(run: _Run, wanted: set[int], arrays: frozenset[str]) -> dict[int, 
 
 
 def _waiting(run: _Run) -> set[int]:
-    """Ids of all jobs that wait: a line for each element of an array, but a short one."""
+    """Ids of all waiting jobs: one short line for each element of an array."""
     return set(map(int, run(*SQUEUE[:-1], "PENDING", "-r", "-o", "%A").split()))
 
 
@@ -189,13 +189,13 @@ def holders_of(run: _Run, node: str) -> dict[int, Row]:
 
 
 def states_in(run: _Run, reservation: str) -> dict[int, str]:
-    """State by id of every job that a reservation is for."""
+    """State by id of every job that uses a reservation."""
     lines = run(*_EACH, "-R", reservation, "-o", "%A %T").splitlines()
     return {int(job_id): state for job_id, state in (line.split() for line in lines)}
 
 
 def array_of(run: _Run, job_id: int) -> tuple[str, str] | None:
-    """Id of the array whose element the job is, and its task or tasks as squeue lists them; None: it is of none."""
+    """Id of the job's array, and its task or tasks as squeue lists them; None: the job is no array element."""
     found = [line.split() for line in run(*SQUEUE, "-j", str(job_id), "-o", "%A %F %K").splitlines()]
     mine = [
         (array, task.partition("%")[0]) for number, array, task in found if number == str(job_id) and task[:1].isdigit()

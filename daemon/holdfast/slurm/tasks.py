@@ -8,7 +8,7 @@ from itertools import chain
 
 _TASKS = re.compile(r"(\d+)(?:-(\d+)(?::([1-9]\d*))?)?")
 _MOST_TASKS = 4_000_001
-"""slurm.conf(5): the most that MaxArraySize may be."""
+"""slurm.conf(5): the maximum of MaxArraySize."""
 
 
 @lru_cache(maxsize=64)
