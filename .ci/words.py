@@ -70,7 +70,6 @@ WORDS: tuple[Word, ...] = (
 )
 
 NOT_YET: tuple[str, ...] = (
-    "daemon/holdfast/agent",
     "daemon/holdfast/descriptors.py",
     "daemon/holdfast/fingerprint.py",
     "daemon/holdfast/ports.py",

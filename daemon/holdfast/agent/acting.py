@@ -1,4 +1,4 @@
-"""Takes the lists of checks that act from the leading controller, and keeps them."""
+"""Receives the lists of acting checks from the leading controller, and keeps them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CHECKS = "checks"
 
 
 class Acting:
-    """``answered`` is called by the thread that sends, ``lists`` by the agent's loop."""
+    """Lists of acting checks. ``answered`` is called by the sending thread, ``lists`` by the agent's loop."""
 
     def __init__(
         self,
@@ -25,7 +25,7 @@ class Acting:
         state_dir: Path,
         changed: Callable[[], None] = lambda: None,
     ) -> None:
-        """``own``: ``act_on`` and ``observe_only`` of agent.toml. ``changed`` is called when :attr:`lists` are others."""
+        """``own``: ``act_on`` and ``observe_only`` of agent.toml. ``changed`` is called when :attr:`lists` change."""
         self._own = own
         self._state_dir = state_dir
         self._given = acting_file.kept(state_dir)
@@ -33,11 +33,11 @@ class Acting:
 
     @property
     def lists(self) -> Lists:
-        """What acts on this node now."""
+        """The checks that act on this node now."""
         return self._given.on_a_node(*self._own)
 
     def answered(self, answer: Mapping[str, Any]) -> None:
-        """Take in the answer to a heartbeat. A standby's, and one of a controller that gives no lists, change nothing."""
+        """Process the answer to a heartbeat. An answer of a standby, or without lists, changes nothing."""
         given = acting.parsed(answer.get(CHECKS)) if answer.get("leader") is True else None
         if given is None or given == self._given:
             return

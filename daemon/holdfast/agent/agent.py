@@ -1,4 +1,4 @@
-"""The agent of one node: sources in, outbox out. Wiring; each part is in a file of its own."""
+"""Wiring of one node's agent: sources in, outbox out. Each part is in its own file."""
 
 from __future__ import annotations
 
@@ -69,9 +69,10 @@ WITHHELD_KEY = "gpus_not_given_out"
 HEARTBEAT_TASK = "heartbeat"
 NVML_TASK = "nvml"
 _NVML_AHEAD_S = 1.0
-"""Its answer is judged by the time the host checks begin: two threads at once would pass the interpreter to and fro at each call."""
+"""NVML is read this long before the host checks, so that its answer is evaluated before they start: two threads at once would switch the
+interpreter lock at each call."""
 EXIT_BROKEN = 70
-"""EX_SOFTWARE of sysexits.h: a bug; systemd starts the agent again."""
+"""EX_SOFTWARE of sysexits.h: a bug; systemd restarts the agent."""
 _CURSOR_S = 30.0
 """How often the kernel log's cursor is saved when nothing was found."""
 
@@ -153,7 +154,7 @@ class Agent:
         return Client(self.controllers, self.config.token_file, self.config.ca_file)
 
     def _handlers(self, inspector: Inspector) -> dict[Verb, Handler]:
-        """What carries out the orders: one handler for each verb."""
+        """Order handlers: one for each verb."""
         config = self.config
         return {
             Verb.VALIDATE: verbs.validate(
@@ -195,7 +196,7 @@ class Agent:
         return tasks
 
     def run(self) -> int:
-        """Until SIGTERM or SIGINT; the exit status."""
+        """Run until SIGTERM or SIGINT; the exit status."""
         step_back(self.config.nice, self.config.cpus)
         threading.excepthook = self._thread_broke
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -227,7 +228,7 @@ class Agent:
         return EXIT_BROKEN if self._broken else 0
 
     def _thread_broke(self, fault: threading.ExceptHookArgs) -> None:
-        """An agent with half its threads would look healthy and say nothing: end, and be started again."""
+        """Exit when a thread dies, so that systemd restarts the agent: with half its threads it would look healthy and report nothing."""
         name = fault.thread.name if fault.thread else "?"
         log.critical(
             "event=thread_broke thread=%s error=%r effect=agent_ends", name, fault.exc_value, exc_info=fault.exc_value
@@ -253,7 +254,7 @@ class Agent:
         log.info("event=stopped")
 
     def read_kernel(self) -> None:
-        """Deal with what the kernel has logged: items and cursor go to disk in one transaction."""
+        """Process new kernel log records: items and cursor go to disk in one transaction."""
         now_s = time.monotonic()
         items = [
             self._finding(self.trust.weigh(result), now_s, history=seen.history)
@@ -262,10 +263,10 @@ class Agent:
         ]
         if items:
             self.report(items, {CURSOR_KEY: self.kernel.cursor} if self.kernel.settled else {})
-            self.nvml.snapshot()  # what NVML keeps of the fault is worth seeing now
+            self.nvml.snapshot()  # read what NVML has on the fault now
 
     def _stated(self, item: Item) -> None:
-        """A job's word, from the socket's thread. Progress is not worth a message of its own: it goes with the next one."""
+        """Queue a job's statement, from the socket's thread. Progress does not trigger a message; it goes with the next one."""
         if item.key:
             self.outbox.put([item], durable=False)
         else:
@@ -311,7 +312,7 @@ class Agent:
             self.outbox.put((), {CURSOR_KEY: self.kernel.cursor}, durable=False)
 
     def _admit(self, result: Result, now_s: float) -> Result | None:
-        """An event as it is to be reported; None: it was told already, or it is one of a storm."""
+        """The event as it is to be reported; None: it was reported already, or it is part of a storm."""
         return self.events.admit(result, now_s if result.fault_monotonic_s is None else result.fault_monotonic_s)
 
     def _finding(self, found: Weighed, now_s: float, *, history: bool = False) -> Item:
@@ -323,7 +324,7 @@ class Agent:
         return self.config.intervals.get(check.id, check.interval_s)
 
     def context(self, answer: Answer | None = None) -> Context:
-        """What checks may look at now."""
+        """The facts that checks may read now."""
         return Context(self.settings, answer or self.nvml.latest, self.nvml.known.inventory, self.gres.listed)
 
     def _begin(self, check: Check) -> None:
@@ -340,7 +341,7 @@ class Agent:
             self._judged(check, run(check, context, self.samples))
 
     def _judged(self, check: Check, results: tuple[Result, ...]) -> None:
-        """Report what changed, and keep what stands in the same transaction."""
+        """Report changes, and store the open findings in the same transaction."""
         now_s = time.monotonic()
         if check.id == efa_silence.CHECK_ID:
             self.fabric.told(results, now_s)

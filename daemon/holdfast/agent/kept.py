@@ -1,4 +1,4 @@
-"""Rows of the outbox as they come back from the disk, read as far as they can be: another release or a bad disk may have written one."""
+"""Tolerant parser for outbox rows read back from disk: another release or a bad disk may have written one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DO = (
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One item that waits. Only its body is needed; a time that makes no sense counts as now."""
+    """One waiting item. Only its body is required; an invalid time counts as now."""
 
     seq: int
     boot_id: str
@@ -31,12 +31,12 @@ class Row:
     body: Mapping[str, Any] | None
     """None: it cannot be read."""
     report: int | None
-    """Number of the report that it is sealed in."""
+    """Number of the sealed report that contains it."""
     key: str
 
     @classmethod
     def read(cls, row: Any, boot_id: str) -> Row:
-        """``boot_id``: of this boot, for a row that does not say its own."""
+        """Parse a row. ``boot_id``: of this boot, for a row without one."""
         seq, of_boot, monotonic_s, wall_s, size, body, report, key = row
         placed = is_placed(of_boot, monotonic_s)
         return cls(
@@ -51,13 +51,13 @@ class Row:
         )
 
     def wire(self, boot_id: str) -> dict[str, Any]:
-        """The item with its age now. ``boot_id``: of this boot, whose monotonic clock is running."""
+        """The wire item with its current age. ``boot_id``: of this boot, whose monotonic clock is running."""
         age_s = time.monotonic() - self.monotonic_s if self.boot_id == boot_id else time.time() - self.wall_s
         return {**(self.body or {}), "age_s": round(max(0.0, age_s), 4)}
 
 
 def instead(key: str) -> dict[str, Any] | None:
-    """What is reported of a fault whose item cannot be read: that it is there, for an operator. None: the row was of no fault."""
+    """Replacement finding for a fault whose item cannot be read, for an operator. None: the row was not about a fault."""
     kind, _, rest = key.partition("/")
     check, _, rest = rest.partition("/")
     component, _, code = rest.rpartition("/")  # a component may hold a slash
@@ -76,12 +76,12 @@ def instead(key: str) -> dict[str, Any] | None:
 
 
 def is_placed(of_boot: object, monotonic_s: object) -> bool:
-    """Whether the row says when it happened: in which boot, and at what time of it."""
+    """Whether the row has a valid time: the boot, and the time within it."""
     return isinstance(of_boot, str) and of_boot != "" and _number(monotonic_s) is not None
 
 
 def whole(value: object) -> int:
-    """A size in bytes; 0 for what is none."""
+    """A size in bytes; 0 for an invalid value."""
     return value if isinstance(value, int) and value > 0 else 0
 
 
@@ -90,7 +90,7 @@ def _number(value: object) -> float | None:
 
 
 def _object(body: object) -> dict[str, Any] | None:
-    """An item that says its kind."""
+    """The item if it has a kind."""
     try:
         found = json.loads(body) if isinstance(body, str) else None
     except (ValueError, RecursionError):

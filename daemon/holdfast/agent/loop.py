@@ -1,4 +1,4 @@
-"""The agent's one loop: descriptors, periodic tasks and calls from other threads, in turns."""
+"""The agent's event loop: descriptors, periodic tasks and calls from other threads."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from holdfast.agent.schedule import Schedule
 log = logging.getLogger(__name__)
 
 WATCHED, CALLED = "descriptor", "call"
-"""Names of what has none, where it fails (:mod:`holdfast.unexpected`)."""
+"""Names under which failures of unnamed tasks are reported (:mod:`holdfast.unexpected`)."""
 PAUSE_S = 0.05
-"""After an error: what stays readable would otherwise fail as fast as the processor can."""
+"""Pause after an error: a descriptor that stays readable would otherwise fail in a busy loop."""
 WELL_AGAIN_S = 60.0
 """A task counts as failing until it has passed for this long."""
 
@@ -32,7 +32,7 @@ class HasFileno(Protocol):
 
 
 class Loop:
-    """Nothing in a task may block; what can hang runs in a child process or a thread of its own."""
+    """Event loop. Tasks must not block; anything that can hang runs in a child process or a separate thread."""
 
     def __init__(
         self,
@@ -50,17 +50,17 @@ class Loop:
         self._selector.register(self._wake_fd, selectors.EVENT_READ, self._woken)
         self._closing = threading.RLock()
         self._failed_at_s: dict[str, float] = {}
-        """Tasks that raised lately, with the time of the last error."""
+        """Tasks that raised recently, with the time of the last error."""
         self._calls: deque[Task] = deque()
         self._stopping = threading.Event()
 
     def run(self) -> None:
-        """Turn until :meth:`stop`."""
+        """Run until :meth:`stop`."""
         while not self._stopping.is_set():
             self.turn(self.schedule.next_s() - time.monotonic())
 
     def turn(self, timeout_s: float) -> None:
-        """Wait for something, then do everything that there is to do once."""
+        """Wait for an event, then run everything that is due once."""
         for ready, _events in self._selector.select(max(0.0, min(timeout_s, 60.0))):
             self._do(WATCHED, ready.data)
         while self._calls:
@@ -69,7 +69,7 @@ class Loop:
             self._do(name, self._tasks[name])
 
     def _do(self, name: str, task: Task) -> None:
-        """One that raises ends nothing: the agent would meet the same after its restart, and say nothing more at all."""
+        """Run a task. An exception does not end the loop: the agent would meet it again after its restart, and report nothing at all."""
         try:
             task()
         except Exception as error:  # noqa: BLE001 - the other tasks go on
@@ -82,17 +82,17 @@ class Loop:
                 unexpected.passed(name)
 
     def watch(self, source: HasFileno | int, task: Task) -> None:
-        """Call ``task`` in each turn in which the descriptor is readable."""
+        """Call ``task`` in each iteration in which the descriptor is readable."""
         self._selector.register(source, selectors.EVENT_READ, task)
 
     def call(self, task: Task, *, soon: bool = True) -> None:
-        """Have the loop do something soon, or else in its next turn, whatever brings that about; from any thread or signal handler."""
+        """Have the loop run a task soon, or with ``soon`` false in its next iteration; from any thread or signal handler."""
         self._calls.append(task)
         if soon:
             self._wake()
 
     def stop(self) -> None:
-        """End after this turn; from any thread or signal handler."""
+        """End after this iteration; from any thread or signal handler."""
         self._stopping.set()
         self._wake()
 

@@ -12,11 +12,11 @@ from holdfast.model.errors import ConfigError
 
 DEFAULT_CONFIG = Path("/etc/holdfast/agent.toml")
 EXIT_CONFIG = 78
-"""EX_CONFIG of sysexits.h: systemd need not try again (RestartPreventExitStatus=78)."""
+"""EX_CONFIG of sysexits.h: systemd does not restart the agent (RestartPreventExitStatus=78)."""
 
 
 def run(config_path: Path) -> int:
-    """Run the agent until it is told to stop; the exit status."""
+    """Run the agent until it is stopped; the exit status."""
     from holdfast.agent.agent import Agent  # noqa: PLC0415 - a wrong option should not cost the imports
 
     try:
@@ -33,7 +33,7 @@ def run(config_path: Path) -> int:
 
 
 def check(config_path: Path, *, running_only: bool = False, verbose: bool = False) -> int:
-    """Try each step from the settings to a controller that takes reports; 0 where none fails, 78 for wrong settings, else 1."""
+    """Test each step from the settings to a controller that accepts reports; 0 if none fails, 78 for wrong settings, else 1."""
     from holdfast.agent import selfcheck  # noqa: PLC0415 - as above
 
     try:

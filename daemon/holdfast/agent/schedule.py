@@ -1,4 +1,4 @@
-"""When which check is due, and whether a shaky reading counts. Pure: no clock, no I/O."""
+"""Schedule of the checks, and hysteresis of their readings. Pure: no clock, no I/O."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 JITTER = 0.1
-"""Share of the interval by which a run may be early, so that thousands of nodes do not beat in step."""
+"""Share of the interval by which a run may be early, so that thousands of nodes do not run in lockstep."""
 
 
 class Schedule:
-    """Times are seconds of any steady clock, handed in by the caller.
+    """Due times by name. Times are seconds of any monotonic clock, passed in by the caller.
 
-    All names beat to one bar: each is due at whole multiples of its interval since the start, so that what falls on the same moment
-    (every 15, 30 and 60 s) goes on doing so, and wakes the node once."""
+    All names are aligned: each is due at whole multiples of its interval since the start, so that runs that coincide (every 15, 30 and
+    60 s) keep coinciding and wake the node once."""
 
     def __init__(
         self,
@@ -24,8 +24,8 @@ class Schedule:
         phase: float = 0.0,
         ahead_s: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
-        """``phase`` in [0, 1): where in the jitter this node stands. Everything is due at once at the start. ``ahead_s``: names that are
-        due so long before the others of their beat from then on."""
+        """``phase`` in [0, 1): this node's offset within the jitter. Everything is due at the start. ``ahead_s``: how long before the
+        others these names are due after that."""
         self._intervals_s = dict(intervals_s)
         self._factor = 1.0 - JITTER * phase
         self._began_s = now_s
@@ -33,7 +33,7 @@ class Schedule:
         self._due_s = dict.fromkeys(self._intervals_s, now_s)
 
     def due(self, now_s: float) -> tuple[str, ...]:
-        """Names that are due; each is set to its next time, at least half an interval from now: a late loop never bunches runs."""
+        """Due names; each is set to its next time, at least half an interval from now, so that a late loop does not bunch runs."""
         names = tuple(name for name, at_s in self._due_s.items() if at_s <= now_s)
         for name in names:
             self._due_s[name] = self._next_s(name, now_s)
@@ -52,11 +52,11 @@ class Schedule:
             self._due_s[name] = at_s
 
     def put_off(self, name: str, times: float) -> None:
-        """Have it come so many intervals later than it would have; with a whole number it stays in the bar."""
+        """Postpone a name by this many intervals; with a whole number it stays aligned."""
         self._due_s[name] += times * self._intervals_s[name] * self._factor
 
     def every(self, name: str, interval_s: float, now_s: float) -> None:
-        """Give a name another interval; the next time comes no later than it would have."""
+        """Change the interval of a name; its next time does not become later."""
         self._intervals_s[name] = interval_s
         self._due_s[name] = min(self._due_s[name], self._next_s(name, now_s), now_s + interval_s * self._factor)
 
@@ -66,7 +66,7 @@ class Schedule:
 
 
 class Hysteresis:
-    """k of the last n readings must be bad before they count; k in a row must be good before that is believed."""
+    """Hysteresis: k of the last n readings must be bad to count as bad; k in a row must be good to count as good."""
 
     def __init__(self, k: int, n: int) -> None:
         if not 1 <= k <= n:
@@ -76,7 +76,7 @@ class Hysteresis:
         self._good_in_a_row = 0
 
     def add(self, bad: bool) -> bool | None:
-        """True: it counts as bad now. False: it counts as good. None: neither yet."""
+        """Add a reading. True: it counts as bad now. False: it counts as good. None: neither yet."""
         self._readings.append(bad)
         self._good_in_a_row = 0 if bad else self._good_in_a_row + 1
         if bad and sum(self._readings) >= self._k:

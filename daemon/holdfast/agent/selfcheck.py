@@ -1,6 +1,6 @@
-"""``holdfast-agent check``: each step from the settings to a controller that takes this agent's reports, tried for real.
+"""``holdfast-agent check``: test each step from the settings to a controller that accepts this agent's reports, for real.
 
-It needs no running agent and disturbs none: nothing is reported, no order is taken. One line for each failed step."""
+It needs no running agent and does not disturb one: nothing is reported, no order is taken. One line for each failed step."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from holdfast.config.agent import AgentConfig
 from holdfast.model.report import WIRE_VERSION
 
 CLOCK_WARNING_S, CLOCK_FAILURE_S = 2.0, 300.0
-"""As the doctor's: logs cannot be compared beyond the first; munge(7) shuts a node out beyond the second."""
+"""Same limits as the doctor's: beyond the first, logs cannot be compared; beyond the second, munge(7) rejects the node."""
 ENDS_SOON_S = 14 * 86_400.0
 ROUTE = "/v1/agent/self"
 
@@ -51,7 +51,7 @@ class Line:
 
 
 def token(config: AgentConfig) -> Line:
-    """The token is there, is one word, and is kept from other users."""
+    """Check that the token exists, is one word, and is not readable by other users."""
     path = config.token_file
     if path is None:
         return Line(
@@ -88,7 +88,7 @@ def controller(url: str, config: AgentConfig) -> Iterator[Line]:
             yield Line(Level.OK, Kind.TCP, f"{url}: connected to {connection.getpeername()[0]}")
             if parts.scheme == "https":
                 yield from _tls(url, host, connection, context)
-    except OSError as error:  # ssl.SSLError and socket.gaierror are such
+    except OSError as error:  # includes ssl.SSLError and socket.gaierror
         yield _failed(of_error(url, error))
         return
     if parts.scheme == "http" and config.ca_file is not None:
@@ -111,7 +111,7 @@ def _tls(url: str, host: str, connection: socket.socket, context: ssl.SSLContext
 
 
 def strictly(url: str, config: AgentConfig) -> Line | None:
-    """A warning where a handshake as of Python 3.13 would be refused, which this interpreter's own may not be."""
+    """A warning if Python 3.13 would refuse the certificate, which this interpreter may accept."""
     parts = urllib.parse.urlsplit(url)
     context = trust_context(config.ca_file) or ssl.create_default_context()
     context.verify_flags |= ssl.VERIFY_X509_STRICT
@@ -154,7 +154,7 @@ def _answer(url: str, config: AgentConfig) -> Iterator[Line]:
 
 
 def _told(url: str, config: AgentConfig, answer: Answer, middle_s: float) -> Iterator[Line]:
-    """What the controller says of this agent."""
+    """The controller's view of this agent."""
     body = answer.body
     node = str(body.get("node", ""))
     if node != config.node:
@@ -175,7 +175,7 @@ def _told(url: str, config: AgentConfig, answer: Answer, middle_s: float) -> Ite
 
 
 def _heard(url: str, config: AgentConfig, heard_s: object) -> Line:
-    """The controller's side of it. No agent on this machine: nothing to fail."""
+    """When the controller last received a message. No agent on this machine: no failure."""
     missing = Level.FAILED if running(config.run_dir).level is not Level.WARNING else Level.WARNING
     if not isinstance(heard_s, int | float):
         return Line(missing, "reporting", f"{url}: no report of this node's agent since the controller started")
@@ -202,7 +202,7 @@ def _failed(failure: Failure) -> Line:
 
 
 def running(run_dir: Path) -> Line:
-    """What the agent on this machine says of itself. Raises nothing."""
+    """Status that the agent on this machine reports. Raises nothing."""
     try:
         status = read_status(run_dir)
     except (OSError, ValueError) as error:
@@ -222,7 +222,7 @@ def _standing(status: Status) -> Line:
 
 
 def check(config: AgentConfig) -> Iterator[Line]:
-    """Every step. A controller that fails beside one that leads is a warning: the agent works."""
+    """Run every step. A failing controller is only a warning while another one leads, because the agent works."""
     yield token(config)
     found = {url: tuple(controller(url, config)) for url in config.controllers}
     serves = any(all(line.level is not Level.FAILED for line in lines) and _leads(lines) for lines in found.values())
@@ -239,7 +239,7 @@ def check(config: AgentConfig) -> Iterator[Line]:
 
 
 def state_dir(folder: Path) -> Line:
-    """Nobody else may write to the agent's folder: it is root, and would follow their links."""
+    """Check that no other user may write to the agent's folder: the agent is root and would follow their links."""
     if others := others_may_write(folder):
         return Line(Level.WARNING, "state_dir", f"{folder} may be written to by {others}: {OWN_FOLDER}")
     return Line(Level.OK, "state_dir", str(folder))

@@ -1,7 +1,7 @@
-"""Which findings stand, and what of a new result is worth reporting. Pure: time comes in as an argument.
+"""Open findings of the node, and the changes to report after a new result. Pure: time is an argument.
 
-Only an OK of the same check for the same component clears; UNKNOWN and SKIPPED change nothing; what has been said is said again
-only when it changed or as a reminder. A dump that cannot be read is one line in the log.
+Only an OK of the same check for the same component clears a finding; UNKNOWN and SKIPPED change nothing. A finding is reported again
+only when it changed or as a reminder. A dump that cannot be read is logged in one line.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def key_of(result: Result) -> Key:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What is to be reported now."""
+    """Changes to report now."""
 
     findings: tuple[Weighed, ...] = ()
     clears: tuple[tuple[str, str], ...] = ()
@@ -46,19 +46,19 @@ class _Said:
 
 @dataclass(slots=True)
 class Standing:
-    """The findings of periodic checks that stand on this node."""
+    """Open findings of periodic checks on this node."""
 
     reminder_s: float = 600.0
     expected: frozenset[str] = frozenset()
     """Ids of the checks that must answer before the node counts as all OK."""
     _said: dict[Key, _Said] = field(default_factory=dict)
     _passed: dict[str, bool] = field(default_factory=dict)
-    """Check → whether its latest run found nothing but OK (or nothing that applies)."""
+    """Check → whether its latest run was all OK (or nothing applied)."""
     _readings: dict[Key, Hysteresis] = field(default_factory=dict)
     _flaps: Flaps = field(default_factory=Flaps)
 
     def judge(self, run: Iterable[Weighed], now_s: float, hysteresis: tuple[int, int] = (1, 1)) -> News:
-        """Take in the results of one run of one check."""
+        """Process the results of one run of one check."""
         run = list(run)
         results = [weighed.result for weighed in run]
         for check in {result.check for result in results}:
@@ -77,7 +77,7 @@ class Standing:
         return News(tuple(findings), tuple(clears))
 
     def _counts(self, result: Result, hysteresis: tuple[int, int]) -> bool:
-        """Whether a bad reading counts by now; for the other faults of its component it is a good one."""
+        """Whether a bad reading counts by now; for the other faults of its component it is a good reading."""
         key = key_of(result)
         if hysteresis == (1, 1):
             return True
@@ -91,7 +91,7 @@ class Standing:
         return sorted(found, key=lambda each: each[0] == key)
 
     def _all_good(self, result: Result) -> bool:
-        """Whether an OK is believed by now."""
+        """Whether an OK is accepted by now."""
         believed = [readings.add(False) is False for _key, readings in self._of(result)]
         return all(believed)
 
@@ -107,10 +107,10 @@ class Standing:
         return True
 
     def _settle(self, result: Result, now_s: float) -> list[tuple[str, str]]:
-        """What was told of the component is over; of one that flaps only once its OK has lasted."""
+        """Clear the reported findings of the component; if it flaps, only once its OK has lasted."""
         place = (result.check, result.component)
         told = [key for key in self._said if key[:2] == place]
-        believed = [self._flaps.believed(key, now_s) for key in told]  # of each: it notes since when
+        believed = [self._flaps.believed(key, now_s) for key in told]  # for each: it records since when
         if not all(believed):
             return []
         for key in told:
@@ -119,28 +119,28 @@ class Standing:
 
     @property
     def failing(self) -> tuple[str, ...]:
-        """Ids of checks with a standing finding."""
+        """Ids of checks with an open finding."""
         return tuple(sorted({key[0] for key in self._said}))
 
     @property
     def fatal(self) -> tuple[str, ...]:
-        """Fatal findings that stand, as ``check component code``."""
+        """Open fatal findings, as ``check component code``."""
         told = sorted(key for key, said in self._said.items() if said.grade.severity is Severity.FATAL)
         return tuple(" ".join(filter(None, key)) for key in told)
 
     @property
     def all_ok(self) -> bool:
-        """Nothing stands, and every check that applies has answered OK."""
+        """Whether no finding is open and every check that applies has answered OK."""
         return not self._said and all(self._passed.get(check, False) for check in self.expected)
 
     def dump(self) -> str:
-        """What must survive a restart, so that a fault that ended meanwhile is still cleared."""
+        """State that must survive a restart, so that a fault that ended meanwhile is still cleared."""
         told = sorted((key, said.grade) for key, said in self._said.items())
         return json.dumps([[*key, f"{grade.verdict}/{grade.severity}/{grade.remedy}"] for key, grade in told])
 
     def load(self, text: str | None) -> None:
-        """Take up an earlier :meth:`dump`; standing findings are reported anew by their next run. What cannot be read is left out: a
-        fault that is still there is found again, one that has gone is not cleared."""
+        """Load an earlier :meth:`dump`; open findings are reported again by their next run. Unreadable parts are left out: a fault that is
+        still there is found again, one that has gone is not cleared."""
         try:
             kept = json.loads(text) if text else []
         except (ValueError, RecursionError) as error:
@@ -163,8 +163,8 @@ def _is_entry(entry: object) -> bool:
 
 
 def _grade(words: str) -> Grade:
-    """``failed/fatal/reboot``; what the file leaves out or this release does not know is read as the safe word."""
+    """Parse ``failed/fatal/reboot``; a part that is missing or unknown to this release is read as the safe value."""
     verdict, severity, remedy = (*words.replace("None", "").split("/"), "", "")[
         :3
-    ]  # None: a release before wrote it so
+    ]  # None: written by an earlier release
     return Grade.read(verdict, severity, remedy) or Grade.of(Severity.WARNING)

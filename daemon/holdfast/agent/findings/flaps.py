@@ -1,7 +1,7 @@
-"""Against noise: components that turn bad and good again and again, and cards that log thousands of events. Pure: time comes in.
+"""Noise suppression: flapping components, and cards that log thousands of events. Pure: time is an argument.
 
-What flaps stays bad until it has been quiet for a while, so that a node does not go in and out of service with it; a storm of one event
-is told a few times and then rarely, with the number of what was left out (facts: one card logged 38,000 in a day)."""
+A flapping component stays bad until it has been good for a while, so that its node does not go in and out of service. A storm of one event
+is reported a few times and then rarely, with the number of events left out (facts: one card logged 38,000 in a day)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from holdfast_checks.result import Result
 
 TURNS = 3
 WINDOW_S = 3600.0
-"""So many turns to bad within an hour are flapping (gpud: three drops; NVSentinel: three in an hour)."""
+"""Flapping: this many changes to bad within an hour (gpud: three drops; NVSentinel: three in an hour)."""
 QUIET_S = 600.0
-"""So long the OK of something that flaps must last (gpud's sticky window for InfiniBand drops: ten minutes)."""
+"""How long the OK of a flapping component must last (gpud's sticky window for InfiniBand drops: ten minutes)."""
 SAME_EVENT_S = 5.0
-"""Kernel log and NVML tell of one Xid; within this they are one event (facts: NVML event, deduplicated by address, Xid, 5 s)."""
+"""Kernel log and NVML both report an Xid; within this time they are one event (facts: NVML event, deduplicated by address, Xid, 5 s)."""
 STORM = 10
-"""So many reports of one event within :data:`STORM_S` are a storm."""
+"""Storm: this many reports of one event within :data:`STORM_S`."""
 STORM_S = 600.0
 _KEPT = 1000
 
@@ -32,19 +32,19 @@ class _Turns:
 
 @dataclass(slots=True)
 class Flaps:
-    """Turns of each component, by whatever names it."""
+    """State changes of each component, by any key."""
 
     _turns: dict[Hashable, _Turns] = field(default_factory=dict)
 
     def turned_bad(self, place: Hashable, now_s: float) -> None:
-        """It was good, or nothing was known of it, and it is bad now."""
+        """Record a change from good or unknown to bad."""
         turns = self._turns.setdefault(place, _Turns())
         turns.at_s.append(now_s)
         turns.ok_since_s = None
         _forget_oldest(self._turns)
 
     def still_bad(self, place: Hashable) -> None:
-        """An OK that was not believed yet has not lasted."""
+        """Record that an OK that was not accepted yet has not lasted."""
         if place in self._turns:
             self._turns[place].ok_since_s = None
 
@@ -65,17 +65,17 @@ class Flaps:
 @dataclass(slots=True)
 class _Seen:
     told_s: deque[float]
-    """Of the last reports."""
+    """Times of the last reports."""
     last_s: float
-    """Of the last one, told or not."""
+    """Time of the last event, reported or not."""
     storm: bool = False
-    """From the tenth report within ten minutes until it has been quiet for so long."""
+    """From the tenth report within ten minutes until there was none for ten minutes."""
     left_out: int = 0
 
 
 @dataclass(slots=True)
 class Events:
-    """Recent events (Xids and other kernel lines), so that one that is told twice is reported once, and a storm rarely."""
+    """Recent events (Xids and other kernel lines), so that a duplicate is reported once, and a storm rarely."""
 
     _seen: dict[Hashable, _Seen] = field(default_factory=dict)
 

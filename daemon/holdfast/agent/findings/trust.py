@@ -1,4 +1,4 @@
-"""Whose findings count in full: proven checks, and the new ones that the site has switched on. Pure."""
+"""Weight of findings: those of proven checks and of new checks that the site has enabled count in full. Pure."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from holdfast_checks.seen_right import SeenRight, recorded_only
 
 @dataclass(frozen=True, slots=True)
 class Weighed:
-    """A result as it counts on this node. Weighing takes a :class:`Result` and gives this, so that no result is weighed twice."""
+    """A result as it counts on this node. Weighing turns a :class:`Result` into this type, so that no result is weighed twice."""
 
     result: Result
-    """As it is to be reported."""
+    """The result as it is to be reported."""
     would: Grade | None = None
-    """Of a finding whose check only observes: what it would have called for. None: the result counts in full."""
+    """For a finding of an observing check: the grade that it would have had. None: the result counts in full."""
 
 
 @dataclass(slots=True)
 class Trust:
-    """A new check observes first: what it finds is a warning that says what it would have called for."""
+    """Weighs results. A new check observes first: its findings are warnings that name the grade they would have had."""
 
     checks: Mapping[str, Check]
     lists: Lists = field(default_factory=Lists)
-    """What acts here; replaced when the controller gives others."""
+    """The checks that act here; replaced when the controller sends others."""
     seen_right: SeenRight = field(default_factory=SeenRight)
-    """Checks that take an absence for a fault act only where they have once seen the thing in its place."""
+    """Checks that treat an absence as a fault act only where they have once seen the component present."""
     withheld: Withheld = field(default_factory=Withheld)
-    """GPUs that Slurm gives to no job: what is found on them is a warning."""
+    """GPUs that Slurm gives to no job: findings on them are warnings."""
 
     def acts(self, check: str) -> bool:
-        """Whether the check's findings count in full. One that the registry does not know does: its results are the agent's own."""
+        """Whether the check's findings count in full. Those of a check unknown to the registry do: its results are the agent's own."""
         known = self.checks.get(check)
         if known is None:
             return check not in self.lists.observe_only
         return known.acts(self.lists.act_on, self.lists.observe_only)
 
     def weigh(self, result: Result) -> Weighed:
-        """What the result counts for."""
+        """Weigh the result."""
         grade, why = result.grade, self._why_only_recorded(result)
         if grade is None or (self.acts(result.check) and not why):
             return Weighed(result)
@@ -52,7 +52,7 @@ class Trust:
         return Weighed(replace(result, outcome=Grade.of(Severity.WARNING), summary=summary), grade)
 
     def for_service(self, result: Result) -> Weighed:
-        """What the result counts for in a validation: what an observing check could not ask keeps no node from serving."""
+        """Weigh the result for a validation: an UNKNOWN of an observing check does not keep a node out of service."""
         acts = self.acts(result.check) and not self._why_only_recorded(result)
         if result.verdict is Verdict.UNKNOWN and not acts:
             said = f"observes only; could not be asked: {result.summary}"
@@ -60,6 +60,6 @@ class Trust:
         return self.weigh(result)
 
     def _why_only_recorded(self, result: Result) -> list[str]:
-        """Why this result counts for less than its check's results do, in words for people; empty: it does not."""
+        """Reasons, for operators, why this result counts for less than its check's results do; empty: it does not."""
         unproven = self.seen_right.unproven(result)
         return [*([recorded_only(unproven)] if unproven else []), *([NOTE] if self.withheld.holds(result) else [])]

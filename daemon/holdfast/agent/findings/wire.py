@@ -1,4 +1,4 @@
-"""Results as items of the wire (``docs/reference/wire.md``). Pure."""
+"""Wire items of results (``docs/reference/wire.md``). Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.model.observed import with_would_be
 
 
 def finding(weighed: Weighed, now_s: float, wall_time: str, *, history: bool = False) -> Item:
-    """A result that is not OK. ``now_s``: CLOCK_MONOTONIC, the time of the fault where the result names none."""
+    """Item for a result that is not OK. ``now_s``: CLOCK_MONOTONIC, the time of the fault where the result names none."""
     result = weighed.result
     at_s = now_s if result.fault_monotonic_s is None else min(result.fault_monotonic_s, now_s)
     body: dict[str, Any] = {
@@ -37,5 +37,5 @@ def finding(weighed: Weighed, now_s: float, wall_time: str, *, history: bool = F
 
 
 def clear(check: str, component: str, now_s: float) -> Item:
-    """A positive OK of something that had been found."""
+    """Item for an OK that clears an earlier finding."""
     return Item({"kind": "clear", "check": check, "component": component}, now_s)

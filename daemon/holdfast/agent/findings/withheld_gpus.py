@@ -1,8 +1,8 @@
 """GPUs of this node that Slurm gives to no job. Pure.
 
-A site that waits for a new board takes the broken GPU out of gres.conf and lets the node serve with the others. What is found on that GPU
-afterwards affects no job and is known to the site: a warning. Only slurmd's proved list (:mod:`holdfast.agent.sources.gres`) says so, and
-it is remembered: a GPU that does not come back at a boot has no minor number to search for."""
+A site that waits for a new board takes the broken GPU out of gres.conf and lets the node serve with the others. Later findings on that GPU
+affect no job and are known to the site, so they are warnings. Only slurmd's proved list (:mod:`holdfast.agent.sources.gres`) shows this,
+and it is remembered: a GPU that does not come back at a boot has no minor number to search for."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ NOTE = "Slurm gives this GPU to no job (it is not in gres.conf)"
 
 @dataclass(slots=True)
 class Withheld:
-    """The GPUs, by the names that results give them. Filled from what was kept, and by :meth:`learn`."""
+    """The GPUs, by the names that results use. Filled from the stored state and by :meth:`learn`."""
 
     _names: frozenset[str] = field(default_factory=frozenset)
 
     def learn(self, given: Collection[int], gpus: Iterable[GpuRef]) -> bool:
-        """Take in slurmd's proved list; whether anything is new. ``given``: minors of the GPUs that Slurm gives out. Nothing is learned
+        """Process slurmd's proved list; whether anything is new. ``given``: minors of the GPUs that Slurm gives to jobs. Nothing is learned
         about a GPU whose minor is not known."""
         names = set(self._names)
         for gpu in gpus:
@@ -44,11 +44,11 @@ class Withheld:
         return bool(self._names & {result.component, result.gpu_uuid, result.pci})
 
     def dump(self) -> str:
-        """For :meth:`load`, after a restart."""
+        """Serialize for :meth:`load`, after a restart."""
         return json.dumps(sorted(self._names))
 
     def load(self, text: str | None) -> None:
-        """Take up an earlier :meth:`dump`. From one that cannot be read nothing follows: every GPU counts."""
+        """Load an earlier :meth:`dump`. If it cannot be read, every GPU counts."""
         try:
             self._names = frozenset(str(name) for name in json.loads(text or "[]"))
         except (ValueError, TypeError, RecursionError) as error:

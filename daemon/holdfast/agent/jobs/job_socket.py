@@ -1,4 +1,4 @@
-"""The Unix socket on which jobs speak. A thread of its own: nothing that users do there can hold up the watch."""
+"""Job socket: the Unix socket for jobs' statements and requests. It has its own thread, so that users cannot delay the checks."""
 
 from __future__ import annotations
 
@@ -43,37 +43,37 @@ log = logging.getLogger(__name__)
 SOCKET = "agent.sock"
 LINE_BYTES_MAX = 8192
 _PER_USER = 64
-"""Also of one job, whatever users its processes are."""
+"""Maximum connections of one user, and of one job, whichever users its processes run as."""
 _OF_THE_GONE = 16
-"""Connections in all of processes that had ended before it was known whose they were."""
+"""Maximum connections, in all, of processes that ended before their user was known."""
 _IN_ALL = 1024
 _KEPT = 256
-"""The last of these are for root and for users who have a job here."""
+"""Of all connections, the number reserved for root and for users who have a job here."""
 _ROOTS = 16
-"""The very last of them are for root alone: the prolog and epilog ask, too."""
+"""Of these, the number reserved for root: the prolog and epilog use the socket, too."""
 _FIRST_WORD_S = 10.0
-"""A connection on which nothing is said for so long is dropped."""
+"""Idle time after which a connection that never sent anything is dropped."""
 _ASKED_S = 300.0
-"""The same of one on which only questions were asked, or nothing was taken."""
+"""The same for a connection that sent only requests, or whose statements were all refused."""
 _SILENCE_S = 24 * 3600.0
-"""The same of a job whose statements count."""
+"""The same for a job whose statements count."""
 _ASK_SLURM_EVERY_S = 0.5
-"""Most often that slurmd is asked which process belongs to which job, whatever users claim."""
+"""Minimum time between two queries to slurmd about which process belongs to which job, whatever users claim."""
 _SLOWER = 10.0
-"""After an answer that took its time it is left in peace for so many times as long: nothing else is done meanwhile on the socket."""
+"""After a slow answer slurmd is not queried for this many times its duration: the socket does nothing else during a query."""
 _ASKED_PER_S, _ASKED_AT_ONCE = 0.1, 20.0
-"""So often, and in bursts of so many, it is asked for what one user says."""
+"""Rate and burst of queries to slurmd caused by one user's statements."""
 _UNREAD_S = 1.0
-"""A connection on which more was said than its user may is left unread for so long."""
+"""How long a connection is not read after its user exceeded the rate limit."""
 _GONE = -1
-"""Stands for all processes that had ended before it was known whose they were: a user has thousands of subordinate ids."""
+"""Account of all processes that ended before their user was known: a user has thousands of subordinate ids."""
 
 
 class _No(NamedTuple):
-    """Why a line is not taken."""
+    """Reason why a line is refused."""
 
     kind: str
-    """What is counted."""
+    """Kind of refusal, for the counter."""
     detail: str = ""
 
     @property
@@ -86,30 +86,30 @@ class _Peer:
     connection: socket.socket
     pid: int
     uid: int
-    """In a container, of the user who made its namespace."""
+    """User id; for a process in a container, of the user who created its namespace."""
     cgroup_job: CgroupJob | None
     mounts: str
-    """Both read when it connected; its process may be gone when the line is read. Empty: it is in no container."""
+    """Both read at connect time, as the process may be gone when a line is read. Empty: it is in no container."""
     heard_s: float
     known: bool
-    """False: its process was gone before it could be seen who is behind the uid."""
+    """False: its process was gone before the user behind the uid could be determined."""
     subordinate_to: str | None = None
-    """Whose subordinate id the uid is, where the process is in no namespace: one that executes a file which is set-uid to it."""
+    """Owner of the subordinate id, where the process is in no namespace: it executes a file that is set-uid to that id."""
     spoke: bool = False
     stated: bool = False
-    """A statement of it counted."""
+    """Whether a statement of this connection counted."""
     partial: bytes = b""
 
     @property
     def account(self) -> int | str:
-        """Whose share of places and lines it takes. All subordinate ids of a user have one, beside the user's own."""
+        """Account for connection and line limits. All subordinate ids of a user share one, separate from the user's own."""
         if not self.known:
             return _GONE
         return self.uid if self.subordinate_to is None else self.subordinate_to
 
     @property
     def patience_s(self) -> float:
-        """How long it may be silent."""
+        """Idle time after which the connection is dropped."""
         if not self.spoke or not self.known:
             return _FIRST_WORD_S
         return _SILENCE_S if self.stated else _ASKED_S
@@ -117,16 +117,16 @@ class _Peer:
 
 @dataclass(slots=True)
 class JobProcesses:
-    """slurmd's word on which users have processes in which job, asked seldom."""
+    """Users with processes in each job, as slurmd reports them; queried seldom."""
 
     slurm: SlurmNode
     _users: dict[int, frozenset[int]] = field(default_factory=dict)
     _owners: dict[int, frozenset[int]] = field(default_factory=dict)
-    """Users of the tasks that Slurm itself started in the job: not those that a task's ``sudo`` brought in."""
+    """Users of the tasks that Slurm itself started in the job: not those of processes under a task's ``sudo``."""
     _rate: Rate = field(default_factory=lambda: Rate(per_s=_ASKED_PER_S, burst=_ASKED_AT_ONCE))
     _not_before_s: float = float("-inf")
     _failed: str = ""
-    """Why the last question had no answer."""
+    """Reason why the last query failed."""
 
     def which(self, job_ids: tuple[int, ...], uid: int) -> int | None:
         """The first of these jobs that has a process of this user here. Raises Unavailable."""
@@ -154,7 +154,7 @@ class JobProcesses:
         return bool(owners) and uid not in owners
 
     def _ask(self, uid: int) -> None:
-        """Unless that was done a short while ago, or too often for what this user says. Raises Unavailable."""
+        """Query slurmd, unless that was done a short while ago or too often for this user. Raises Unavailable."""
         began_s = time.monotonic()
         if began_s >= self._not_before_s and self._rate.allow(uid, began_s):
             self._failed = ""
@@ -179,7 +179,7 @@ def _users_of(pids: Iterable[int]) -> frozenset[int]:
 
 
 class JobSocket:
-    """Accepts statements and hands those that are bound on, as items for the outbox."""
+    """Accepts statements and passes those bound to a job to the outbox."""
 
     def __init__(
         self,
@@ -204,14 +204,14 @@ class JobSocket:
         self._logged = Rate(per_s=LOGGED_PER_S, burst=LOGGED_AT_ONCE)
         self._peers: dict[int, _Peer] = {}
         self._unread: dict[int, float] = {}
-        """Connections that are not read until this time of the monotonic clock, by their descriptors."""
+        """Descriptor → monotonic time until which the connection is not read."""
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._selector.register(self._wake_fd, selectors.EVENT_READ)
         self._stopping = False
         self.refused: Counter[str] = Counter()
-        """Lines that did not count, by reason."""
+        """Refused lines, by reason."""
         self._thread = threading.Thread(target=self._run, name="job-socket", daemon=True)
 
     def start(self) -> None:
@@ -241,7 +241,7 @@ class JobSocket:
         self.path.unlink(missing_ok=True)
 
     def _pause_s(self) -> float | None:
-        """Only while a connection is to be dropped soon, or progress is held, is there a reason to wake up without news."""
+        """Time until the next wakeup; needed only while a connection is to be dropped soon or progress is held."""
         waits = [_FIRST_WORD_S] if any(self._is_brief(peer) for peer in self._peers.values()) else []
         if (late_s := self._ledger.next_s()) is not None:
             waits.append(max(0.0, late_s - time.monotonic()))
@@ -284,7 +284,7 @@ class JobSocket:
         return sum(job is not None and job.job_id == job_id for job in jobs)
 
     def _has_job_here(self, peer: _Peer) -> bool:
-        """It is a process of its job's own user: a user has other ids, whose processes are in the same cgroup."""
+        """Whether it is a process of its job's own user: a user has other ids, whose processes are in the same cgroup."""
         if not peer.known or peer.subordinate_to is not None:
             return False
         if peer.cgroup_job is not None:
@@ -305,8 +305,8 @@ class JobSocket:
         self._take(peer, peer.partial + data)
 
     def _take(self, peer: _Peer, data: bytes) -> None:
-        """All whole lines of it. One more than its user may say now is refused, and the connection left unread for a while: what is
-        written on meanwhile costs its writer, not this node."""
+        """Process all complete lines. A line beyond the user's rate limit is refused, and the connection is not read for a while: what is
+        written meanwhile blocks its writer, not this node."""
         *lines, rest = data.split(b"\n")
         for number, line in enumerate(lines):
             if not self._rate.allow(peer.account, time.monotonic()):
@@ -368,7 +368,8 @@ class JobSocket:
             self._report(said.item(peer.uid, now_s))
 
     def _answer(self, peer: _Peer, question: Question) -> None:
-        """Anyone may ask; what takes time is looked for beside this thread, a directory with the asker's own rights."""
+        """Answer a request; anyone may send one. Slow answers are produced in another thread, and a directory is read with the user's own
+        rights."""
         peer.spoke = True
         if question.kind == "ask.standing":
             send_line(peer.connection, self.answers.standing())
@@ -379,7 +380,7 @@ class JobSocket:
             self._beside(peer, lambda: self.answers.latest(where, peer.uid, question.within_s, said=said))
 
     def _answer_room(self, peer: _Peer, question: Question) -> None:
-        """Who belongs to the job is told its room, and is the launcher of that run from now on."""
+        """Send a process of the job its rendezvous, and register it as the launcher of that run."""
         job_id, why = self._bind(peer, (question.job_id,))
         if job_id is None:
             self._refuse(peer, why, retry=self._may_be_new(peer))
@@ -388,7 +389,7 @@ class JobSocket:
         self._beside(peer, lambda: self.answers.room(job_id, peer.uid, question.restarts, peer.pid))
 
     def _may_be_new(self, peer: _Peer) -> bool:
-        """slurmd may not know a task that has only just begun; a cgroup is never wrong about it."""
+        """Whether slurmd may not know the process yet, because its task has just started; a cgroup is never wrong about it."""
         return peer.cgroup_job is None
 
     def _beside(self, peer: _Peer, look: Callable[[], bytes]) -> None:
@@ -396,13 +397,13 @@ class JobSocket:
             threading.Thread(
                 target=lambda: send_line(peer.connection, look()), name="job-question", daemon=True
             ).start()
-        except RuntimeError:  # no more threads: a question is not worth the socket
+        except RuntimeError:  # no more threads: the socket matters more than one request
             self._refuse(peer, _No("too many questions at a time"), retry=True)
 
     def _bind(self, peer: _Peer, jobs: tuple[int, ...]) -> tuple[int | None, _No]:
-        """Which of these jobs the speaker belongs to; None, and why it may not speak. The cgroup decides where it names a job.
+        """The job among these that the sender belongs to; or None and the reason for the refusal. The cgroup decides where it names a job.
 
-        A task of a heterogeneous job speaks for the component that it belongs to."""
+        A task of a heterogeneous job speaks for its own component."""
         if peer.subordinate_to is not None:
             return None, _No("not a job of this user on this node")  # Slurm starts no job as such a user
         named = peer.cgroup_job
@@ -416,11 +417,12 @@ class JobSocket:
             return None, _No("the job cannot be looked up", str(error))
 
     def _is_anothers(self, job: CgroupJob, uid: int) -> bool:
-        """By the cgroup's path where it names the user, else by slurmd's word, where there is one: the store compares as well."""
+        """Whether the job is another user's, by the cgroup's path where it names the user, else as slurmd reports, if it answers: the store
+        compares as well."""
         return self._processes.is_anothers(job.job_id, uid) if job.uid is None else job.uid != uid
 
     def _refuse(self, peer: _Peer, why: _No, *, retry: bool = False) -> None:
-        """``retry``: the same line may be taken later."""
+        """Refuse a line. ``retry``: the same line may be accepted later."""
         self._count(why, peer.uid)
         send_line(peer.connection, encode({"error": why.text[:200], "retry": retry}))
 
@@ -448,7 +450,7 @@ class JobSocket:
 
 
 def _met(connection: socket.socket, ids: SubordinateIds) -> _Peer:
-    """Who has connected, by the kernel's record and while its process is there: a pid that is given out again names another."""
+    """Identify the peer by the kernel's record, while its process exists: a reused pid would name another process."""
     with PeerProcess(connection) as process:
         pid, uid = process.pid, user_behind(process.pid, process.uid)
         job, mounts = job_of_cgroup(pid), mounts_of(pid)
@@ -459,7 +461,7 @@ def _met(connection: socket.socket, ids: SubordinateIds) -> _Peer:
 
 
 def _let_all_pass(folder: Path) -> None:
-    """The folder is there and every user comes to what is in it, whatever the umask. Raises OSError."""
+    """Create the folder so that every user can enter it, whatever the umask. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

@@ -1,4 +1,4 @@
-"""The launchers of elastic groups on this node: connections that asked for their room, and are told when their group is to leave."""
+"""Launchers of elastic groups on this node: connections that requested their rendezvous and are notified when their group is to leave."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DEADLINE_MAX_S = 7 * 24 * 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Launcher:
-    """Who asked for the room of one run of a job, and still listens."""
+    """A connection that requested the rendezvous of one run of a job and is still open."""
 
     job_id: int
     restarts: int
@@ -30,19 +30,19 @@ class Launcher:
 
 
 class Launchers:
-    """Who listens. The job socket's thread adds and removes, orders push from threads of their own."""
+    """Open launcher connections. The job socket's thread adds and removes them; order threads send to them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._listening: dict[int, Launcher] = {}
 
     def add(self, launcher: Launcher) -> None:
-        """From now on it is told. Asking again, also for a later run, changes what it stands for."""
+        """Register the launcher for events. A repeated request, also for a later run, replaces its registration."""
         with self._lock:
             self._listening[launcher.connection.fileno()] = launcher
 
     def remove(self, connection: socket.socket) -> None:
-        """Before the connection is closed."""
+        """Remove the launcher; call this before the connection is closed."""
         with self._lock:
             self._listening.pop(connection.fileno(), None)
 
@@ -51,29 +51,29 @@ class Launchers:
             return connection.fileno() in self._listening
 
     def runs_of(self, job_id: int) -> list[int]:
-        """Restarts of the runs of the job whose launchers listen."""
+        """Restart counts of the job's runs with a registered launcher."""
         with self._lock:
             return sorted({each.restarts for each in self._listening.values() if each.job_id == job_id})
 
     def push(self, job_id: int, restarts: int, line: bytes) -> list[int]:
-        """Pids of the launchers of this run that were told. Never blocks: one that does not read is not told."""
+        """Send a line to the launchers of this run; the pids of those that got it. Never blocks: one that does not read is skipped."""
         with self._lock:
             meant = [each for each in self._listening.values() if (each.job_id, each.restarts) == (job_id, restarts)]
             return sorted(each.pid for each in meant if send_line(each.connection, line))
 
 
 def send_line(connection: socket.socket, line: bytes) -> bool:
-    """Whether the whole line went into the connection at once."""
+    """Send without blocking; whether the whole line was sent."""
     try:
         return connection.send(line, socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT) == len(line)
     except OSError:
-        return False  # it does not listen, which is its right
+        return False  # it does not read, which is allowed
 
 
 def ask_group_to_leave(launchers: Launchers, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> Handler:
-    """Tell the launchers of a run that their group is to finish its step, leave and exit with 85. ok: one of them listened.
+    """Ask the launchers of a run to have their group finish its step, leave and exit with 85. ok: at least one got the request.
 
-    Nothing else is tried where none does: a signal to processes that are not known to be a launcher's could end them."""
+    Otherwise nothing else is tried: a signal to processes that are not known to be a launcher's could end them."""
 
     def verb(order: Order) -> Done:
         job_id = job_id_of(order.args)
@@ -90,7 +90,7 @@ def ask_group_to_leave(launchers: Launchers, now: Callable[[], datetime] = lambd
 
 
 def event_line(args: Mapping[str, Any], now: datetime) -> bytes:
-    """The order as a launcher reads it: a deadline by this node's clock instead of seconds. Raises Rejected."""
+    """The order as a line for a launcher: a deadline by this node's clock instead of seconds. Raises Rejected."""
     reason, target, deadline = args.get("reason"), args.get("target"), None
     if not isinstance(reason, str) or not _REASON.fullmatch(reason):
         raise Rejected(f"argument reason must be a word such as drain, not {reason!r}")

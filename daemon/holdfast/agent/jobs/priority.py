@@ -1,4 +1,4 @@
-"""The agent is a guest on the node: it steps back for the job, and looks less often while the node is short of CPU."""
+"""The agent's own priority: it yields to the job, and runs checks less often while the node is short of CPU."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ import psutil
 log = logging.getLogger(__name__)
 
 PRESSED_PERCENT = 40.0
-"""Share of the last ten seconds in which some task waited for a CPU (``/proc/pressure/cpu``, some avg10): a job that keeps one task
-a core busy stays far below, so that this says that somebody needs what the agent would take."""
+"""Share of the last ten seconds in which some task waited for a CPU (``/proc/pressure/cpu``, some avg10). A job with one busy task per
+core stays far below; above this value, another process needs the CPU time that the agent would take."""
 STRETCH = 2.0
-"""Host checks run so much more rarely then. Kernel log, NVML and heartbeat never do: they are what finds a fault."""
+"""Factor by which the intervals of host checks grow then. Kernel log, NVML and heartbeat keep theirs: they detect faults."""
 _FRESH_S = 1.0
-"""The kernel works the share out every two seconds."""
+"""How long a read value is reused; the kernel updates it every two seconds."""
 _OPEN_FILES = 16384
-"""systemd gives 1,024 unless asked: too few for a node with 32 EFA devices beside 1,024 connections of jobs."""
+"""systemd's default of 1,024 is too low for a node with 32 EFA devices and 1,024 connections of jobs."""
 _KEPT_SHARE = 16
-"""So small a part of the files that may be open is kept open: 1,024 of 16,384."""
+"""One in this many of the permitted open files is kept open for counters: 1,024 of 16,384."""
 
 
 def room_for_files() -> int:
-    """Raise the limit of open files as far as it may be; how many counters may be kept open under it."""
+    """Raise the limit of open files as far as allowed; the number of counters that may be kept open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return _OPEN_FILES // _KEPT_SHARE
@@ -40,7 +40,7 @@ def room_for_files() -> int:
 
 
 def step_back(nice: int, cpus: Sequence[int]) -> None:
-    """Lower priority for CPU and disk; with ``cpus``, run on these only. What the kernel refuses is logged and left."""
+    """Lower the priority for CPU and disk; with ``cpus``, run only on these. A refusal by the kernel is logged and ignored."""
     me = psutil.Process()
     try:
         if nice > me.nice():
@@ -53,7 +53,7 @@ def step_back(nice: int, cpus: Sequence[int]) -> None:
 
 
 def stretch(pressure: Path = Path("/proc/pressure/cpu")) -> float:
-    """By how much the intervals of host checks are to be stretched now; 1 where the kernel does not say."""
+    """Factor for the intervals of host checks now; 1 where the kernel reports no pressure."""
     try:
         with open(pressure, "rb", buffering=0) as file:
             first = os.read(file.fileno(), 256).split(b"\n", 1)[0]

@@ -1,8 +1,7 @@
-"""What may be asked on the job socket: does a fatal finding stand here, where is my newest complete checkpoint, and where is the room
-of my elastic job?
+"""Requests on the job socket: open fatal findings of the node, the newest complete checkpoint, the rendezvous of an elastic job.
 
-A question is one line, the answer one line of compact JSON (docs/slurm-plugins.md). A checkpoint is looked for in a child that has
-the asking user's rights and a deadline, so that neither a user's files nor a dead file server can do the agent any harm.
+A request is one line, the answer one line of compact JSON (docs/slurm-plugins.md). A checkpoint is searched for in a child with the
+requesting user's rights and a deadline, so that neither a user's files nor a dead file server can harm the agent.
 """
 
 from __future__ import annotations
@@ -40,18 +39,18 @@ sys.stdout.write(newest.path)
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One question as it was asked."""
+    """One request as received."""
 
     kind: str
     directory: str = ""
     within_s: float = 1.0
     job_id: int = 0
-    """Of ``ask.room``: the asker's job as it says; nothing is believed yet."""
+    """For ``ask.room``: the job that the sender claims; not verified yet."""
     restarts: int = 0
 
 
 def parse_question(line: bytes) -> Question | None:
-    """None: the line is no question (but perhaps a statement). Raises Malformed for a question that makes no sense."""
+    """Parse a request; None: the line is no request (but perhaps a statement). Raises Malformed for an invalid request."""
     try:
         raw = read_object(line)
     except Malformed:
@@ -81,19 +80,20 @@ def _within_s(raw: Mapping[str, Any]) -> float:
 
 
 class Answers:
-    """Answers questions; safe to ask from any thread."""
+    """Answers requests; safe to use from any thread."""
 
     def __init__(self, rooms: Rooms | None = None, readers: Readers = READERS) -> None:
-        """Without ``rooms`` no job has one."""
+        """Without ``rooms`` no job has a rendezvous."""
         self._rooms = rooms
         self.fatal: tuple[str, ...] = ()
-        """Fatal findings that stand, as ``check component code``; set by whoever judges."""
+        """Open fatal findings, as ``check component code``; set by the agent's loop."""
         self.gate = JobGate()
         self._let_in = ""
         self._readers = readers
 
     def standing(self) -> bytes:
-        """What stands is one text, so that a shell's helper needs no list: ``fatal`` where jobs are to be kept off, else ``observed``."""
+        """The open fatal findings as one text, so that a shell script needs no list: under ``fatal`` where jobs are to be kept off, else
+        under ``observed``."""
         found, incident = "; ".join(self.fatal)[:2000], self.gate.closed_by
         if found and incident is not None:
             return encode({"v": 1, "kind": "standing", "mode": "act", "fatal": found, "incident": incident})
@@ -103,15 +103,15 @@ class Answers:
         return encode({"v": 1, "kind": "standing", "mode": "observe", "fatal": "", "observed": found})
 
     def room(self, job_id: int, uid: int, restarts: int, pid: int) -> bytes:
-        """Blocks for as long as the controllers let it wait."""
+        """The rendezvous of a run. Blocks until a controller answers."""
         if self._rooms is None:
             return encode(no_room("this agent knows no controller", retry=False))
         return encode(self._rooms.of(job_id, uid, restarts, pid))
 
     def latest(self, directory: str, uid: int, within_s: float, *, said: str | None = None) -> bytes:
-        """Blocks for ``within_s``, the wait for the user's other questions included, and a second more at most.
+        """The newest complete checkpoint. Blocks for ``within_s``, including the wait for the user's other requests, and at most 1 s more.
 
-        ``said``: what the asker, in a container, calls the directory; the answer is in these terms."""
+        ``said``: the directory's path in the sender's container; the answer uses it."""
         try:
             done = self._readers.run(uid, _LOOK, (directory, uid, within_s), within_s)
         except Unavailable as error:

@@ -1,6 +1,6 @@
-"""Where the groups of an elastic job meet: the agent asks the controller for the room of a job that it has bound to the asker.
+"""Rendezvous of elastic jobs: the agent requests it from the controller for a job that the requesting process belongs to.
 
-The room's token is the job's secret: it goes to the asker and stays in memory here, and no log line holds it."""
+The rendezvous token is the job's secret: it is sent to that process, stays in memory here, and is never logged."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ _FIELDS = ("room", "url", "token", "group", "start", "min", "max", "sizes", "spa
 _TEXTS = ("room", "url", "token")
 _KEPT = 256
 ASKED_PER_S, ASKED_AT_ONCE = 4.0, 100.0
-"""Questions of one user that the controller hears. A launcher asks every 2 s while there is no room for it."""
+"""Requests of one user that are passed to the controller: rate and burst. A launcher asks every 2 s while it has no rendezvous."""
 _WAITING = 64
 _WAITING_OF_A_USER = 32
 _AT_A_TIME = 4
 _FACTS_AGAINST = frozenset({404, 409})
-"""The controller has looked, and this is no group of an elastic job as Slurm shows it: what was said before is no answer any more."""
+"""Answers after which a remembered rendezvous is void: the controller has checked, and Slurm shows no such group of an elastic job."""
 
 Room = dict[str, Any]
 
 
 def read_answer(answer: Answer) -> Room:
-    """The line for the launcher: the room, or ``error`` and whether it may ask again (``retry``)."""
+    """The line for the launcher: the rendezvous, or ``error`` and whether it may ask again (``retry``)."""
     if answer.status == 200:
         if all(isinstance(answer.body.get(name), str) and answer.body[name] for name in _TEXTS):
             return {"v": 1, "kind": "room", **{name: answer.body[name] for name in _FIELDS if name in answer.body}}
@@ -46,27 +46,26 @@ def read_answer(answer: Answer) -> Room:
 
 
 def no_room(why: str, *, retry: bool = True) -> Room:
-    """What a launcher is told when there is no room for it (yet)."""
+    """The answer to a launcher that has no rendezvous (yet)."""
     return {"error": " ".join(why.split())[:300], "retry": retry}
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What was answered to a run of a job."""
+    """The last answer for a run of a job."""
 
     room: Room
     asked_ticks: int
-    """When it was asked for, in clock ticks since boot."""
+    """Time of the request, in clock ticks since boot."""
 
 
 class Rooms:
-    """Asks, and remembers what was answered for as long as the controller is away. Safe to use from any thread.
+    """Requests rendezvous, and remembers the answers while the controller is away. Safe to use from any thread.
 
-    Slurm may give the id of a job again. So what is remembered is told only to processes of which it is proved that their job was here
-    when it was asked for."""
+    Slurm may reuse a job id. So a remembered answer is given only to processes whose job provably was here when it was requested."""
 
     def __init__(self, client: Callable[[], Client], controllers: int = 1) -> None:
-        """``client`` makes one for each question; ``controllers``: how many there are to try."""
+        """``client`` creates one for each request; ``controllers``: how many there are to try."""
         self._client = client
         self._controllers = controllers
         self._known: OrderedDict[tuple[int, int, int], _Known] = OrderedDict()
@@ -74,13 +73,13 @@ class Rooms:
         self._logged = Rate(per_s=LOGGED_PER_S, burst=LOGGED_AT_ONCE)
         self._rate = Rate(per_s=ASKED_PER_S, burst=ASKED_AT_ONCE)
         self._waiting: Counter[int] = Counter()
-        """Questions that wait, by user."""
+        """Waiting requests, by user."""
         self._asking = threading.BoundedSemaphore(_AT_A_TIME)
 
     def of(self, job_id: int, uid: int, restarts: int, pid: int | None = None) -> Room:
-        """The room of this run of the job. Blocks while the controller does not answer.
+        """The rendezvous of this run of the job. Blocks while the controller does not answer.
 
-        ``pid``: who asks; None: not known, so nothing that is remembered is told."""
+        ``pid``: the requesting process; None: not known, so no remembered answer is given."""
         asked_ticks = now_ticks()
         with self._lock:
             if not self._rate.allow(uid, time.monotonic()):
@@ -94,7 +93,7 @@ class Rooms:
         finally:
             with self._lock:
                 self._waiting[uid] -= 1
-                self._waiting += Counter()  # without those of whom none waits
+                self._waiting += Counter()  # drops users without waiting requests
         room = self._settle((job_id, uid, restarts), answer, asked_ticks, pid)
         outcome = room.get("room") or room["error"]
         if self._logged.allow(uid, time.monotonic()):
@@ -102,7 +101,7 @@ class Rooms:
         return room
 
     def _ask(self, question: Mapping[str, int]) -> Answer | str:
-        """The controller's answer, or why there is none. The client turns to the next controller by itself."""
+        """The controller's answer, or why there is none. The client automatically tries the next controller."""
         client, why = self._client(), "no controller to ask"
         try:
             for _ in range(self._controllers):

@@ -1,9 +1,9 @@
-"""Run a program of ours with the rights of a user's process, not with root's: it takes apart what that user has written.
+"""Run one of Holdfast's programs with the rights of a user's process instead of root's, because it parses that user's data.
 
-As a script (``python -I -S as_owner.py …``) this is the child that gives up root's rights for good and becomes the program. What is left is
-the user's uid, gid and groups, no new privileges, and bounds on memory, time, files and further processes. The program runs from a copy
-in memory that the user may execute and not read: so the kernel lets no other process of the user trace or change it, though its uid is
-theirs. Only the standard library: nothing else is there to be imported."""
+As a script (``python -I -S as_owner.py …``) this is the child that permanently drops root's rights and becomes the program. It keeps the
+user's uid, gid and groups, no new privileges, and limits on memory, time, files and further processes. The program runs from a copy in
+memory that the user may execute but not read: so the kernel lets no other process of the user trace or change it, although it has the
+user's uid. Only the standard library: nothing else can be imported."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _PR_SET_KEEPCAPS, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE =
 _CAP_SYS_PTRACE = 19
 _CAP_VERSION_3 = 0x20080522
 _MFD_EXEC = 0x10
-"""From Linux 6.3 on; earlier kernels do not know it, and let every such file be executed."""
+"""From Linux 6.3 on; earlier kernels do not know it and allow execution of every such file."""
 _MEMORY_BYTES = 2 << 30
 _OOM_SCORE = 500
-"""The agent's own is -900. This one goes before a job's processes."""
+"""OOM score of the child, so that it is killed before a job's processes. The agent's own is -900."""
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whose rights are taken."""
+    """The user whose rights are used."""
 
     uid: int
     gid: int
@@ -37,7 +37,7 @@ class Owner:
 
 
 def owner_in(status: str) -> Owner | None:
-    """Of a process, by its ``/proc/PID/status``; None: its real, effective and saved ids are not the same. Pure."""
+    """Owner of a process, from its ``/proc/PID/status``; None: its real, effective and saved ids differ. Pure."""
     fields = dict(line.partition(":")[::2] for line in status.split("\n"))
     try:
         uids, gids, groups = (tuple(map(int, fields[name].split())) for name in ("Uid", "Gid", "Groups"))
@@ -47,9 +47,9 @@ def owner_in(status: str) -> Owner | None:
 
 
 def must_keep_ptrace(scope: Path = _PTRACE_SCOPE) -> bool:
-    """Whether this machine lets nobody without CAP_SYS_PTRACE read a process that is not below the own one (Yama).
+    """Whether this machine requires CAP_SYS_PTRACE to read a process that is not a descendant (Yama).
 
-    What a job's process does to itself never counts: it could choose by that to be read with more rights."""
+    Settings that a job's process makes for itself never count: with them it could choose to be read with more rights."""
     try:
         return scope.read_text(encoding="ascii").strip() != "0"
     except FileNotFoundError:
@@ -59,14 +59,14 @@ def must_keep_ptrace(scope: Path = _PTRACE_SCOPE) -> bool:
 
 
 def command(owner: Owner, argv: Sequence[str], cpu_s: int, *, keep_ptrace: bool) -> list[str]:
-    """``argv`` as this owner, for a process that is root. ``argv[0]`` is the path of a program of ours."""
+    """Command line to run ``argv`` as this owner, from a process that is root. ``argv[0]`` is the path of one of Holdfast's programs."""
     groups = ",".join(map(str, owner.groups))
     first = [sys.executable, "-I", "-S", __file__, str(owner.uid), str(owner.gid), groups, str(cpu_s)]
     return [*first, "ptrace" if keep_ptrace else "", *argv]
 
 
 def main() -> None:
-    """Become the program. Ends with 126 where that cannot be done: nothing has been run then."""
+    """Become the program. Exits with 126 where that fails: nothing has been run then."""
     uid, gid, groups, cpu_s, keep, *argv = sys.argv[1:]
     try:
         image = _unreadable_copy(argv[0])
@@ -81,7 +81,7 @@ def main() -> None:
 
 
 def _unreadable_copy(program: str) -> int:
-    """A descriptor of the program in memory: root's, executable by all, readable by root alone. Raises OSError."""
+    """Descriptor of a copy of the program in memory: owned by root, executable by all, readable only by root. Raises OSError."""
     try:
         made = os.memfd_create("reader", _MFD_EXEC)
     except OSError:
@@ -90,7 +90,7 @@ def _unreadable_copy(program: str) -> int:
         while os.sendfile(made, file.fileno(), None, 1 << 24):
             pass
     os.fchmod(made, 0o711)
-    image = os.open(f"/proc/self/fd/{made}", os.O_RDONLY)  # what is open for writing cannot be executed
+    image = os.open(f"/proc/self/fd/{made}", os.O_RDONLY)  # a file that is open for writing cannot be executed
     os.close(made)
     os.set_inheritable(image, True)  # the interpreter of a script opens it again
     return image
@@ -112,7 +112,7 @@ def _bound(cpu_s: int) -> None:
 
 
 def _become(owner: Owner, *, keep_ptrace: bool) -> None:
-    """For good. Raises OSError."""
+    """Switch to the owner's rights permanently. Raises OSError."""
     if keep_ptrace:
         _prctl(_PR_SET_KEEPCAPS, 1)
     os.setgroups(owner.groups)

@@ -1,4 +1,4 @@
-"""What a job in a container calls a directory, and what the node calls it. Mount tables only: no file system is touched.
+"""Translate paths between a job's container and the node. Uses only mount tables: no file system is accessed.
 
 A job says ``/ckpt`` where the node has ``/fsx/me/run7``: both mount tables name the same device, and the path within it."""
 
@@ -14,7 +14,7 @@ from holdfast.model.said import CONTROL, PATH_MAX
 from holdfast_checks.probes import process_files
 
 MOST_BYTES = 1 << 16
-"""Of a container's mount table: some 400 mounts. It is read as a job connects, and kept for as long as it stays."""
+"""Size limit for a container's mount table: about 400 mounts. It is read when a job connects, and kept while the connection lasts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +24,13 @@ class Mount:
     device: str
     """``major:minor``: one file system, wherever it is mounted."""
     root: PurePosixPath
-    """What of it is mounted."""
+    """The part of the file system that is mounted."""
     point: PurePosixPath
 
 
 def read_mounts(text: str) -> tuple[Mount, ...]:
-    """In the kernel's order; lines of another form are passed over. Only a newline and a space part anything: the kernel escapes both."""
+    """Parse a mount table, in the kernel's order; lines of another form are skipped. Only newline and space separate: the kernel escapes
+    both."""
     rows = (line.split(" ") for line in text.split("\n"))
     return tuple(
         Mount(row[2], _path(row[3]), _path(row[4]))
@@ -39,9 +40,9 @@ def read_mounts(text: str) -> tuple[Mount, ...]:
 
 
 def translate(path: str, inside: Sequence[Mount], outside: Sequence[Mount]) -> str | None:
-    """What ``outside`` calls the file that ``inside`` calls ``path``; None: it has no name there.
+    """Translate ``path`` from the mounts ``inside`` to the mounts ``outside``; None: it is not mounted there.
 
-    Of several names the same one, else that of the earliest mount. ``path`` is absolute; links in it are not followed."""
+    Of several paths, the same one is preferred, else that of the earliest mount. ``path`` is absolute; links in it are not followed."""
     name = PurePosixPath(os.path.normpath(path))
     held = _cover(name, inside)
     if held is None:
@@ -57,8 +58,8 @@ def translate(path: str, inside: Sequence[Mount], outside: Sequence[Mount]) -> s
 
 
 def mounts_of(pid: int) -> str:
-    """What the process has mounted where, as the kernel tells it; empty: it is in no container, or it cannot be known, as of a process that
-    is gone, or one that has mounted more than any container does: any user may mount 100,000 times in a namespace of his own."""
+    """The process's mount table from the kernel. Empty: it is in no container, or the table is not available, because the process is gone
+    or has more mounts than any container: any user may mount 100,000 times in a private namespace."""
     try:
         if os.readlink(f"/proc/{pid}/ns/mnt") == os.readlink("/proc/self/ns/mnt"):
             return ""
@@ -68,7 +69,7 @@ def mounts_of(pid: int) -> str:
 
 
 def on_node(path: str, inside: str) -> str:
-    """The node's name for what is called ``path`` where these are the mounts (:func:`mounts_of`); the path itself where it is not known."""
+    """Path on the node for ``path`` under these mounts (:func:`mounts_of`); the path itself where it is not known."""
     try:
         found = translate(path, read_mounts(inside), read_mounts(_text("self"))) if inside else None
     except OSError:
@@ -77,13 +78,13 @@ def on_node(path: str, inside: str) -> str:
 
 
 def as_said(path: str, directory: str, said: str) -> str:
-    """A path below ``directory``, as it is called by those who call that ``said``."""
+    """A path below ``directory``, in the terms of a sender whose path for that directory is ``said``."""
     folder = directory.rstrip("/") + "/"
     return said.rstrip("/") + "/" + path.removeprefix(folder) if path.startswith(folder) else path
 
 
 def _text(process: str, most_bytes: int = 1 << 24) -> str:
-    """The mount table; empty where it is longer. The kernel writes it as it is read, so no more than that is ever made."""
+    """Read the mount table; empty where it is longer. The kernel produces it while it is read, so never more than this."""
     found = process_files.read(f"/proc/{process}/mountinfo", most_bytes + 1)
     return "" if len(found) > most_bytes else found.decode(errors="replace")
 
@@ -98,5 +99,5 @@ def _cover(path: PurePosixPath, mounts: Sequence[Mount]) -> Mount | None:
 
 
 def _path(word: str) -> PurePosixPath:
-    """The kernel writes blanks, tabs, line ends and backslashes as three octal digits."""
+    """Unescape a path: the kernel writes blanks, tabs, line ends and backslashes as three octal digits."""
     return PurePosixPath(re.sub(r"\\([0-7]{3})", lambda m: chr(int(m.group(1), 8)), word))

@@ -1,4 +1,4 @@
-"""The job that a process's cgroup names: a path of Slurm's own, made of directories that root alone can have made."""
+"""Job of a process, by its cgroup: a path of Slurm whose directories only root can have created."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from holdfast_checks.probes import process_files
 _JOB_CGROUP = re.compile(
     r"(?:/[^/]+/uid_(?P<uid>\d+)|(?:/[^/]+\.slice)*/(?:[^/]+_)?slurmstepd\.scope)/job_(?P<job>\d+)(?=/|$)"
 )
-"""Slurm's, from the root of the tree: ``/slurm/uid_1000/job_7`` (v1), ``/system.slice/slurmstepd.scope/job_7`` (v2). A user may be given a
-cgroup (``user@1000.service``, a container's) and names what is below it at will; it never lies in one of these places."""
+"""Slurm's paths, from the root of the tree: ``/slurm/uid_1000/job_7`` (v1), ``/system.slice/slurmstepd.scope/job_7`` (v2). A user may
+own a cgroup (``user@1000.service``, a container's) and freely name what is below it, but it is never in one of these places."""
 _TABLE = "/proc/self/mountinfo"
 
 
 @dataclass(frozen=True, slots=True)
 class CgroupJob:
-    """A job that Slurm made a cgroup for."""
+    """A job with a cgroup that Slurm created."""
 
     job_id: int
     uid: int | None
-    """The job's user, whom v1 has in the path; None: v2 does not name one."""
+    """The job's user, which v1 has in the path; None: v2 does not name one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +35,12 @@ class Named:
     controllers: str
     """Empty: the hierarchy of v2."""
     path: str
-    """Of the job's cgroup, without the step's below it."""
+    """Path of the job's cgroup, without the step's below it."""
     job: CgroupJob
 
 
 def job_of_cgroup(pid: int) -> CgroupJob | None:
-    """The job whose cgroup the process is in; None: no cgroup of a job that root alone can have made, or the process is gone."""
+    """The job whose cgroup the process is in; None: no job's cgroup that only root can have created, or the process is gone."""
     try:
         text = process_files.text(pid, "cgroup")
         named = named_in(text)
@@ -55,7 +55,7 @@ def job_of_cgroup(pid: int) -> CgroupJob | None:
 def named_in(cgroups: str) -> list[Named]:
     """Cgroups of jobs in a process's ``/proc/PID/cgroup``. Pure.
 
-    Only a newline ends a line: whatever else Python takes for one may be part of a name that a user chose."""
+    Only a newline ends a line: other line separators of Python may be part of a name that a user chose."""
     found = []
     for line in cgroups.split("\n"):
         controllers, _, path = line.partition(":")[2].partition(":")
@@ -67,7 +67,7 @@ def named_in(cgroups: str) -> list[Named]:
 
 
 def job_in(named: Iterable[Named], mounts: str) -> CgroupJob | None:
-    """The one job that all of these name; None: none, several, or directories that are not root's alone.
+    """The job that all of these name; None: none, several, or directories that are not exclusively root's.
 
     ``mounts``: the mount table. A hierarchy that is not mounted proves nothing, so at least one must be."""
     found = list(named)
@@ -79,7 +79,7 @@ def job_in(named: Iterable[Named], mounts: str) -> CgroupJob | None:
 
 
 def hierarchy(controllers: str, mounts: str) -> Path | None:
-    """Where the whole hierarchy of these controllers is mounted; None: nowhere. Pure."""
+    """Mount point of the complete hierarchy of these controllers; None: not mounted. Pure."""
     wanted = set(controllers.split(",")) if controllers else set()
     for line in mounts.split("\n"):  # as above
         where, _, what = line.partition(" - ")
@@ -92,7 +92,7 @@ def hierarchy(controllers: str, mounts: str) -> Path | None:
 
 
 def _roots_alone(root: Path, path: str) -> bool:
-    """Whether each directory from the hierarchy's root to this one belongs to root, and nobody else can make one in it."""
+    """Whether each directory from the hierarchy's root to this one belongs to root, and no other user can create one in it."""
     folder = root
     for name in ("", *path.strip("/").split("/")):
         folder = folder / name

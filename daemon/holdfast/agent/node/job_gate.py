@@ -1,4 +1,4 @@
-"""The controller's last word on whether this node's prolog and epilog may fail. Any thread may ask."""
+"""Job gate: the controller's latest verdict on whether this node's prolog and epilog may fail. Safe to use from any thread."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from dataclasses import dataclass
 from typing import Any
 
 WORD_LASTS_S = 60.0
-"""Counted from the question. Later an operator may have decided otherwise (pause, acknowledge, resume the node) without this agent
-having been able to hear it."""
+"""How long a verdict is valid, counted from the request. Later an operator may have decided otherwise (pause, acknowledge, resume the
+node) without this agent having received it."""
 KEEP_OFF = "keep_off"
 """Field of the answer to a heartbeat: the incident for which the controller drains this node."""
 
 
 @dataclass(slots=True)
 class JobGate:
-    """Open unless the leader has said otherwise a moment ago."""
+    """Gate for jobs: open unless the leader's latest answer closed it a short while ago."""
 
     clock_s: Callable[[], float] = time.monotonic
     _word: tuple[str, float] | None = None
     """The incident, and when the heartbeat was sent whose answer named it."""
 
     def answered(self, body: Mapping[str, Any], asked_s: float) -> None:
-        """Take in the answer to a heartbeat that was sent at ``asked_s`` of the same clock. What a standby says is no word."""
+        """Process the answer to a heartbeat that was sent at ``asked_s`` of the same clock. A standby's answer does not count."""
         if body.get("leader") is not True:
             return
         incident = body.get(KEEP_OFF)
@@ -31,6 +31,6 @@ class JobGate:
 
     @property
     def closed_by(self) -> str | None:
-        """The incident for which jobs are kept off; None: they start."""
+        """The incident for which jobs are kept off; None: jobs may start."""
         word = self._word
         return word[0] if word is not None and self.clock_s() < word[1] + WORD_LASTS_S else None

@@ -1,7 +1,7 @@
-"""Whose process it is that speaks from a user namespace, by the kernel's word. I/O only.
+"""Owner of a process in a user namespace, as the kernel reports it. I/O only.
 
-Rootless containers give a user more ids than the own one (subuid(5)): a process of an image's user 1000 has a host uid such as 100999,
-which Slurm does not know. The namespace itself belongs to the user who made it, and no process of another user comes into it."""
+Rootless containers give a user additional ids (subuid(5)): a process of an image's user 1000 has a host uid such as 100999, which Slurm
+does not know. The namespace itself belongs to the user who created it, and no other user's process can enter it."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _SO_PEERPIDFD = 77
 class PeerProcess:
     """The process that connected to a Unix socket, by the kernel's record of that moment.
 
-    Read of /proc/PID what is wanted, then ask :meth:`exists`: while it does, no other process has had that pid. Where the kernel gives no
-    handle on the process (before Linux 6.5), only whether there is one of that pid."""
+    Read what is needed from /proc/PID, then call :meth:`exists`: if it still exists, no other process has had that pid. Where the kernel
+    gives no handle on the process (before Linux 6.5), this only shows whether any process has that pid."""
 
     def __init__(self, connection: socket.socket) -> None:
         data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEERCRED.size)
@@ -49,7 +49,7 @@ class PeerProcess:
             os.close(self._handle)
 
     def exists(self) -> bool:
-        """Also one that has ended and was not waited for yet: its pid is not free."""
+        """Whether the process exists, including one that has ended and was not reaped yet: its pid is not free."""
         if self._gone:
             return False
         if self._handle is None:
@@ -64,7 +64,7 @@ class PeerProcess:
 
 
 def is_in_ours(pid: int) -> bool:
-    """Whether the process is in our own user namespace. False also where that cannot be known."""
+    """Whether the process is in the agent's own user namespace. False also where that cannot be determined."""
     try:
         inside, ours = os.stat(f"/proc/{pid}/ns/user"), os.stat(_OURS)
     except OSError:
@@ -73,9 +73,9 @@ def is_in_ours(pid: int) -> bool:
 
 
 def user_behind(pid: int, uid: int) -> int:
-    """The user who made the outermost user namespace below ours that the process is in; ``uid`` where it is in ours.
+    """The user who created the outermost user namespace below ours that the process is in; ``uid`` where it is in ours.
 
-    ``uid`` too where root made it (a daemon's, for anyone), and where that cannot be known: the process is gone, or not ours to see."""
+    Also ``uid`` where root created it (a daemon's, for anyone), and where it cannot be determined: the process is gone, or not visible."""
     try:
         inside = os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -1,4 +1,4 @@
-"""Does a Slurm job hold this node? Looked at here, at the last moment: the controller's view may be a second old."""
+"""Check whether a Slurm job holds this node, on the node itself at the last moment: the controller's view may be a second old."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _BUSY_FLAGS = frozenset({"COMPLETING"})
 
 
 def held_by(slurm: SlurmNode) -> str | None:
-    """Who or what holds the node, in a few words; None: it is free.
+    """Short text on what holds the node; None: it is free.
 
-    Both witnesses are asked: a job of several nodes has no process here before its first step, and slurmctld may be a moment behind.
-    Raises Unavailable when one of them cannot say: then nobody may take the node for free."""
+    Both slurmctld and this node are checked: a job of several nodes has no process here before its first step, and slurmctld may be a
+    moment behind. Raises Unavailable when one of them gives no answer: then the node must not be taken as free."""
     jobs = sorted({step.job_id for step in slurm.stepds()})
     if jobs:
         return f"job {', '.join(map(str, jobs))}"
@@ -24,10 +24,10 @@ def held_by(slurm: SlurmNode) -> str | None:
 
 
 def disturbed_by(slurm: SlurmNode, *, serves: bool) -> str | None:
-    """Whose work an active check or a pair probe would disturb here, in a few words; None: nobody's.
+    """Short text on the work that an active check or a pair probe would disturb here; None: none.
 
-    ``serves`` = False is an order's word that no job can be here yet. It is believed only where this machine runs nothing that may be
-    the node's slurmd; else Slurm is asked as ever. Raises Unavailable when it cannot say."""
+    ``serves`` = False: the order claims that no job can be here yet. This is trusted only where this machine runs nothing that may be
+    the node's slurmd; otherwise Slurm is asked as usual. Raises Unavailable when Slurm gives no answer."""
     try:
         strays = slurm.strays()
         believed = not serves and not slurm.has_slurmd()
@@ -39,7 +39,7 @@ def disturbed_by(slurm: SlurmNode, *, serves: bool) -> str | None:
 
 
 def busy(record: str) -> str | None:
-    """Why a node with this record of ``scontrol -o show node`` is not free; None: it is."""
+    """Reason why a node with this record of ``scontrol -o show node`` is not free; None: it is free."""
     found = _STATE.search(record)
     if found is None:
         return "Slurm shows no state of the node"

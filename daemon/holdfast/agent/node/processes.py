@@ -23,20 +23,20 @@ log = logging.getLogger(__name__)
 
 SCONTROL_TIMEOUT_S = 5.0
 _SEEN = "JobID:0 ,State:0 ,RestartCnt:0"
-"""Width 0: as long as they are."""
+"""squeue fields; width 0: in full length."""
 _NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-"""One node's, not a list's (``n[1-5]``) and no option's."""
+"""Name of one node; no list (``n[1-5]``) and no option."""
 _WHERE = "NodeList:0 ,NodeAddr:0 ,Port:0"
 _NO_STEPS = re.compile(
     r"^(?:There are no steps for job \d{1,10}|No job steps exist|(?:Job|Step)Id=[\w.+]{1,80} does not exist)"
     r" on (?:this node\.|node \S{1,255})$"
 )
-"""What scontrol says (22.05 and later) of a job that has nothing on the node, of a node that has no job, and of a job on such a node."""
+"""Messages of scontrol (22.05 and later): job without processes on the node, node without a job, job on such a node."""
 _LISTPIDS_HEAD = "PID "
 RUN_OVER = frozenset({"COMPLETING", "PENDING", "REQUEUED"})
 """States in which the run that held this node is over."""
 _STEPD_NAMES = frozenset({"slurmstepd", "slurmstepd-wlm"})
-"""The executable; Debian installs it with the suffix."""
+"""Names of the executable; Debian installs it with the suffix."""
 _KEEPS_THE_SCOPE = ["infinity"]
 """Its only argument where it serves no job: with cgroup/v2 (22.05 and later) slurmd starts one for good, to keep the scope of all steps."""
 _TITLE = re.compile(r"^slurmstepd: \[(?P<job>\d+)\.(?P<step>[a-z0-9+]+)\]")
@@ -46,7 +46,7 @@ _STEP_CGROUP = re.compile(r"^(?P<step>.*/step_[a-z0-9+]+)(?:/|$)")
 
 @dataclass(frozen=True, slots=True)
 class Stepd:
-    """One slurmstepd. Pid and start time together name a process for good."""
+    """One slurmstepd. Pid and start time together identify a process uniquely."""
 
     pid: int
     started_ticks: int
@@ -56,7 +56,7 @@ class Stepd:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """An epilog that slurmd runs, named for good by pid and start time."""
+    """An epilog that slurmd runs, identified by pid and start time."""
 
     pid: int
     started_ticks: int
@@ -64,20 +64,20 @@ class Script:
 
 @dataclass(frozen=True, slots=True)
 class JobSeen:
-    """The job as slurmctld has it."""
+    """The job as slurmctld shows it."""
 
     state: str
     restarts: int
 
 
 def start_ticks(pid: int) -> int | None:
-    """Since boot; None: the process is gone."""
+    """Start time in clock ticks since boot; None: the process is gone."""
     stat = process_files.stat(pid)
     return stat.started_ticks if stat is not None else None
 
 
 def in_job_since_ticks(pid: int) -> int | None:
-    """Since when, at the latest, the job that this process belongs to has been here: the start of the slurmstepd above it, else its own.
+    """Latest possible start of this process's job on the node: the start of the slurmstepd above the process, else its own.
 
     In clock ticks since boot, as :func:`start_ticks`. None: the process is gone."""
     own = start_ticks(pid)
@@ -97,14 +97,14 @@ def now_ticks() -> int:
 
 
 def age_s(process: Stepd | Script) -> float:
-    """For how long the process has been there; 0.0 when it is gone."""
+    """Age of the process; 0.0 when it is gone."""
     if start_ticks(process.pid) != process.started_ticks:
         return 0.0
     return time.clock_gettime(time.CLOCK_BOOTTIME) - process.started_ticks / os.sysconf("SC_CLK_TCK")
 
 
 def handles(pid: int, number: signal.Signals) -> bool:
-    """Whether the process has a handler of its own for the signal (SigCgt in /proc/PID/status)."""
+    """Whether the process has its own handler for the signal (SigCgt in /proc/PID/status)."""
     try:
         lines = process_files.text(pid, "status").split("\n")
     except OSError:
@@ -122,7 +122,7 @@ def owner_of(pid: int) -> int | None:
 
 
 def started_by_slurm(pid: int) -> bool:
-    """Whether it is a task that a slurmstepd of root's, or of our own user's, started itself: its uid is the job's."""
+    """Whether it is a task that a slurmstepd of root or of the agent's user started directly: its uid is the job's."""
     stat = process_files.stat(pid)
     if stat is None:
         return False
@@ -143,9 +143,9 @@ class SlurmNode:
         self._env = {**os.environ, **({"SLURM_CONF": str(slurm_conf)} if slurm_conf else {})}
 
     def job_pids(self, job_id: int | None = None) -> Mapping[int, frozenset[int]]:
-        """Job → its processes on this node, from slurmd's own word; of one job or of all. Blocks for up to 5 s.
+        """Job → its processes on this node, as slurmd reports them; of one job or of all. Blocks for up to 5 s.
 
-        A node without such a job is an empty mapping. Raises Unavailable when slurmd's word cannot be had."""
+        A node without such a job gives an empty mapping. Raises Unavailable when slurmd does not answer."""
         command = [self._scontrol, "listpids", "*" if job_id is None else str(job_id), self._node]
         done = self._run(command)
         said = (done.stdout + done.stderr).strip()
@@ -183,25 +183,25 @@ class SlurmNode:
         return [step for step in steps if step is not None and job_id in (None, step.job_id)]
 
     def has_slurmd(self) -> bool:
-        """Whether any process may be this node's slurmd, whoever runs it."""
+        """Whether any process, of any user, may be this node's slurmd."""
         return may_run(self._wanted)
 
     def strays(self) -> list[str]:
-        """What shows a job on this machine without slurmd's word: a slurmstepd that is not another node's, a process in a job's cgroup.
+        """Traces of a job on this machine, found without slurmd: a slurmstepd that is not another node's, a process in a job's cgroup.
 
-        Those of a simulated cluster's other nodes are known by the process that started their slurmd."""
+        Those of a simulated cluster's other nodes are recognized by the process that started their slurmd."""
         others = self._others()
         traces = (_trace(pid, others, self._node) for pid in psutil.pids())
         return [trace for trace in traces if trace is not None]
 
     def _others(self) -> frozenset[int]:
-        """Slurmds of other nodes here, and what started them."""
+        """Slurmds of other nodes on this machine, and the processes that started them."""
         pids = of_others(self._wanted)
         started = {stat.parent for pid in pids if (stat := process_files.stat(pid)) is not None}
         return pids | started - {1}
 
     def epilogs(self, job_id: int) -> list[Script]:
-        """Epilogs of the job that this node's slurmd runs, proved by parent, owner and slurmd's own word in their environment.
+        """Epilogs of the job that this node's slurmd runs, proved by parent, owner and slurmd's variables in their environment.
 
         Raises Unavailable when slurmd cannot be identified."""
         try:
@@ -219,14 +219,14 @@ class SlurmNode:
     def show(self, what: str, name: str = "") -> str:
         """``scontrol -o show``: one record a line, of this name or of all. Blocks for up to 5 s.
 
-        Raises Unavailable, also when there is no such thing."""
+        Raises Unavailable, also when there is no such record."""
         done = self._run([self._scontrol, "-o", "show", what, *([name] if name else [])])
         if done.returncode != 0:
             raise Unavailable(f"scontrol show {what} {name}: {(done.stderr or done.stdout).strip()[:200]}")
         return done.stdout
 
     def squeue(self, job_id: int, *, each: bool) -> str:
-        """Id, state and restarts of a job, and of those that go with it, a line each: nothing that its user wrote. Blocks for up to 5 s.
+        """Id, state and restarts of a job and its related records, one a line, without any user's text. Blocks for up to 5 s.
 
         ``each``: a line for each of an array's elements. Raises Unavailable, also when there is no such job."""
         done = self._run(
@@ -237,7 +237,7 @@ class SlurmNode:
         return done.stdout
 
     def address_of(self, name: str) -> tuple[str, int]:
-        """Address and port of a node's slurmd, as slurmctld has them; only that node is read. Blocks for up to 5 s.
+        """Address and port of a node's slurmd, as slurmctld shows them; only that node is read. Blocks for up to 5 s.
 
         Raises Rejected where Slurm has no node of exactly this name, Unavailable."""
         if _NODE_NAME.fullmatch(name) is None:
@@ -252,7 +252,7 @@ class SlurmNode:
         raise Rejected(f"Slurm has no node {name}")
 
     def _beside(self, command: str) -> str:
-        """Another command of the same installation as scontrol."""
+        """Path of another command in scontrol's installation."""
         return str(Path(self._scontrol).with_name(command)) if os.sep in self._scontrol else command
 
     @property
@@ -268,7 +268,8 @@ class SlurmNode:
 
 
 def job_seen(slurm: SlurmNode, job_id: int) -> JobSeen:
-    """Raises Unavailable when slurmctld does not say. An element of an array may have a line of its own only where each one has."""
+    """The job as slurmctld shows it. Raises Unavailable when it does not answer. An array element may have its own line only where each
+    one has."""
     for each in (False, True):
         found = re.findall(rf"^{job_id} (\w+) (\d+)$", slurm.squeue(job_id, each=each), re.MULTILINE)
         if len(found) == 1:
@@ -277,14 +278,14 @@ def job_seen(slurm: SlurmNode, job_id: int) -> JobSeen:
 
 
 def _has_nothing_there(said: str) -> bool:
-    """Whether this is all that scontrol says: beside another error, that there is no job may be its consequence."""
+    """Whether scontrol's output is only this message: together with another error, "no job" may be the consequence of that error."""
     lines = [line.strip() for line in said.split("\n")]
     told = [line for line in lines if line and not line.startswith(_LISTPIDS_HEAD)]
     return bool(told) and all(_NO_STEPS.match(line) for line in told)
 
 
 def parse_listpids(text: str) -> dict[int, frozenset[int]]:
-    """``scontrol listpids``: a head line, then PID JOBID STEPID LOCALID GLOBALID; -1 stands where nothing is known."""
+    """Parse ``scontrol listpids``: a head line, then PID JOBID STEPID LOCALID GLOBALID; -1 means not known."""
     found: dict[int, set[int]] = {}
     for line in text.splitlines():
         words = line.split()
@@ -301,9 +302,9 @@ def _owner_of_slurmd(slurmd: psutil.Process) -> int:
 
 
 def _stepd(pid: int, uids: frozenset[int], parents: Collection[int] | None = None) -> Stepd | None:
-    """The step that a slurmstepd of one of these users, started by one of these, serves; None: it is none, or is gone.
+    """The step of a slurmstepd that one of these users owns and one of these parents started; None: it is none, or is gone.
 
-    Its title is read last: any process may have that, of any length."""
+    The title is read last: any process may have such a title, of any length."""
     ticks = start_ticks(pid)
     try:
         if process_files.executable(pid) not in _STEPD_NAMES or owner_of(pid) not in uids:
@@ -320,14 +321,14 @@ def _stepd(pid: int, uids: frozenset[int], parents: Collection[int] | None = Non
 
 
 def _trace(pid: int, others: frozenset[int], node: str) -> str | None:
-    """Of which job this process is a trace, in a few words; None: of none, or it is gone."""
+    """Short text on the job that this process shows; None: no job, or the process is gone."""
     ours = frozenset({0, os.geteuid()})
     try:
         if process_files.executable(pid) in _STEPD_NAMES:
             stat = process_files.stat(pid)
             if (stat is not None and stat.parent in others) or owner_of(
                 pid
-            ) not in ours:  # a user may call any program so
+            ) not in ours:  # a user may give any program this name
                 return None
             if process_files.words(Path(f"/proc/{pid}"))[1:] != _KEEPS_THE_SCOPE:
                 step = _stepd(pid, ours)
@@ -340,7 +341,7 @@ def _trace(pid: int, others: frozenset[int], node: str) -> str | None:
 
 
 def may_be_of(cgroup: str, node: str) -> bool:
-    """Not one of which the path names another node of a simulated cluster (``n2_slurmstepd.scope``)."""
+    """Whether the cgroup may be this node's: its path names no other node of a simulated cluster (``n2_slurmstepd.scope``)."""
     named_node = _SCOPE.search(cgroup)
     return named_node is None or named_node["node"] == node
 
@@ -356,12 +357,12 @@ def _is_epilog(process: psutil.Process, uid: int, job_id: int) -> bool:
 
 
 def live_tasks(step: Stepd) -> int:
-    """How many processes the step still has. Raises Unavailable."""
+    """Number of processes that the step still has. Raises Unavailable."""
     return len(task_pids(step))
 
 
 def task_pids(step: Stepd) -> frozenset[int]:
-    """Processes that the step still has: below it, or in its cgroup. Zombies are not live. Raises Unavailable."""
+    """Processes that the step still has: its descendants, or those in its cgroup. Zombies are not live. Raises Unavailable."""
     try:
         children = psutil.Process(step.pid).children(recursive=True)
     except psutil.NoSuchProcess:
@@ -407,7 +408,7 @@ def _pids_in(path: Path) -> set[int]:
 
 
 def send_signal(pid: int, number: signal.Signals, started_ticks: int | None) -> bool:
-    """Signal exactly this process through a pidfd; False: it is gone, or the number names another one by now."""
+    """Signal exactly this process through a pidfd; False: it is gone, or another process has its pid by now."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:

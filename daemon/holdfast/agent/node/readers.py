@@ -1,8 +1,8 @@
-"""Children that read a user's files in that user's name: one at a time for each user, bounded in time and in what they say.
+"""Children that read a user's files with that user's rights: one at a time for each user, with limits on time and output.
 
-Any user may mount a file system that answers nothing (FUSE needs no rights) and name a place in it. The child that opens it may then be
-where SIGKILL does not end it. It is left behind and remembered, and nothing more is read for that user until it has ended: whatever a user
-names costs the agent one process and no thread that waits for ever."""
+Any user may mount a file system that never answers (FUSE needs no rights) and name a path in it. The child that opens it may then hang
+where SIGKILL does not end it. It is left behind and remembered, and nothing more is read for that user until it has ended: so any path
+costs the agent at most one process, and no thread waits forever."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from holdfast_checks.probes.child import Children, Finished, Hung
 log = logging.getLogger(__name__)
 
 _AT_A_TIME = 8
-"""Users read for at a time."""
+"""Maximum number of users read for at a time."""
 _WAITING = 4
-"""Reads of one user that wait for their turn; one beyond them is refused at once."""
+"""Maximum number of waiting reads of one user; one more is refused at once."""
 _START = """
 import json, os, sys
 sys.path.insert(0, sys.argv.pop(1))
@@ -43,12 +43,12 @@ def become_user(uid, within_s):
     elif uid != os.geteuid():
         raise CheckpointError(f"only root can read as uid {uid}")
 """
-"""Not imported: the agent loads little. After ``become_user`` the child has the user's rights alone, starts nothing and cannot be traced:
-no user gains a process in the agent's cgroup."""
+"""Not imported, because the agent loads little. After ``become_user`` the child has only the user's rights, starts nothing and cannot be
+traced: no user gains a process in the agent's cgroup."""
 
 
 class TooMany(Unavailable):
-    """Enough is being read for this user, or in all."""
+    """Too many reads for this user, or in all."""
 
 
 class LeftBehind(Unavailable):
@@ -56,7 +56,7 @@ class LeftBehind(Unavailable):
 
 
 class Readers:
-    """One for the whole process (:data:`READERS`); may be used from several threads."""
+    """Reader pool, one for the whole process (:data:`READERS`); safe to use from several threads."""
 
     def __init__(self, children: Children | None = None) -> None:
         self._children = children or Children()
@@ -118,10 +118,10 @@ class Readers:
 
 
 def _packages() -> str:
-    """The folder that the reader's package is in, which is not loaded here."""
+    """Folder of the reader's package, which is not loaded here."""
     spec = find_spec("holdfast_checkpoint")
     return str(Path(spec.origin).parent.parent) if spec is not None and spec.origin else ""
 
 
 READERS = Readers()
-"""Of this process: whoever reads a user's files reads through it."""
+"""Reader pool of this process: all reads of users' files go through it."""

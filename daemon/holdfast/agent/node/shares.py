@@ -1,7 +1,7 @@
-"""Whose words wait in the outbox, and in which turn they go: no user's words keep another's from being sent or kept. Pure.
+"""Fair shares of the outbox: no user's statements keep another's from being sent or stored. Pure.
 
-Any user on the node may say much. So the next report takes one item of each, then a second of each, and so on; and when the outbox is full,
-the words go of whom the most wait."""
+Any user on the node may send many statements. So the next report takes one item of each user, then a second of each, and so on; and when
+the outbox is full, items of the user with the most waiting items are dropped."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 ENVELOPE_BYTES = 32
-"""What an item has on the wire beside its body: its age and a comma."""
+"""Bytes of an item on the wire in addition to its body: its age and a comma."""
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """One item that waits."""
+    """One waiting item."""
 
     number: int
-    """Items are in the order of their numbers."""
+    """Number of the item; items are ordered by it."""
     size: int
-    """Of its body as it is sent, in bytes."""
+    """Size of its body as sent, in bytes."""
     owner: str
-    """Whose words it holds; empty: the node's own."""
+    """The user whose statement it is; empty: the node's own."""
     boot_id: str = ""
     lasting: bool = False
-    """Of its owner's words it goes last when there is no room: of progress one item of each run waits."""
+    """Dropped last of its owner's items when there is no room: of progress only one item of each run waits."""
 
 
 def said_by(uid: object, key: str) -> str:
-    """The name of an item that holds a user's words. ``key``: what it replaces while it waits, empty: nothing."""
+    """Name of an item with a user's statement. ``key``: it replaces a waiting item with this key; empty: none."""
     return f"said/{uid}/{key}"
 
 
 def owner_of(name: object) -> str:
-    """By the item's name; empty: the node's own."""
+    """Owner from the item's name; empty: the node's own."""
     kind, _, rest = name.partition("/") if isinstance(name, str) else ("", "", "")
     return rest.partition("/")[0] if kind == "said" else ""
 
 
 def next_report(waiting: Iterable[Waiting], most_items: int, most_bytes: int) -> list[int]:
-    """The items of the next report in their order: the oldest of each owner, then each one's second; all of the oldest's boot, at least
+    """The items of the next report in order: the oldest of each owner, then each one's second; all from the boot of the oldest, at least
     one. ``waiting``: in order."""
     rows = list(waiting)
     queues: defaultdict[str, deque[Waiting]] = defaultdict(deque)
@@ -62,7 +62,7 @@ def next_report(waiting: Iterable[Waiting], most_items: int, most_bytes: int) ->
 
 
 def too_many(waiting: Iterable[Waiting], items: int, size: int) -> list[int]:
-    """Items that go, so that there are so many ``items`` and bytes less: each time the oldest of whom the most wait."""
+    """Items to drop, so that there are this many ``items`` and bytes less: each time the oldest of the owner with the most."""
     queues: defaultdict[str, deque[Waiting]] = defaultdict(deque)
     count: Counter[str] = Counter()
     total: Counter[str] = Counter()

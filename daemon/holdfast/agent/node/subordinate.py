@@ -1,7 +1,7 @@
-"""Whose subordinate user id a uid is, by /etc/subuid (subuid(5)). I/O only.
+"""Owner of a subordinate user id, by /etc/subuid (subuid(5)). I/O only.
 
-A user makes processes of such ids outside of any user namespace, too: by files that are set-uid to one. Ranges that a plug-in of
-libsubid hands out (``subid:`` in nsswitch.conf) are not in the file and are not seen: what no user is known for counts by itself."""
+A user can create processes with such ids outside of any user namespace, too, with files that are set-uid to one. Ranges from a libsubid
+plug-in (``subid:`` in nsswitch.conf) are not in the file and are not seen: an id without a known owner is counted separately."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bisect import bisect_right
 from pathlib import Path
 
 MOST_BYTES = 1 << 20
-"""Some 40,000 lines; a longer file is read so far."""
+"""About 40,000 lines; the rest of a longer file is ignored."""
 FILE = Path("/etc/subuid")
 
 
@@ -23,7 +23,7 @@ class SubordinateIds:
         self._ranges: list[tuple[int, int, str]] = []
 
     def owner(self, uid: int) -> str | None:
-        """The user whose subordinate id it is, as the file names them (a name, or a uid); None: it is nobody's, or that cannot be read."""
+        """The owner of the subordinate id, as the file names it (a name, or a uid); None: no owner, or the file cannot be read."""
         self._read_again()
         at = bisect_right(self._ranges, uid, key=lambda each: each[0])
         if not at:
@@ -46,7 +46,7 @@ class SubordinateIds:
 
 
 def ranges(text: str) -> list[tuple[int, int, str]]:
-    """First id, last id and owner of each line ``OWNER:FIRST:COUNT``, in order; others are passed over. Pure."""
+    """First id, last id and owner of each line ``OWNER:FIRST:COUNT``, in order; other lines are skipped. Pure."""
     found = []
     for line in text.split("\n"):
         owner, _, rest = line.strip().partition(":")

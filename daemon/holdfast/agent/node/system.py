@@ -1,4 +1,4 @@
-"""Small dealings with the system: the time, ids of boot and machine."""
+"""System values: the time, ids of boot and machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def utc_ms() -> str:
 
 
 def read_id(path: Path | None, what: str) -> str:
-    """The first word of a small file. Raises ConfigError when the file of a needed id cannot be read."""
+    """Read an id, the first token in a small file. Raises ConfigError when the file of a needed id cannot be read."""
     if path is None:
         return ""
     try:

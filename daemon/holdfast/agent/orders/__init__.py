@@ -1,1 +1,1 @@
-"""Orders from the controller: which verbs there are, how each is carried out, and its outcome."""
+"""Orders from the controller: the verbs, how each is carried out, and its outcome."""

@@ -1,6 +1,6 @@
-"""The checkpoint verbs beside the job socket: one file that the Python of any image runs.
+"""Checkpoint commands next to the job socket: one file that the Python of any image can run.
 
-A job in a container sees nothing of the host's installation. One bind mount of the agent's folder gives it the socket and, as
+A job in a container does not see the host's installation. One bind mount of the agent's folder gives it the socket and, as
 ``checkpoint.pyz``, the library ``holdfast_checkpoint`` of this agent's release: ``python3 /run/holdfast/checkpoint.pyz latest DIR``,
 or ``PYTHONPATH=/run/holdfast/checkpoint.pyz`` to import it."""
 
@@ -29,14 +29,15 @@ from holdfast_checkpoint.cli import main
 
 sys.exit(main())
 """
-"""Read by any Python, old ones too. 3: it cannot be told which checkpoint is the newest, so that no script starts afresh."""
+"""Must run in any Python, old ones too. Exit status 3: the newest checkpoint cannot be determined, so that no script starts from
+scratch."""
 _WRITTEN = (1980, 1, 1, 0, 0, 0)
 
 
 def place(folder: Path) -> None:
-    """Write the verbs into the agent's folder; one of another release is replaced whole.
+    """Write the file into the agent's folder; a file of another release is replaced atomically.
 
-    Best effort: without them jobs outside of containers are as before, and the reason is logged."""
+    Best effort: without it, jobs outside of containers work as before, and the reason is logged."""
     path = folder / VERBS
     try:
         verbs = archive()
@@ -48,7 +49,7 @@ def place(folder: Path) -> None:
 
 
 def archive() -> bytes:
-    """The file's bytes, the same for the same release. Not compressed: an image's Python may lack zlib. Raises OSError."""
+    """Content of the file, identical for the same release. Not compressed: an image's Python may lack zlib. Raises OSError."""
     spec = find_spec(_PACKAGE)
     if spec is None or spec.origin is None:
         raise FileNotFoundError(f"no package {_PACKAGE} next to the agent's")

@@ -1,4 +1,4 @@
-"""The evidence bundle: what a reboot would destroy, in one bounded tar.gz."""
+"""Evidence bundle: data that a reboot would destroy, in one tar.gz of limited size."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _KERNEL_RECORDS = 5000
 _PSTORE_BYTES = 256 * 1024
 _PSTORE_FILES = 20
 _BUNDLE_BYTES = 512 * 1024
-"""A bundle is made to fit by keeping the ends of its longest files: it travels with the order's outcome (a report's body may
+"""Size limit of a bundle; to fit, only the ends of its longest files are kept. It is sent with the order's outcome (a report's body may
 have 1 MiB, and base64 takes a third more)."""
 _BUNDLES_KEPT = 20
 _PROC = ("meminfo", "loadavg", "uptime", "version", "cmdline", "modules", "mounts", "net/dev")
@@ -34,7 +34,7 @@ Part = tuple[str, bytes]
 
 
 def collect_evidence(folder: Path, kmsg: Path, pstore: Path, gpus: Callable[[float], Mapping[str, Any]]) -> Handler:
-    """Write ``INCIDENT.tar.gz`` under ``folder``. ``gpus``: what NVML says within so many seconds, and the inventory."""
+    """Write ``INCIDENT.tar.gz`` under ``folder``. ``gpus``: NVML's answer within the given seconds, and the inventory."""
 
     def verb(order: Order) -> Done:
         max_s = number(order.args, "max_s", _DEFAULT_S, 120.0)

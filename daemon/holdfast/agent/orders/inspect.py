@@ -1,4 +1,4 @@
-"""Fresh answers for orders: asked from an order's thread, taken by the loop."""
+"""Fresh readings for orders: requested by an order's thread, taken by the loop."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from holdfast_checks.snapshot import NvmlFailure
 
 
 class Inspector:
-    """Looks at the node again, now."""
+    """Takes fresh readings of the node."""
 
     def __init__(
         self,
@@ -32,17 +32,17 @@ class Inspector:
         """``slurm_gpus``: device minors of the GPUs that slurmd gives to jobs, where that is proved."""
         self._settings = settings_of(config)
         self._nvml_wait_s = 2 * config.nvml_deadline_s + 1.0
-        """A pending snapshot may have to miss its deadline before ours begins."""
+        """A pending snapshot may have to miss its deadline before this one starts."""
         self._loop = loop
         self._nvml = nvml
         self.checks = checks
         self.named = {**checks, **on_demand_checks(config)}
-        """What an order may name."""
+        """Checks that an order may name."""
         self._trust = trust
         self._slurm_gpus = slurm_gpus
 
     def nvml_answer(self, within_s: float) -> Answer:
-        """A snapshot begun after the call. Raises Unavailable when there is no answer in time."""
+        """A snapshot started after the call. Raises Unavailable when there is no answer in time."""
         box: list[Answer] = []
         told = threading.Event()
 
@@ -56,7 +56,7 @@ class Inspector:
         return box[0]
 
     def run_checks(self, wanted: list[str]) -> dict[str, tuple[Weighed, ...]]:
-        """These checks (empty: all periodic ones) on facts gathered now, weighed for service."""
+        """Run these checks (empty: all periodic ones) on facts gathered now, weighed for service."""
         chosen = [self.named[name] for name in wanted or self.checks]
         answer: Answer | None = None
         if any(Need.NVML in check.needs for check in chosen):
@@ -66,14 +66,14 @@ class Inspector:
         return {name: tuple(map(self._trust.for_service, results)) for name, results in found.items()}
 
     def gpu_uuids(self) -> list[str]:
-        """UUIDs of the GPUs that the newest snapshot shows at work."""
+        """UUIDs of the GPUs that the newest snapshot shows as working."""
         latest = self._nvml.latest
         if latest is None or isinstance(latest, NvmlFailure):
             return []
         return sorted(gpu.ref.uuid for gpu in latest.gpus if gpu.ref.uuid is not None and not gpu.lost)
 
     def gpu_evidence(self, within_s: float) -> Mapping[str, Any]:
-        """What NVML says within so long, and what was known before."""
+        """NVML's answer within the given time, and the inventory known before."""
         try:
             now: Any = self.nvml_answer(within_s)
         except Unavailable as error:

@@ -1,4 +1,4 @@
-"""Orders from the controller: asked for by a long poll, remembered before they are carried out, carried out at most once."""
+"""Orders from the controller: fetched by a long poll, recorded before they are carried out, carried out at most once."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ log = logging.getLogger(__name__)
 
 WAIT_S = 25.0
 _AGAIN_S = 30.0
-"""An outcome that the controller has, yet asks for again after this long, is sent again."""
+"""An outcome is sent again if the controller still hands out the order this long after it was reported."""
 _KEPT_S = 7 * 24 * 3600.0
 _ANSWERED_KEPT = 4096
 _AT_A_TIME = 4
-"""Of the orders about users' jobs, and as many of the others; so are the bounds below."""
+"""Orders carried out at a time, separately for orders about users' jobs and for all others; the limits below apply in the same way."""
 ABOUT_JOBS = frozenset(v.value for v in (Verb.OUTPUT, Verb.SURVEY, Verb.STACKS, Verb.SAVE, Verb.LEAVE))
-"""Verbs whose time is in a user's hands: they have places of their own, so that no user holds up the orders that heal the node."""
+"""Verbs whose duration a user can influence: they have separate slots, so that no user delays the orders that repair the node."""
 _MOST_OPEN = 64
-"""Orders that are carried out or wait for it. The controller hands out the others again, so they are taken later."""
+"""Maximum number of orders carried out or waiting. The controller hands out the others again, so they are taken later."""
 _LONGEST_S = 366 * 24 * 3600.0
 _LONGEST_WORD = 256
 _LOGGED_EVERY_S = 60.0
 _MOST_AT_ONCE = 256
 _PER_S = 0.5
-"""New orders in the long run, after so many at once: each stays on disk for a week."""
+"""Sustained rate of new orders after a burst: each stays on disk for a week."""
 _LOST = "the outcome in the agent's memory cannot be read; not known how far it came, not tried again"
 _PAUSE_S = 0.2
-"""Between two polls that brought nothing but orders known already (being carried out)."""
+"""Pause after a poll that returned only known orders (being carried out)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One order as it came."""
+    """One order as received."""
 
     id: str
     verb: str
@@ -55,12 +55,12 @@ class Order:
     boot_id: str
     instance_id: str
     expires_at_s: float
-    """On this node's CLOCK_MONOTONIC."""
+    """Expiry on this node's CLOCK_MONOTONIC."""
     incident: str = ""
 
     @classmethod
     def from_wire(cls, raw: Mapping[str, Any], now_s: float) -> Order:
-        """Raises KeyError or ValueError for anything that is not an order, and nothing else."""
+        """Parse an order. Raises only KeyError or ValueError, for anything that is not an order."""
         args = raw.get("args") or {}
         order_id, expires_s = _word(raw["id"]), raw["expires_s"]
         if not isinstance(args, dict) or not order_id or isinstance(expires_s, bool):
@@ -87,7 +87,7 @@ def _word(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What became of an order."""
+    """Outcome of an order."""
 
     ok: bool
     summary: str
@@ -97,11 +97,11 @@ class Done:
 
 
 Handler = Callable[[Order], Done]
-"""Carries an order out in a thread of its own. May raise HoldfastError or OSError, which is a failure with that text."""
+"""Carries out an order in a separate thread. May raise HoldfastError or OSError, which is a failure with that text."""
 
 
 def refusal(order: Order, identity: Identity, handlers: Mapping[str, Handler], now_s: float) -> Done | None:
-    """The outcome of an order that is not for this agent now; None: it is."""
+    """Outcome of an order that is not for this agent now; None: it is to be carried out."""
     if order.boot_id and order.boot_id != identity.boot_id:
         return _refused(Refusal.ANOTHER_BOOT, f"meant for boot {order.boot_id}, this is boot {identity.boot_id}")
     if order.instance_id and order.instance_id != identity.instance_id:
@@ -116,7 +116,7 @@ def refusal(order: Order, identity: Identity, handlers: Mapping[str, Handler], n
 
 
 def _refused(why: Refusal, text: str) -> Done:
-    # Controllers of earlier releases read the text: it must begin like this.
+    # Controllers of earlier releases parse the text: it must start like this.
     return Done(False, f"refused: {text}", {REFUSED: why.value})
 
 
@@ -128,7 +128,7 @@ def _body(order_id: str, done: Done) -> dict[str, Any]:
 
 
 def _outcome(text: object) -> dict[str, Any] | None:
-    """An outcome as it was noted; None: it cannot be read."""
+    """A recorded outcome; None: it cannot be read."""
     try:
         found = json.loads(text) if isinstance(text, str) else None
     except (ValueError, RecursionError):
@@ -137,7 +137,7 @@ def _outcome(text: object) -> dict[str, Any] | None:
 
 
 class OrderBook:
-    """Which orders were taken, on disk. An id once remembered is never carried out again."""
+    """Record of taken orders, on disk. A recorded id is never carried out again."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
@@ -145,14 +145,14 @@ class OrderBook:
         self._unread: set[str] = set()
 
     def remember(self, order_id: str) -> bool:
-        """Durably, before anything is done. False: it is known already. Raises sqlite3.Error: then nothing may be done."""
+        """Record the order durably, before anything is done. False: it is known already. Raises sqlite3.Error: then nothing may be done."""
         with self._memory.transaction() as db:
             db.execute("DELETE FROM orders WHERE outcome IS NOT NULL AND received_s < ?", (time.time() - _KEPT_S,))
             taken = db.execute("INSERT OR IGNORE INTO orders (id, received_s) VALUES (?, ?)", (order_id, time.time()))
             return taken.rowcount == 1
 
     def settle(self, order_id: str, done: Done) -> Item:
-        """Note the outcome and make the item that reports it."""
+        """Record the outcome and create the item that reports it."""
         body = _body(order_id, done)
         self._answered(order_id, time.monotonic())
         try:
@@ -163,7 +163,7 @@ class OrderBook:
         return Item(body, time.monotonic())
 
     def asked_again(self, order_id: str) -> Item | None:
-        """The outcome once more, when the controller still hands the order out long after it was answered."""
+        """The outcome again, when the controller still hands out the order long after the outcome was reported."""
         now_s = time.monotonic()
         if now_s < self._answered_s.get(order_id, now_s) + _AGAIN_S:
             self._answered(order_id, self._answered_s.get(order_id, now_s))
@@ -181,7 +181,7 @@ class OrderBook:
             del self._answered_s[next(iter(self._answered_s))]
 
     def _unreadable(self, order_id: str) -> dict[str, Any]:
-        """Its outcome; the row stays as it is."""
+        """Outcome for a row that cannot be read; the row is kept."""
         if order_id not in self._unread:
             self._unread.add(order_id)
             do = "nothing: the controller counts the order as failed"
@@ -191,23 +191,23 @@ class OrderBook:
         return _body(order_id, Done(False, _LOST))
 
     def interrupted(self) -> list[str]:
-        """Orders taken by an earlier process that left no outcome: whether they were carried out is not known."""
+        """Orders taken by an earlier process without an outcome: it is not known whether they were carried out."""
         return [str(row[0]) for row in self._memory.read("SELECT id FROM orders WHERE outcome IS NULL")]
 
 
 @dataclass
 class _Places:
-    """How many orders of one sort are taken."""
+    """Slots for the orders of one sort."""
 
     slots: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(_AT_A_TIME))
-    """Being carried out."""
+    """Slots of orders being carried out."""
     open: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(_MOST_OPEN))
-    """These, and those that wait for it."""
+    """Slots of these and of waiting orders."""
     rate: Bucket = field(default_factory=lambda: Bucket(_MOST_AT_ONCE, _PER_S))
 
 
 class Orders:
-    """A thread that polls, and up to four that carry out what is about users' jobs, and four for everything else."""
+    """A polling thread, up to four threads for orders about users' jobs, and up to four for all others."""
 
     def __init__(
         self,
@@ -270,15 +270,15 @@ class Orders:
         if answer.status != 200 or not isinstance(orders, list):
             raise Unavailable(f"orders answered {answer.status} {answer.error}")
         if not orders and time.monotonic() < asked_s + 1.0:
-            self._stopping.wait(1.0)  # a controller that does not wait must not be asked in a circle
+            self._stopping.wait(1.0)  # a controller that answers at once must not be polled in a busy loop
         found: list[Mapping[str, Any]] = [each for each in orders if isinstance(each, dict)]
         found.sort(
             key=lambda each: str(each.get("verb")) in ABOUT_JOBS
-        )  # those that heal the node first, each sort in its order
+        )  # orders that repair the node first, each sort in its order
         return found[:_MOST_AT_ONCE]
 
     def take(self, raw: Mapping[str, Any]) -> bool:
-        """Take one order; whether it was new. Not carried out unless it could be remembered on disk first."""
+        """Take one order; whether it was new. It is carried out only if it was recorded on disk first."""
         try:
             order = Order.from_wire(raw, time.monotonic())
         except (KeyError, ValueError) as error:
@@ -303,7 +303,7 @@ class Orders:
         return self._for_jobs if order.verb in ABOUT_JOBS else self._for_node
 
     def _leave_out(self, why: str) -> None:
-        """Count an order that is not taken; a line a minute says so."""
+        """Count an order that is not taken; logged once a minute."""
         self._left_out += 1
         now_s = time.monotonic()
         if now_s >= self._told_s + _LOGGED_EVERY_S:
@@ -311,7 +311,7 @@ class Orders:
             self._left_out, self._told_s = 0, now_s
 
     def _begin(self, order: Order) -> tuple[bool, bool]:
-        """Whether a thread carries it out now, and whether it was new."""
+        """Start the order; whether a thread carries it out now, and whether it was new."""
         try:
             if not self._book.remember(order.id):
                 again = self._book.asked_again(order.id)

@@ -1,6 +1,6 @@
-"""The order that reads why a job died: the last lines of what it wrote, with its user's rights, in a child with a deadline.
+"""Order to find out why a job died: reads the last lines of its output, with its user's rights, in a child with a deadline.
 
-What goes to the controller are the lines that name a cause (:mod:`holdfast.model.output_signs`), not the output."""
+Only lines that name a cause (:mod:`holdfast.model.output_signs`) are sent to the controller, not the output."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from holdfast.model.output_signs import signs_of
 
 _DEADLINE_S, _DEADLINE_MAX_S = 5.0, 30.0
 _MARGIN_S = 3.0
-"""For the start of the reader and its answer."""
+"""Additional time for the start of the reader and its answer."""
 _ANSWER_BYTES_MAX = 1 << 20
 """64 KiB of text, each byte of which may be six in JSON."""
 _READ = """
@@ -37,13 +37,13 @@ sys.stdout.write(json.dumps(answer))
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The end of a file, as its reader told it."""
+    """The end of a file, as the reader reported it."""
 
     text: str
     """Whole lines."""
     size_bytes: int
     quiet_s: float
-    """How long ago it was last written to."""
+    """Time since the last write."""
 
 
 def read_output(host: str, readers: Readers = READERS) -> Handler:
@@ -71,7 +71,7 @@ def read_output(host: str, readers: Readers = READERS) -> Handler:
 
 
 def parse(answer: bytes) -> End:
-    """The reader's answer, which is the user's word. Raises Unavailable: it says why not, or is none."""
+    """Parse the reader's answer, which the user controls. Raises Unavailable: it reports an error, or is invalid."""
     try:
         raw = json.loads(answer)
     except (ValueError, RecursionError):
@@ -85,13 +85,13 @@ def parse(answer: bytes) -> End:
 
 
 def _from_byte(order: Order) -> int:
-    """Where the run's own output begins, in a file that an earlier run has written to; 0: not known."""
+    """Start of the run's own output in a file that an earlier run has written to; 0: not known."""
     said = order.args.get("from_byte")
     return said if type(said) is int and said > 0 else 0
 
 
 def path_of(args: Mapping[str, Any], host: str) -> str:
-    """The file: some releases of Slurm show the path as it was given. Raises Rejected."""
+    """The file's absolute path: some releases of Slurm show the path as it was given. Raises Rejected."""
     array, task, restarts = (args.get(name) for name in ("array_job_id", "array_task_id", "restarts"))
     of = OutputOf(
         job_id_of(args),

@@ -28,11 +28,11 @@ RunSide = Callable[[PairSide], PairAnswer]
 
 
 def probe_pair(run: RunSide, slurm: SlurmNode) -> Handler:
-    """One side of a test between two nodes. ok: it was carried through and every round was right.
+    """Run one side of a test between two nodes. ok: it was completed and every round was correct.
 
-    ``result.said`` is the word that counts: ``done``, ``failed``, or ``unknown`` where it says nothing of the path. A job that holds the
-    node, also one that came in the meantime, makes it unknown. ``serves`` = false: the order says that the machine has no slurmd yet and
-    no job can be there, which is believed only where that is so."""
+    ``result.said`` is the verdict: ``done``, ``failed``, or ``unknown`` where the test proves nothing about the path. A job that holds the
+    node, also one that started meanwhile, makes it unknown. ``serves`` = false: the order claims that the machine has no slurmd yet and
+    no job can be there, which is trusted only after a check."""
 
     def verb(order: Order) -> Done:
         side = side_of(order.args)
@@ -52,14 +52,15 @@ def probe_pair(run: RunSide, slurm: SlurmNode) -> Handler:
 
 
 def _serves(order: Order, slurm: SlurmNode) -> bool:
-    """Whether Slurm can be asked of this node, whatever the order says of a machine that runs slurmd. Raises OSError without procfs."""
+    """Whether Slurm can be asked about this node; the order's claim does not count on a machine that runs slurmd. Raises OSError without
+    procfs."""
     return order.args.get("serves", True) is not False or slurm.has_slurmd()
 
 
 def _must_be_a_nodes(address: str, listener: object, slurm: SlurmNode, *, serves: bool) -> None:
-    """The listener's address is that of the node which the order names, by Slurm's word. Raises Rejected, Unavailable.
+    """Check that the listener's address is, according to Slurm, that of the node in the order. Raises Rejected, Unavailable.
 
-    On a machine that does not serve yet Slurm may not answer: there alone the order is believed."""
+    On a machine that does not serve yet Slurm may not answer: only there is the order trusted."""
     if not isinstance(listener, str) or not listener:
         raise Rejected(f"the order names no node of this cluster as listener, only the address {address[:80]}")
     try:
@@ -73,7 +74,7 @@ def _must_be_a_nodes(address: str, listener: object, slurm: SlurmNode, *, serves
 
 
 def side_of(args: Mapping[str, Any]) -> PairSide:
-    """The order's arguments. Raises Rejected."""
+    """Parse the order's arguments. Raises Rejected."""
     role, transport = args.get("role"), args.get("transport", "tcp")
     if role not in ROLES or transport not in TRANSPORTS:
         raise Rejected(f"role is one of {ROLES} and transport one of {TRANSPORTS}, not {role!r} and {transport!r}")
@@ -103,12 +104,12 @@ def _told(side: PairSide, answer: PairAnswer) -> Done:
 
 
 def run_checks(checks: CheckRun, known: Mapping[str, Check], slurm: SlurmNode) -> Handler:
-    """Named checks now, active ones too, on a node that no job holds; ok if nothing is bad and nothing is unknown.
+    """Run named checks now, including active ones, on a node that no job holds; ok if nothing is bad and nothing is unknown.
 
-    The node is looked at again before each check, whatever the order says (:func:`disturbed_by`).
+    The node is checked again before each check, whatever the order says (:func:`disturbed_by`).
 
-    ``result.outcome``: ``ok``, ``bad`` (``bad`` names what), ``unknown`` (``unknown`` names what could not be had within ``deadline_s``)
-    or ``held`` (a job has the node). What does not apply to this node, or is no check of this agent, is in ``skipped``."""
+    ``result.outcome``: ``ok``, ``bad`` (listed in ``bad``), ``unknown`` (``unknown`` lists what had no result within ``deadline_s``) or
+    ``held`` (a job has the node). Checks that do not apply to this node, or that this agent does not know, are in ``skipped``."""
 
     def verb(order: Order) -> Done:
         wanted = [str(name) for name in order.args.get("checks") or ()]
@@ -138,7 +139,7 @@ def _held(holder: str) -> Done:
 
 
 class _Report:
-    """What several checks had to say."""
+    """Results of several checks."""
 
     def __init__(self) -> None:
         self.bad: list[str] = []

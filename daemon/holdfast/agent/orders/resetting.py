@@ -1,4 +1,5 @@
-"""The order to reset GPUs: everybody lets go of them first, our own NVML child too, and whoever does not is named instead."""
+"""Order to reset GPUs: all processes must release them first, including the agent's NVML child; processes that still use them are
+reported instead."""
 
 from __future__ import annotations
 
@@ -35,25 +36,24 @@ class Nvml(Protocol):
     """The agent's own hold on the GPUs."""
 
     def let_go(self, within_s: float) -> bool:
-        """Whether nothing of ours holds a GPU any more."""
+        """Release the GPUs; whether no process of the agent holds one any more."""
         ...
 
     def resume(self) -> None: ...
 
 
 def reset_gpu(nvml: Nvml, slurm: SlurmNode, settings: GpuSettings, children: Children = CHILDREN) -> Handler:
-    """Reset the GPUs named by UUID. ok: the tool says that it did; whether they are well is for the validation after it.
+    """Reset the GPUs named by UUID. ok: the tool reports success; the validation that follows checks whether they work.
 
-    Rejected while a job holds the node or may start there, or for names that are none. A service that is stopped for it is started
-    again, whatever comes of the reset. A GPU that fell off the bus cannot be reset: the order fails, and the ladder goes on with a
-    reboot."""
+    Rejected while a job holds the node or may start there, or for invalid names. Services stopped for the reset are started again,
+    whatever its outcome. A GPU that fell off the bus cannot be reset: the order fails, and the ladder continues with a reboot."""
 
     def verb(order: Order) -> Done:
         gpus = _names(order)
         until_s = time.monotonic() + number(order.args, "max_s", 180.0, _LONGEST_S)
         if (holder := held_by(slurm)) is not None:
             raise Rejected(f"not reset: {holder} holds the node")
-        if not drained_by_us(node_seen(slurm)):  # on any other a job may start at any moment
+        if not drained_by_us(node_seen(slurm)):  # on any other node a job may start at any moment
             raise Rejected("not reset: the node is not drained by Holdfast")
         with _released(nvml) as released, _stopped(settings.reset_stops, children) as stopped:
             if not released:
@@ -77,7 +77,7 @@ def _is_uuid(name: object) -> bool:
 
 
 def _reset(settings: GpuSettings, gpus: list[str], until_s: float, children: Children, stopped: list[str]) -> Done:
-    """One by one, or where that is refused and the GPUs share NVSwitches, the whole board."""
+    """Reset them one by one, or the whole board where that is refused and the GPUs share NVSwitches."""
     argv = [*settings.reset_command, "-i", ",".join(gpus)]
     said = _run(argv, until_s, children)
     detail = {"gpus": gpus, "stopped": stopped}
@@ -92,7 +92,7 @@ def _reset(settings: GpuSettings, gpus: list[str], until_s: float, children: Chi
 
 
 def _run(argv: Sequence[str], until_s: float, children: Children) -> str | None:
-    """Why the command failed; None: it did not."""
+    """Run a command; the reason why it failed, or None."""
     left_s = until_s - time.monotonic()
     if left_s <= 0:
         return "no time is left"
@@ -115,7 +115,7 @@ def _released(nvml: Nvml) -> Iterator[bool]:
 
 @contextmanager
 def _stopped(services: Sequence[str], children: Children) -> Iterator[list[str]]:
-    """Stop those of the services that run, and start them again."""
+    """Stop the running ones of these services, and start them again at the end."""
     stopped = [name for name in services if _systemctl(children, "is-active", "--quiet", name)]
     try:
         for name in stopped:
@@ -163,7 +163,7 @@ def _name(folder: Path) -> str:
 
 
 class Held:
-    """:class:`Nvml` of the agent, from an order's thread: its loop does what is asked."""
+    """:class:`Nvml` of the agent for an order's thread: the agent's loop carries out the calls."""
 
     def __init__(self, loop: Loop, nvml: NvmlSource) -> None:
         self._loop, self._nvml = loop, nvml

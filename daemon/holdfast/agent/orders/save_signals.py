@@ -1,4 +1,4 @@
-"""Which signal each job registered on this node to save upon: the only one that an order may have it sent."""
+"""Save signals that jobs registered on this node: an order may send a job only the signal that it registered."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from holdfast_checks.probes import users_process
 log = logging.getLogger(__name__)
 
 SAVE_SIGNALS = frozenset({"SIGUSR1", "SIGUSR2", "SIGHUP", "SIGINT", "SIGTERM", "SIGCONT", "SIGURG", "SIGALRM"})
-"""What a job may register: nothing that ends it without a chance to save."""
+"""Signals that a job may register: none that ends it without a chance to save."""
 USERS_OWN = frozenset({signal.SIGUSR1, signal.SIGUSR2})
-"""Those of them that neither the kernel nor Slurm nor a shell gives a meaning."""
+"""Those that have no meaning to the kernel, Slurm or a shell."""
 SAVE_SIGNAL_ENV = "HOLDFAST_SAVE_SIGNAL"
 """Set by the SPANK plug-in (``--holdfast-signal``) or by the job's script; the tasks inherit it on every node."""
 _KEY = "save_signals"
@@ -25,14 +25,14 @@ _JOBS_KEPT = 512
 
 
 def signal_named(name: object) -> signal.Signals | None:
-    """``USR1`` or ``SIGUSR1``; None: no signal upon which a job may save."""
+    """Parse ``USR1`` or ``SIGUSR1``; None: no permitted save signal."""
     text = name.upper() if isinstance(name, str) else ""
     text = text if text.startswith("SIG") else f"SIG{text}"
     return signal.Signals[text] if text in SAVE_SIGNALS else None
 
 
 def signal_in_environment(pid: int) -> signal.Signals | None:
-    """What the process was started with; None: nothing, or it is gone. Raises TimeoutError where it cannot be read."""
+    """The save signal in the process's initial environment; None: none, or it is gone. Raises TimeoutError where it cannot be read."""
     try:
         return signal_named(users_process.environ_of(pid).get(SAVE_SIGNAL_ENV))
     except TimeoutError:
@@ -42,7 +42,7 @@ def signal_in_environment(pid: int) -> signal.Signals | None:
 
 
 class SaveSignals:
-    """By job and user, the newest jobs' ones; in the agent's memory, since a job registers once and the agent may start again."""
+    """Save signals by job and user, of the newest jobs. Kept in the agent's memory: a job registers only once, and the agent may restart."""
 
     def __init__(self, memory: Memory | None = None) -> None:
         self._memory = memory
@@ -50,7 +50,7 @@ class SaveSignals:
         self._kept = _loaded(memory.get(_KEY)) if memory is not None else {}
 
     def registered(self, job_id: int, uid: int, restarts: int, name: object) -> None:
-        """A registration that counts. Within one run, one that names no signal takes nothing back (as in ``store/checkpoints.py``)."""
+        """Record a valid registration. Within one run, a registration without a signal removes none (as in ``store/checkpoints.py``)."""
         chosen = signal_named(name)
         with self._lock:
             before = self._kept.get((job_id, uid))
@@ -64,11 +64,11 @@ class SaveSignals:
                 self._kept[job_id, uid] = after
             while len(self._kept) > _JOBS_KEPT:
                 ((most, _),) = Counter(user for _job, user in self._kept).most_common(1)
-                del self._kept[next(who for who in self._kept if who[1] == most)]  # nobody's jobs push out another's
+                del self._kept[next(who for who in self._kept if who[1] == most)]  # no user displaces another's jobs
             self._remember()
 
     def of(self, job_id: int, uid: int) -> signal.Signals | None:
-        """None: the job registered none on this node."""
+        """The job's signal; None: it registered none on this node."""
         with self._lock:
             kept = self._kept.get((job_id, uid))
         return None if kept is None else signal.Signals[kept[1]]
@@ -83,7 +83,7 @@ class SaveSignals:
 
 
 def _loaded(text: str | None) -> dict[tuple[int, int], tuple[int, str]]:
-    """What cannot be read is forgotten: an order is refused then, and nothing is sent."""
+    """Load the signals. Unreadable ones are dropped: an order is then refused, and nothing is sent."""
     try:
         rows = json.loads(text or "[]")
         return {(int(job), int(uid)): (int(run), str(name)) for job, uid, run, name in rows if name in SAVE_SIGNALS}

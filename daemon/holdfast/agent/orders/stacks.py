@@ -1,7 +1,7 @@
-"""The order that looks at what a job's Python processes are doing: one stack of each, read from outside by py-spy with that user's rights.
+"""Order to read the stacks of a job's Python processes: one stack of each, read from outside by py-spy with that user's rights.
 
-py-spy pauses a process for some milliseconds (PTRACE_SEIZE, which ends with the reader, so nothing stays stopped). One that it cannot
-pause, since it hangs in the kernel or is stopped already, is read as it is."""
+py-spy pauses a process for some milliseconds (PTRACE_SEIZE, which ends with the reader, so nothing stays stopped). A process that it cannot
+pause, since it hangs in the kernel or is stopped already, is read without a pause."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from holdfast_checks.probes.child import CHILDREN, Children, Hung
 
 _DEADLINE_S, _DEADLINE_MAX_S = 5.0, 30.0
 _IN_ALL_S = 8.0
-"""What was not begun by then is listed as not read: whoever asked has an answer within 20 s."""
+"""Total time: processes not started by then are listed as not read, so that the order is answered within 20 s."""
 _PROCESSES_MAX = 64
 _AT_A_TIME = 4
 _FRAMES_MAX = 30
@@ -36,7 +36,7 @@ _FRAME_CHARS = 120
 _SAID_BYTES_MAX = 4 * 1024 * 1024
 _MAPS_BYTES_MAX = 4 * 1024 * 1024
 _PLACE = ("RANK", "LOCAL_RANK", "SLURM_PROCID", "HOLDFAST_GROUP")
-"""What tells a rank from what started it, and is the same in what it starts."""
+"""Variables that distinguish a rank from its parent processes, and that its children inherit."""
 
 Tool = Callable[[], str | None]
 
@@ -48,15 +48,15 @@ class Seen:
     pid: int
     started_ticks: int
     ancestors: tuple[int, ...]
-    """Nearest first."""
+    """Ancestors, nearest first."""
     place: tuple[str, ...]
-    """Values of :data:`_PLACE` in the environment that it was started with; empty texts where there is none."""
+    """Values of :data:`_PLACE` in its initial environment; empty texts where there is none."""
 
 
 def collect_stacks(slurm: SlurmNode, tool: Tool | None = None, children: Children = CHILDREN) -> Handler:
-    """The main thread of every Python process of the job on this node, innermost frame first. ok: at least one was read.
+    """Read the main thread of every Python process of the job on this node, innermost frame first. ok: at least one was read.
 
-    ``detail``: ``ranks``, a list of ``pid``, ``rank`` (null: no rank, but what started it or what it started) and either ``frames``
+    ``detail``: ``ranks``, a list of ``pid``, ``rank`` (null: no rank, but a parent or child of one) and either ``frames``
     (``function (file:line)``, at most 30) or ``error``."""
     find = tool or find_tool
 
@@ -88,16 +88,16 @@ def collect_stacks(slurm: SlurmNode, tool: Tool | None = None, children: Childre
 
 
 def find_tool() -> str | None:
-    """py-spy beside this interpreter, else on PATH."""
+    """Path of py-spy: next to this interpreter, else on PATH."""
     beside = Path(sys.executable).parent / "py-spy"
     return str(beside) if os.access(beside, os.X_OK) else shutil.which("py-spy")
 
 
 def ranks_of(seen: Iterable[Seen]) -> dict[int, int]:
-    """Pid → rank, of the processes that are ranks. Pure.
+    """Pid → rank, for the processes that are ranks. Pure.
 
-    A data loader's worker has its rank's environment, a launcher its ranks' SLURM_PROCID: so a rank is the first below which, and not the
-    last above which, the environment says the same."""
+    A data loader's worker has its rank's environment, and a launcher has its ranks' SLURM_PROCID. So a rank is the topmost process with
+    its values, unless a descendant has other values: then it is a launcher."""
     by_pid = {each.pid: each for each in seen}
     first, launchers = [], set()
     for each in by_pid.values():
@@ -117,11 +117,11 @@ def _rank(place: tuple[str, ...]) -> int | None:
 
 
 def python_processes(pids: frozenset[int]) -> list[Seen]:
-    """Of these processes and what their users started below them, those that are Python."""
+    """The Python processes among these and the descendants that their users started."""
     owners = {owner for pid in pids if (owner := owner_of(pid)) is not None}
     below = {child for pid in pids for child in _children(pid) if owner_of(child) in owners}
     found: list[Seen] = []
-    unread = False  # one that hangs: no other one is waited for
+    unread = False  # it hangs: no other one is waited for
     for pid in sorted(pids | below):
         try:
             seen = _seen(pid, unread=unread)
@@ -139,7 +139,7 @@ def _children(pid: int) -> list[int]:
 
 
 def _seen(pid: int, *, unread: bool) -> Seen | None:
-    """``unread``: without its environment. Raises TimeoutError where that cannot be read."""
+    """Read one process. ``unread``: without its environment. Raises TimeoutError where that cannot be read."""
     ticks = start_ticks(pid)
     if ticks is None or pid == os.getpid() or not _is_python(pid):
         return None
@@ -154,11 +154,11 @@ def _seen(pid: int, *, unread: bool) -> Seen | None:
 
 
 def _is_python(pid: int) -> bool:
-    """By its executable, or by the library that it has mapped."""
+    """Whether it is Python, by its executable or by the library that it has mapped."""
     try:
         if process_files.executable(pid).startswith("python"):
             return True
-        return b"/libpython" in users_process.read(pid, "maps", _MAPS_BYTES_MAX)  # as long as its user likes
+        return b"/libpython" in users_process.read(pid, "maps", _MAPS_BYTES_MAX)  # of any length that its user chooses
     except OSError:
         return False
 
@@ -204,7 +204,7 @@ class _Reader:
 
 
 def _owner_of(pid: int) -> Owner | None:
-    """Whose rights suffice to read it: in a container of a user's those of the user who made its namespace. Gone: None."""
+    """The user whose rights suffice to read it: in a user's container, the user who created its namespace. None: it is gone."""
     try:
         owner = owner_in(process_files.text(pid, "status"))
     except OSError:
@@ -213,7 +213,7 @@ def _owner_of(pid: int) -> Owner | None:
 
 
 def _in_kernel(pid: int) -> bool:
-    """Whether the process sleeps where no signal reaches it: to pause it would take as long as that does."""
+    """Whether the process is in uninterruptible sleep: a pause would have to wait for its end."""
     try:
         return psutil.Process(pid).status() == psutil.STATUS_DISK_SLEEP
     except psutil.Error:
@@ -221,7 +221,7 @@ def _in_kernel(pid: int) -> bool:
 
 
 def frames_of(said: str, pid: int) -> dict[str, Any]:
-    """The main thread's frames from py-spy's JSON, or why there are none. Pure."""
+    """The main thread's frames from py-spy's JSON, or the error. Pure."""
     try:
         threads = json.loads(said)
         main = next((thread for thread in threads if thread["os_thread_id"] == pid), None) or next(
@@ -238,5 +238,5 @@ def _frame(frame: dict[str, Any]) -> str:
 
 
 def plain(text: str) -> str:
-    """One short line of printable ASCII: names in a job's code may be anything."""
+    """Convert to one short line of printable ASCII: names in a job's code may contain any text."""
     return "".join(char if " " <= char <= "~" else "?" for char in text)[:_FRAME_CHARS]

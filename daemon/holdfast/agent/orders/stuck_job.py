@@ -1,6 +1,6 @@
-"""The order that ends what a stuck job still has on its faulty node, so that Slurm lets the job go.
+"""Order to end the remaining processes of a stuck job on its faulty node, so that Slurm releases the job.
 
-A DOWN would let it go too, but on Slurm 22.05 it breaks the job's next run (docs/slurm-notes.md)."""
+Setting the node DOWN would release it too, but on Slurm 22.05 this breaks the job's next run (docs/slurm-notes.md)."""
 
 from __future__ import annotations
 
@@ -33,25 +33,26 @@ from holdfast.model.ids import held_reason, hold_of_name, incident_of_reason
 
 _GRACE_MAX_S = 30.0
 LETS_GO_WITHIN_S = 12.0
-"""slurmd looks for the end of the steps after 1, 2, 4, 8 and then every 10 s (22.05, tried), and runs its epilog only then."""
+"""slurmd checks for the end of the steps after 1, 2, 4, 8 and then every 10 s (22.05, tried), and runs its epilog only then."""
 _LOOK_EVERY_S = 0.3
 _MARKS = "*~#!%$@^-"
-"""What scontrol hangs on a node's state."""
+"""Suffixes that scontrol appends to a node's state."""
 _RESERVATION = re.compile(r"^ReservationName=(\S+) .*? Nodes=(\S+) ", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class NodeSeen:
-    """This node as slurmctld has it; one that Holdfast keeps by a reservation counts as drained by it."""
+    """This node as slurmctld shows it; a node that Holdfast holds by a reservation counts as drained by Holdfast."""
 
     flags: frozenset[str]
     reason: str
 
 
 def end_stuck_job(slurm: SlurmNode) -> Handler:
-    """SIGKILL for the job's tasks here, then for its slurmstepd processes, then for an epilog older than ``grace_s``.
+    """Send SIGKILL to the job's tasks here, then to its slurmstepd processes, then to an epilog older than ``grace_s``.
 
-    Only on a node that Holdfast drained, only when the run is over by slurmctld's word. ok: slurmctld no longer waits for this node."""
+    Only on a node that Holdfast drained, and only when the run is over according to slurmctld. ok: slurmctld no longer waits for this
+    node."""
 
     def verb(order: Order) -> Done:
         job_id = job_id_of(order.args)
@@ -68,7 +69,7 @@ def end_stuck_job(slurm: SlurmNode) -> Handler:
 
 
 def _why_not(job: JobSeen, node: NodeSeen, restarts: int) -> str | None:
-    """Why nothing of the job may be ended here; None: it may."""
+    """Reason why the job's processes here must not be ended; None: they may be."""
     if not drained_by_us(node):
         return f"the node is not drained by Holdfast ({'+'.join(sorted(node.flags))}: {node.reason[:80]!r})"
     if job.state not in RUN_OVER:
@@ -79,12 +80,12 @@ def _why_not(job: JobSeen, node: NodeSeen, restarts: int) -> str | None:
 
 
 def drained_by_us(node: NodeSeen) -> bool:
-    """Whether no job starts on the node, by a drain of Holdfast's."""
+    """Whether a drain by Holdfast keeps jobs from starting on the node."""
     return "DRAIN" in node.flags and incident_of_reason(node.reason) is not None
 
 
 def node_seen(slurm: SlurmNode) -> NodeSeen:
-    """Raises Unavailable when slurmctld does not say."""
+    """Read the node. Raises Unavailable when slurmctld does not answer."""
     head, _, tail = slurm.show("node", slurm.node).partition(" Reason=")
     state = re.search(r" State=(\S+)", head)
     if state is None or not head.startswith(f"NodeName={slurm.node} "):
@@ -97,7 +98,7 @@ def node_seen(slurm: SlurmNode) -> NodeSeen:
 
 
 def _held_for(slurm: SlurmNode) -> str | None:
-    """The incident for which Holdfast keeps this node by a reservation, where it does so in the place of a drain."""
+    """The incident for which Holdfast holds this node by a reservation, where it does so in place of a drain."""
     for name, nodes in _RESERVATION.findall(slurm.show("reservation")):
         kept = hold_of_name(name)
         if kept is not None and kept[1] == nodes == slurm.node:
@@ -107,20 +108,20 @@ def _held_for(slurm: SlurmNode) -> str | None:
 
 @dataclass(slots=True)
 class _Ended:
-    """What was sent SIGKILL, by start time too."""
+    """Processes that were sent SIGKILL, with start times."""
 
     tasks: set[tuple[int, int]] = field(default_factory=set)
     steps: dict[tuple[int, int], str] = field(default_factory=dict)
     epilogs: set[tuple[int, int]] = field(default_factory=set)
 
     def step(self, step: Stepd) -> None:
-        """Its tasks first: with slurmstepd gone nobody knows any more whose they were."""
+        """End a step, its tasks first: once slurmstepd is gone, the tasks can no longer be attributed."""
         self.tasks |= _kill(_members(step, lambda: task_pids(step)))
         if send_signal(step.pid, signal.SIGKILL, step.started_ticks):
             self.steps[step.pid, step.started_ticks] = step.step
 
     def epilog(self, epilog: Script) -> None:
-        """The script first, so that it starts nothing more; slurmd reports to slurmctld when it is gone."""
+        """End an epilog, the script first, so that it starts nothing more; slurmd reports to slurmctld when it is gone."""
         below = _members(epilog, lambda: _below(epilog))
         if send_signal(epilog.pid, signal.SIGKILL, epilog.started_ticks):
             self.epilogs.add((epilog.pid, epilog.started_ticks))
@@ -149,7 +150,7 @@ def _end(slurm: SlurmNode, job_id: int, grace_s: float) -> Done:
 
 
 def _round(slurm: SlurmNode, job_id: int, grace_s: float, ended: _Ended) -> bool:
-    """End what is there now; whether slurmctld still waits for this node's word."""
+    """End what is there now; whether slurmctld still waits for this node's report."""
     steps, epilogs = slurm.stepds(job_id), slurm.epilogs(job_id)
     for step in steps:
         ended.step(step)
@@ -183,8 +184,8 @@ def _group_of(pid: int) -> int | None:
 
 
 def _members(head: Stepd | Script, listed: Callable[[], Collection[int]]) -> set[tuple[int, int]]:
-    """What is listed below the head, by start time too: listed again, and the head looked at, after the times were read, so that
-    no number can have become another process's meanwhile."""
+    """Processes listed below the head, with start times. They are listed again, and the head is checked, after the times were read, so
+    that no pid can belong to another process by then."""
     named = {(pid, ticks) for pid in listed() if (ticks := start_ticks(pid)) is not None}
     still = listed()
     return {one for one in named if one[0] in still} if start_ticks(head.pid) == head.started_ticks else set()
@@ -195,7 +196,7 @@ def _kill(named: Iterable[tuple[int, int]]) -> set[tuple[int, int]]:
 
 
 def _lives(pid: int, ticks: int) -> bool:
-    """Still there although it was killed: in a call of the driver that does not return."""
+    """Whether it still exists although it was killed: it is in a driver call that does not return."""
     try:
         return start_ticks(pid) == ticks and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.Error:

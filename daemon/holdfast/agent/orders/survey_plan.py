@@ -1,7 +1,7 @@
-"""When this agent reads which checkpoint directory. Pure but for the clock and the chance that are handed in.
+"""Schedule for reading checkpoint directories. Pure except for the clock and the random function that are passed in.
 
-The controller names the directories of the jobs whose first node this is, with each answer to a heartbeat. Each is read once soon, then now
-and then; a file system that is slow is left alone for ever longer, and a user whose file system hangs."""
+With each answer to a heartbeat, the controller names the directories of the jobs whose first node this is. Each is read once soon, then
+periodically. The pause doubles while a file system is slow. After a read hung, that user's files are not read for a while."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from holdfast.agent.sending.statements import Malformed, absolute_path, whole_nu
 from holdfast.model.said import RESTARTS_MAX
 
 MOST = 64
-"""Jobs of one node whose directories are read: more are a mistake, the rest is left out."""
+"""Maximum number of jobs of one node whose directories are read; more are a mistake, and the rest is ignored."""
 _LEAST_S, _MOST_S = 1.0, 86_400.0
-"""Bounds of the pause that a controller may name."""
+"""Limits of the pause that a controller may request."""
 _FIRST_S = 2.0
 """A new job's directory is read within this."""
 _SLOW_S = 3.0
-"""A read that takes longer is slow: the next one comes after twice the pause."""
+"""A read that takes longer is slow: the pause before the next one is doubled."""
 _DOUBLED = 6
-"""So many times the pause is doubled at most: from ten minutes to ten hours."""
+"""Maximum number of doublings of the pause: from ten minutes to ten hours."""
 _HUNG_S = 600.0
-"""Nothing of a user's is read for this long after a read of theirs hung, by order either: each may leave a process behind in the kernel."""
+"""After a read of a user's files hung, none of that user's are read for this long, even by order: each may leave a process behind in the
+kernel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +41,11 @@ class _Turn:
     every_s: float
     due_s: float
     slow: int = 0
-    """Slow reads in a row."""
+    """Consecutive slow reads."""
 
 
 def target_of(raw: object) -> Target:
-    """A target as the controller names it. Raises Malformed."""
+    """Parse a target from the controller. Raises Malformed."""
     if not isinstance(raw, dict):
         raise Malformed("not an object")
     directory = absolute_path(raw.get("dir"))
@@ -55,17 +56,17 @@ def target_of(raw: object) -> Target:
 
 
 class SurveyPlan:
-    """Which directories are read, and when next. Not safe for threads."""
+    """Directories to read, and when next. Not thread-safe."""
 
     def __init__(self, chance: Callable[[float, float], float]) -> None:
-        """``chance`` draws a number between two others: agents that were named a job at the same moment do not read at the same one."""
+        """``chance`` draws a random number between two others, so that agents that get a job at the same moment read at different times."""
         self._chance = chance
         self._turns: dict[Target, _Turn] = {}
         self._hung_s: dict[int, float] = {}
-        """By uid: when a read last hung. Kept although the job is named no more: its user may start another."""
+        """By uid: when a read last hung. Kept even when the job is no longer named: its user may start another."""
 
     def told(self, named: object, now_s: float) -> None:
-        """What the controller named; anything else than a list of targets says nothing. What is not named any more is forgotten."""
+        """Process the targets from the controller; anything but a list is ignored. Targets that are no longer named are dropped."""
         if not isinstance(named, list):
             return
         wanted = dict(filter(None, map(_read, named[:MOST])))
@@ -80,37 +81,37 @@ class SurveyPlan:
         self._turns = kept
 
     def _new(self, target: Target, every_s: float, now_s: float) -> _Turn:
-        """Another run of a job that is known inherits how slow its directory is."""
+        """Add a target; a new run of a known job keeps the count of slow reads."""
         same = [turn for known, turn in self._turns.items() if known.directory == target.directory]
         slow = max((turn.slow for turn in same), default=0)
         return _Turn(every_s, now_s + self._chance(0.0, _FIRST_S), slow)
 
     def due(self, now_s: float) -> list[Target]:
-        """Those to be read now; each is given out once."""
+        """Targets to read now; each is returned once."""
         ready = [each for each, turn in self._turns.items() if turn.due_s <= now_s and self.may_read(each, now_s)]
         for target in ready:
             self._turns[target] = replace(self._turns[target], due_s=float("inf"))
         return ready
 
     def put_off(self, target: Target, now_s: float) -> None:
-        """It could not be read now: its user's other directory, or enough others, are being read."""
+        """Postpone a target that could not be read now: another directory of its user, or enough others, are being read."""
         if target in self._turns:
             self._turns[target] = replace(self._turns[target], due_s=now_s + self._chance(1.0, _FIRST_S * 2))
 
     def next_s(self) -> float | None:
-        """When the first is due; None: none is."""
+        """Time when the next target is due; None: there is none."""
         times = (max(turn.due_s, self._hung_until_s(each.uid)) for each, turn in self._turns.items())
         return min(times, default=None)
 
     def may_read(self, target: Target, now_s: float) -> bool:
-        """Whether no read of its user's hung lately; asked also before one out of turn, by order."""
+        """Whether no read of its user's files hung recently; checked also before a read by order."""
         return now_s >= self._hung_until_s(target.uid)
 
     def _hung_until_s(self, uid: int) -> float:
         return self._hung_s.get(uid, float("-inf")) + _HUNG_S
 
     def read(self, target: Target, took_s: float, now_s: float, *, hung: bool) -> None:
-        """A read is over; ``hung``: it did not end by itself."""
+        """Record the end of a read; ``hung``: it did not end on its own."""
         self._hung_s = {uid: at_s for uid, at_s in self._hung_s.items() if now_s < at_s + _HUNG_S}
         if hung:
             self._hung_s[target.uid] = now_s

@@ -1,7 +1,7 @@
-"""Surveys of jobs' checkpoint directories: which complete checkpoints are there, read with the job's own rights.
+"""Surveys of jobs' checkpoint directories: list the complete checkpoints, with the job's own rights.
 
-A child reads, in the user's name and under a deadline (:mod:`holdfast.agent.node.readers`), so that neither a user's files nor a dead file
-server can hold up the agent; one at a time for each user, four in all."""
+A child reads with the user's rights and a deadline (:mod:`holdfast.agent.node.readers`), so that neither a user's files nor a dead file
+server can block the agent; one at a time for each user, four in all."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from holdfast.model.surveys import SURVEYED, Written, dump_written
 log = logging.getLogger(__name__)
 
 WITHIN_S = 20.0
-"""Of a read in its turn."""
+"""Deadline of a scheduled read."""
 ORDERED_WITHIN_S = 5.0
-"""Of a read at a fault: the answer is of use for a moment only."""
+"""Deadline of a read after a fault: the answer is useful only for a moment."""
 _MARGIN_S = 5.0
-"""Beyond the deadline that the child keeps by itself: its start, and the wait for another read of its user's."""
+"""Additional time beyond the child's own deadline: its start, and the wait for another read of the same user."""
 _AT_A_TIME = 4
 _ENTRIES = 20_000
-"""Directory entries read in all: those of the directory itself and of each checkpoint that is a folder."""
+"""Maximum number of directory entries read in all: of the directory itself and of each checkpoint that is a folder."""
 _ENOUGH = 3
-"""Newest complete checkpoints that are reported: the one that a run went on from, and how fast it saves."""
+"""Number of newest complete checkpoints that are reported: enough to show which one a run resumed from, and how fast it saves."""
 _ANSWER_MAX = 64 << 10
 _LOOK = f"""
 import time
@@ -67,19 +67,19 @@ sys.stdout.write(json.dumps(answer))
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a read has found."""
+    """Result of a read."""
 
     known: bool
-    """Nothing newer can be there: all that ranks before was read, and is not complete."""
+    """Whether there is certainly nothing newer: all candidates that rank before were read and are not complete."""
     complete: tuple[Written, ...] = ()
     """The newest complete checkpoints, newest first."""
     layout: str = ""
     problem: str = ""
     read_s: float | None = field(default=None, compare=False)
-    """How long the read itself took, without the wait for another one of its user's; None: all of the time."""
+    """Duration of the read itself, without the wait for another read of the same user; None: all of the time."""
 
     def item(self, target: Target, began_s: float) -> Item:
-        """For the outbox. Of each run only the latest waits."""
+        """Item for the outbox. Only the latest of each run waits."""
         body: dict[str, Any] = {
             "kind": "statement",
             "statement": SURVEYED,
@@ -100,15 +100,15 @@ class Seen:
 
 @dataclass(slots=True)
 class Surveys:
-    """Reads in their turns, in a thread that waits most of the time, and by order."""
+    """Scheduled reads, in a thread that mostly waits, and reads by order."""
 
     report: Callable[[Item], None]
     look: Callable[[Target, float], Seen]
-    """Reads a directory within so many seconds; blocks."""
+    """Reads a directory within this many seconds; blocks."""
     clock_s: Callable[[], float] = time.monotonic
     _plan: SurveyPlan = field(default_factory=lambda: SurveyPlan(random.uniform))
     _reading: dict[int, Target | None] = field(default_factory=dict)
-    """By uid: a read is in flight; the target that is read after it, by order."""
+    """By uid: a read is in flight; the target that is read next by order."""
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _wake: threading.Event = field(default_factory=threading.Event)
     _stopping: bool = False
@@ -119,18 +119,18 @@ class Surveys:
         self._thread.start()
 
     def stop(self) -> None:
-        """No more reads begin; one in flight is left to end with the process."""
+        """Start no more reads; one in flight ends with the process."""
         self._stopping = True
         self._wake.set()
 
     def told(self, named: object) -> None:
-        """What the answer to a heartbeat names."""
+        """Process the targets from the answer to a heartbeat."""
         with self._lock:
             self._plan.told(named, self.clock_s())
         self._wake.set()
 
     def handler(self) -> Handler:
-        """Read a directory now. Done as soon as it has begun: what is found is reported by itself."""
+        """Read a directory now. The order is done once the read has started: the result is reported separately."""
 
         def verb(order: Order) -> Done:
             try:
@@ -174,7 +174,7 @@ class Surveys:
         self._reading[target.uid] = None
         try:
             threading.Thread(target=self._read, args=(target, within_s), name="survey", daemon=True).start()
-        except RuntimeError:  # no more threads: a survey is not worth the agent
+        except RuntimeError:  # no more threads: the agent matters more than a survey
             del self._reading[target.uid]
             self._plan.put_off(target, self.clock_s())
 
@@ -207,7 +207,7 @@ def look(target: Target, within_s: float, readers: Readers = READERS) -> Seen:
 
 
 def parse(answer: bytes) -> Seen:
-    """The child's answer; anything else than one is no knowledge."""
+    """Parse the child's answer; an invalid one counts as not known."""
     try:
         raw = json.loads(answer) if len(answer) <= _ANSWER_MAX else None
     except (ValueError, RecursionError):

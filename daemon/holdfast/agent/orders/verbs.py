@@ -1,4 +1,4 @@
-"""What an order can ask for, and the facts that are checked on the node itself before it is done."""
+"""Order handlers, with the checks made on the node itself before an order is carried out."""
 
 from __future__ import annotations
 
@@ -39,21 +39,21 @@ from holdfast_checks.result import Severity, Verdict
 _GRACE_MAX_S = 30.0
 _PROBE_TIMEOUT_MAX_S = 10.0
 LEAST_GRACE_S = 1.0
-"""No order makes the grace shorter."""
+"""Minimum grace, whatever the order says."""
 _LOOK_S = 0.25
-"""Between two looks at the tasks of a step; one reads the table of processes."""
+"""Poll interval for the tasks of a step; each poll reads the process table."""
 _NEVER_ENDED = frozenset({"extern", "batch", "interactive"})
 
 _SAYS_SOMETHING_OF_THE_PEER = frozenset({errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ECONNREFUSED})
-"""Errors of a connection that are evidence about the other machine. Every other one (no route, no name, no descriptor left)
-is trouble of this node's own: its outcome carries no ``errno``, and it is no witness."""
+"""Connection errors that are evidence about the other machine. Every other error (no route, no name, no descriptor left) is a problem
+of this node: its outcome has no ``errno`` and is no evidence."""
 
 CheckRun = Callable[[list[str]], Mapping[str, tuple[Weighed, ...]]]
-"""Ids of checks (empty: all) → their fresh results by check, weighed; raises Unavailable when they cannot be had in time."""
+"""Ids of checks (empty: all) → fresh results by check, weighed; raises Unavailable when they are not ready in time."""
 
 
 def number(args: Mapping[str, Any], name: str, default: float, high: float) -> float:
-    """A number from an order's arguments, within 0 and ``high``. Raises Rejected."""
+    """A number from an order's arguments, between 0 and ``high``. Raises Rejected."""
     value = args.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= high:
         raise Rejected(f"argument {name} must be between 0 and {high:g}, not {value!r}")
@@ -76,11 +76,11 @@ def validate(
     slurm: SlurmNode,
     named: Mapping[str, Check] | None = None,
 ) -> Handler:
-    """All checks afresh; ok only if nothing is bad, every check that applies has answered, and no GPU that is on the bus
-    (or that the order expects) is missing from NVML's answer: a machine without a driver is not a healthy one.
+    """Run all checks again; ok only if nothing is bad, every check that applies has answered, and no GPU that is on the bus
+    (or that the order expects) is missing from NVML's answer: a machine without a driver is not healthy.
 
-    ``named``: what an order may name, beside the checks that run by themselves; an active one runs on an empty node only, looked at
-    again before each. That the machine does not serve yet (``expect_no_job`` = false) is believed only where it has no slurmd to ask."""
+    ``named``: checks that an order may name in addition to the periodic ones; an active one runs only on an empty node, which is verified
+    before each. The claim that the machine does not serve yet (``expect_no_job`` = false) is trusted only where it has no slurmd to ask."""
     may_be_named = known if named is None else named
 
     def verb(order: Order) -> Done:
@@ -118,7 +118,7 @@ def validate(
 
 
 def problem(weighed: Weighed) -> str | None:
-    """Why a result keeps a node from serving; a warning does not."""
+    """Reason why a result keeps a node out of service; a warning does not."""
     result = weighed.result
     if result.verdict is Verdict.UNKNOWN:
         return f"{result.check} {result.component} unknown: {result.summary}"
@@ -128,16 +128,16 @@ def problem(weighed: Weighed) -> str | None:
 
 
 def plain(weighed: Weighed) -> dict[str, Any]:
-    """As an order's outcome says it: what it found where, without the evidence."""
+    """The result for an order's outcome: the finding and its component, without the evidence."""
     keep = ("check", "verdict", "component", "code", "severity", "remedy", "summary")
     return {key: value for key, value in weighed.result.plain().items() if key in keep and value not in (None, "")}
 
 
 def probe_peer(neighbours: Neighbours, slurm: SlurmNode) -> Handler:
-    """Whether the port of another node's slurmd answers from here. A refusal is an answer of the machine, but not of the port.
+    """Probe the port of another node's slurmd from here. A refusal is an answer of the machine, but not of the port.
 
-    Nothing is connected to but a node where Slurm says that it is. Where it does not answer, ``control`` says whether another node that
-    the order names is reached at that moment, and ``reached_before_s`` when this one last was: without both the failure may be this
+    Only a node at its address in Slurm is connected to. Where it does not answer, ``control`` shows whether another node that the order
+    names is reachable at that moment, and ``reached_before_s`` when this one was last reached: without both, the failure may be this
     node's own."""
 
     def verb(order: Order) -> Done:
@@ -166,10 +166,10 @@ def probe_peer(neighbours: Neighbours, slurm: SlurmNode) -> Handler:
 
 
 def _node_in(args: Mapping[str, Any], neighbours: Neighbours, slurm: SlurmNode) -> tuple[str, Target]:
-    """The node that an order names, and where it is by Slurm's word. What Slurm said of a neighbour before holds: when nodes die, slurmctld
-    has enough to do, or is away.
+    """The node that an order names, and its address in Slurm. The address that Slurm reported earlier for a neighbour is reused: when nodes
+    die, slurmctld is busy or away.
 
-    Raises Rejected where there is none of that name, or the order says that it is elsewhere; Unavailable."""
+    Raises Rejected where there is no node of that name, or the order gives another address; Unavailable."""
     name, said = args.get("node"), _target(args)
     if not isinstance(name, str) or not name:
         raise Rejected(f"the order names no node of this cluster, only the address {said[0][:80]}:{said[1]}")
@@ -189,11 +189,11 @@ def _target(args: Mapping[str, Any]) -> Target:
 
 
 def end_leftover_step(slurm: SlurmNode, least_grace_s: float = LEAST_GRACE_S) -> Handler:
-    """End slurmstepd processes of a job that have nothing left to do, when the job's run is over by slurmctld's own word.
+    """End slurmstepd processes of a job that have nothing left to do, when the job's run is over according to slurmctld.
 
-    Only those that were there before it was asked: of a run that begins after its answer nothing is ended. None of ``batch`` or
-    ``extern``; each must have no live task both before and after the grace, which is never shorter than ``least_grace_s``, so that one
-    that is just ending is left alone. Tasks that are just being killed get ``wait_s`` to be gone; the grace begins after that."""
+    Only processes that existed before slurmctld was asked: nothing of a run that starts after its answer is ended. None of ``batch`` or
+    ``extern``. Each must have no live task both before and after the grace, which is never shorter than ``least_grace_s``, so that one
+    that is just ending is left alone. Tasks that are just being killed get ``wait_s`` to end; the grace starts after that."""
 
     def verb(order: Order) -> Done:
         job_id = job_id_of(order.args)
@@ -230,9 +230,9 @@ def _without_tasks(steps: list[Stepd], age_at_least_s: float) -> list[Stepd]:
 
 
 def ask_job_to_save(slurm: SlurmNode, registered: SaveSignals) -> Handler:
-    """Send the job's processes on this node the signal that its owner chose: the one that the job registered here; where it registered
-    none, the one that a process has in its own environment; where there is none either, SIGUSR1 or SIGUSR2. Only to those that
-    belong to that owner, and only to those that handle the signal, since it would end the others (a batch script's shell above all)."""
+    """Send the job's processes on this node the signal that its owner chose: the one that the job registered here; if none, the one in a
+    process's own environment; if none, SIGUSR1 or SIGUSR2. Only to processes of that owner that handle the signal, since it would end the
+    others (above all a batch script's shell)."""
 
     def verb(order: Order) -> Done:
         job_id = job_id_of(order.args)
@@ -258,10 +258,10 @@ def ask_job_to_save(slurm: SlurmNode, registered: SaveSignals) -> Handler:
 def _agreed(
     owned: list[tuple[int, int]], chosen: signal.Signals, registered: signal.Signals | None, job_id: int
 ) -> list[tuple[int, int]]:
-    """Those of a job's processes that may be sent this signal. Raises Rejected where there is none.
+    """Processes of a job that may be sent this signal. Raises Rejected where there is none.
 
-    A job of several nodes that registers on one has said nothing on the others, and saves together or not at all: there the signals that
-    mean nothing but what a job makes of them are taken from the order."""
+    A job of several nodes may register on only one of them, but saves on all or on none. On the others, the order may name a signal
+    that only the job gives a meaning (SIGUSR1, SIGUSR2)."""
     if registered is not None:
         if registered is not chosen:
             raise Rejected(f"job {job_id} registered {registered.name} on this node, not {chosen.name}")
@@ -279,7 +279,7 @@ def _agreed(
 
 
 def _owned_by(pid: int, uid: int) -> int | None:
-    """Start time of the process if all of it is the user's and it is no slurmstepd."""
+    """Start time of the process if all its ids are the user's and it is no slurmstepd."""
     try:
         mine = process_files.uids(pid) == {uid} and process_files.name(pid) != "slurmstepd"
     except (OSError, ValueError):

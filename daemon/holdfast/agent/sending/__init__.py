@@ -1,1 +1,1 @@
-"""Reports on their way: written to disk first, sent until the controller has them; the answers."""
+"""Sending of reports: written to disk first, sent until the controller has them; the answers."""

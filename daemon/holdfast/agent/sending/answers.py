@@ -1,6 +1,6 @@
-"""Answers to the agent's requests, bounded: so many bytes as they come, all of them within the time that a request has. I/O only.
+"""Bounded answers to the agent's requests: limited in size, and complete within the request's timeout. I/O only.
 
-Whoever answers may have taken the controller over: an answer is neither unpacked nor waited for byte by byte."""
+The sender may be an attacker who controls the controller: an answer is not decompressed, and its bytes do not extend the timeout."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
 MOST_BYTES = 1024 * 1024
-"""Of an answer: the longest that a controller gives, orders with their arguments, has a tenth of this."""
+"""Size limit of an answer: the longest of a controller, orders with their arguments, has a tenth of this."""
 
 
 class Unreadable(urllib3.exceptions.HTTPError):
-    """An answer that no controller gives, in one line."""
+    """An answer that no controller sends, in one line."""
 
 
 class _InTime(io.RawIOBase):
-    """What a socket brings until the timeout that it has now is over: all of it together, not each byte for itself."""
+    """Reads a socket with its current timeout as a limit for all bytes together, not for each read."""
 
     def __init__(self, sock: socket.socket, raw: io.RawIOBase) -> None:
         timeout_s = sock.gettimeout()
@@ -69,13 +69,13 @@ class _TlsPool(HTTPSConnectionPool):
 
 
 def bounded(manager: urllib3.PoolManager) -> urllib3.PoolManager:
-    """The same manager; its answers come within their time, heads included."""
+    """The same manager with total timeouts for its answers, headers included."""
     manager.pool_classes_by_scheme = {"http": _Pool, "https": _TlsPool}
     return manager
 
 
 def read(response: urllib3.BaseHTTPResponse) -> bytes:
-    """The body of an answer that was not read yet (``preload_content=False``). Raises urllib3's HTTPError."""
+    """Read the body of an answer (``preload_content=False``). Raises urllib3's HTTPError."""
     whole = False
     try:
         encoding = response.headers.get("Content-Encoding", "identity")

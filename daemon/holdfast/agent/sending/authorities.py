@@ -1,4 +1,4 @@
-"""The authorities that this agent trusts: read from ``ca_file``, and read again when the file changes."""
+"""Certificate authorities that this agent trusts: read from ``ca_file``, and again when the file changes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 
 def trust_context(ca_file: Path | None) -> ssl.SSLContext | None:
-    """How servers are verified; None: as the system does. Raises OSError in one line that names the file."""
+    """TLS context to verify servers; None: the system's. Raises OSError in one line that names the file."""
     if ca_file is None:
         return None
     try:
@@ -25,7 +25,7 @@ def trust_context(ca_file: Path | None) -> ssl.SSLContext | None:
 
 
 class Authorities:
-    """The file's certificates by their fingerprints, for the controller's record; one ``stat`` where nothing has changed."""
+    """Fingerprints of the file's certificates, for the controller's record; costs one ``stat`` where nothing has changed."""
 
     def __init__(self, ca_file: Path | None) -> None:
         self._ca_file = ca_file
@@ -33,7 +33,7 @@ class Authorities:
         self._known: tuple[str, ...] = ()
 
     def known(self) -> tuple[str, ...]:
-        """Empty: the system's authorities, or a file that cannot be read now."""
+        """The fingerprints; empty: the system's authorities, or a file that cannot be read now."""
         stamp = file_stamp(self._ca_file)
         if stamp != self._stamp:
             self._stamp, self._known = stamp, self._read()
@@ -50,7 +50,7 @@ class Authorities:
 
 
 def file_stamp(path: Path | None) -> tuple[int, int, int] | None:
-    """What changes when a file is replaced or written; None: it is not there."""
+    """Values that change when a file is replaced or written; None: it does not exist."""
     if path is None:
         return None
     try:

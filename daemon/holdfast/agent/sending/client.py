@@ -1,4 +1,4 @@
-"""HTTP to the controllers: one kept connection per user of this class, deadlines on everything, no retries of its own."""
+"""HTTP client for the controllers: one kept connection per instance, deadlines on everything, no retries."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 CONNECT_TIMEOUT_S = 2.0
 _TOKEN_BYTES = 65536
 READ_TIMEOUT_S = 5.0
-"""An answer to a report or heartbeat. Reports keep their name, so a late answer only costs a second delivery."""
+"""Timeout for an answer to a report or heartbeat. Reports keep their name, so a late answer only costs a second delivery."""
 
 
 class Controllers:
@@ -42,7 +42,7 @@ class Controllers:
         return self._urls[self._index]
 
     def pass_over(self, url: str) -> None:
-        """``url`` did not answer as leader: the next one is tried from now on."""
+        """Try the next controller from now on: ``url`` did not answer as leader."""
         with self._lock:
             if len(self._urls) > 1 and self._urls[self._index] == url:
                 self._index = (self._index + 1) % len(self._urls)
@@ -50,7 +50,7 @@ class Controllers:
 
 
 class NoAnswer(Unavailable):
-    """The controller did not answer; ``failure`` says why in plain words."""
+    """The controller did not answer; ``failure`` gives the reason."""
 
     def __init__(self, text: str, failure: Failure) -> None:
         super().__init__(text)
@@ -65,24 +65,24 @@ class Answer:
     body: Mapping[str, Any] = field(default_factory=dict)
     retry_after_s: float = 0.0
     url: str = ""
-    """Of the controller that answered."""
+    """URL of the controller that answered."""
 
     @property
     def failure(self) -> Failure | None:
-        """Why it counts as not taken; None: a controller that does not call itself the standby took it."""
+        """Reason why the request counts as not accepted; None: a controller that is not a standby accepted it."""
         leader = self.body.get("leader")
         return of_answer(self.url, self.status, self.error, leader=leader if isinstance(leader, bool) else None)
 
     @property
     def error(self) -> str:
-        """One line of what the controller said was wrong."""
+        """The controller's error message, in one line."""
         told = self.body.get("error")
         text = told.get("message") if isinstance(told, dict) else told
         return text[:300] if isinstance(text, str) else ""
 
 
 class Client:
-    """Not thread-safe: one per thread."""
+    """Client of one thread; not thread-safe."""
 
     def __init__(self, controllers: Controllers, token_file: Path | None, ca_file: Path | None) -> None:
         """Raises OSError in one line where ``ca_file`` cannot be used."""
@@ -93,12 +93,12 @@ class Client:
         self._pool = self._new_pool()
 
     def _new_pool(self) -> urllib3.PoolManager:
-        """Raises OSError that names the file of authorities where that cannot be read."""
+        """Create the pool. Raises OSError that names the file of authorities where it cannot be read."""
         context = trust_context(self._ca_file)
         return answers.bounded(urllib3.PoolManager(num_pools=4, maxsize=1, retries=False, ssl_context=context))
 
     def _trust_again(self, error: urllib3.exceptions.HTTPError) -> None:
-        """After a refused certificate: the file of authorities may have been replaced since it was read."""
+        """Read the authorities again after a refused certificate: the file may have been replaced since it was read."""
         stamp = file_stamp(self._ca_file)
         if not isinstance(error, urllib3.exceptions.SSLError) or stamp == self._trusted:
             return
@@ -152,7 +152,7 @@ class Client:
         return Answer(response.status, parsed(answers.read(response)), _seconds(response.headers.get("Retry-After")))
 
     def _headers(self) -> dict[str, str]:
-        """The token is read anew each time, so that it can be renewed without a restart."""
+        """Request headers. The token is read each time, so that it can be renewed without a restart."""
         headers = {"Content-Type": "application/json", "Accept": "application/json", "Accept-Encoding": "identity"}
         if self._token_file is not None:
             try:
@@ -167,7 +167,7 @@ class Client:
 
 
 def parsed(data: bytes) -> Mapping[str, Any]:
-    """An answer's object; an empty one for anything else."""
+    """Parse an answer's object; an empty one for anything else."""
     try:
         body = json.loads(data)
     except (ValueError, RecursionError):

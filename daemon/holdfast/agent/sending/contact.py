@@ -1,6 +1,6 @@
-"""Whether a controller takes what this agent sends. Pure: outcomes of requests in, a state and what changed out.
+"""Contact state: whether a controller accepts this agent's requests. Pure: outcomes of requests in, state and changes out.
 
-The agent goes on with its checks and its outbox in any state; the state is what it shows of itself."""
+The agent continues with its checks and its outbox in any state; the state is only reported."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from enum import StrEnum
 from holdfast.agent.sending.failures import Failure
 
 FEWEST_FAILURES = 2
-"""One lost request is no silence, however long the interval of the heartbeats is."""
+"""Minimum number of failures: one lost request is no silence, however long the heartbeat interval is."""
 
 
 class Standing(StrEnum):
@@ -22,39 +22,39 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Contact:
-    """Times are this machine's CLOCK_MONOTONIC in seconds."""
+    """Contact state. Times are this machine's CLOCK_MONOTONIC in seconds."""
 
     limit_s: float
-    """No success for this long, and the agent is not reporting (agent.toml: not_reporting_after_s)."""
+    """Without success for this long, the agent is not reporting (agent.toml: not_reporting_after_s)."""
     heard_s: float
-    """Last request that a leading controller took; before the first one, the start of the agent."""
+    """Time of the last request that a leading controller accepted; before the first one, the start of the agent."""
     standing: Standing = Standing.STARTING
     url: str = ""
-    """Of the controller that took it."""
+    """URL of the controller that accepted it."""
     attempts: int = 0
-    """Failed ones since then."""
+    """Failed requests since then."""
     failures: tuple[Failure, ...] = ()
-    """The last one of each controller since then, newest last."""
+    """The last failure of each controller since then, newest last."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What the agent has to make known: the standing is another one, or the reason of a silence is."""
+    """A change to report: another state, or another reason for a silence."""
 
     contact: Contact
     silent_s: float = 0.0
-    """Length of the silence that ends or goes on."""
+    """Length of the silence that ends or continues."""
 
 
 def after_success(contact: Contact, url: str, now_s: float) -> tuple[Contact, Change | None]:
-    """A leading controller took a request."""
+    """Update after a leading controller accepted a request."""
     now = Contact(contact.limit_s, now_s, Standing.REPORTING, url)
     same = contact.standing is Standing.REPORTING and contact.url == url
     return now, None if same else Change(now, now_s - contact.heard_s)
 
 
 def after_failure(contact: Contact, failure: Failure, now_s: float) -> tuple[Contact, Change | None]:
-    """A request failed, or was refused."""
+    """Update after a request failed or was refused."""
     before = next((f for f in contact.failures if f.url == failure.url), None)
     failures = (*(f for f in contact.failures if f.url != failure.url), failure)
     now = replace(contact, attempts=contact.attempts + 1, failures=failures)

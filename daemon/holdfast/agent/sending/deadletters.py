@@ -1,6 +1,7 @@
-"""Items that the controller will never take, kept in ``dead-letters.jsonl`` for people. Bounded: two files of :data:`MOST_BYTES`.
+"""Dead letters: items that the controller will never accept, kept in ``dead-letters.jsonl`` for operators. At most two files of
+:data:`MOST_BYTES`.
 
-What a job says is never kept there: any user can say as much as he likes, and the file lies on the node's own disk."""
+Jobs' statements are never kept there: any user can send any number of them, and the file is on the node's own disk."""
 
 from __future__ import annotations
 
@@ -18,13 +19,13 @@ MOST_BYTES = 4 * 1024 * 1024
 
 
 class DeadLetters:
-    """Not thread-safe: one sender writes."""
+    """Writer of dead letters. Not thread-safe: only the sender writes."""
 
     def __init__(self) -> None:
         self._statements = 0
 
     def write(self, sequence: int, boot_id: str, items: Iterable[Mapping[str, Any]], folder: Path, reason: str) -> bool:
-        """False: the disk refused."""
+        """Write the items. False: the disk refused."""
         found = list(items)
         kept = [item for item in found if item.get("kind") != "statement"]
         if len(kept) < len(found):
@@ -41,14 +42,14 @@ class DeadLetters:
         return True
 
     def _say(self, reason: str, count: int) -> None:
-        """The first, and then ever fewer: as many as a user likes may come."""
+        """Log the first one, then fewer and fewer: a user may cause any number."""
         before, self._statements = self._statements, self._statements + count
         if before == 0 or len(str(before)) < len(str(self._statements)) or before // 1000 < self._statements // 1000:
             log.warning("event=statement_not_taken reason=%r times=%d effect=dropped", reason, self._statements)
 
 
 def _append(path: Path, line: str) -> None:
-    """Raises OSError."""
+    """Append a line. Raises OSError."""
     try:
         size = path.stat().st_size
     except FileNotFoundError:

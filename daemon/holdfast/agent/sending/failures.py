@@ -1,4 +1,4 @@
-"""Why the agent could not speak to a controller, and what to do about it: one kind, one sentence, one remedy. Pure."""
+"""Failures to reach a controller: for each one kind, one sentence and one remedy. Pure."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import urllib3
 # Numbers of OpenSSL's x509_vfy.h (X509_V_ERR_…), which Python passes on as verify_code.
 _NOT_YET, _EXPIRED = frozenset({9}), frozenset({10})
 _UNKNOWN_ISSUER = frozenset({2, 7, 18, 19, 20, 21, 30})
-"""The issuer is not there, is self-signed and not trusted, or is another one of the same name."""
+"""The issuer is missing, is self-signed and not trusted, or is another one with the same name."""
 _NAME = frozenset({62, 64})
 _STRICT = frozenset({32, 41, *range(79, 95)})
-"""What RFC 5280 demands of extensions and X509_V_FLAG_X509_STRICT enforces."""
+"""Requirements of RFC 5280 on extensions that X509_V_FLAG_X509_STRICT enforces."""
 
 
 class Kind(StrEnum):
-    """What failed, in the order of a connection."""
+    """Kind of failure, in the order of a connection."""
 
     CONFIGURATION = "configuration"
     TOKEN = "token"  # noqa: S105 - the name of a step
@@ -29,7 +29,7 @@ class Kind(StrEnum):
     TLS = "tls"
     AUTHENTICATION = "authentication"
     CONTROLLER = "controller"
-    """It answers, and cannot or will not serve."""
+    """It answers but cannot or will not serve the request."""
     VERSION = "version"
     CLOCK = "clock"
 
@@ -40,11 +40,11 @@ class Failure:
 
     kind: Kind
     reason: str
-    """What happened, in plain words."""
+    """What happened, in one sentence."""
     remedy: str
-    """What an operator does about it."""
+    """What an operator can do."""
     url: str = ""
-    """Of the controller; empty: it is about none of them."""
+    """URL of the controller; empty: it concerns none of them."""
 
     def __str__(self) -> str:
         where = f"{self.url}: " if self.url else ""
@@ -72,7 +72,7 @@ STANDBY = (Kind.CONTROLLER, "it is the standby", "another URL of `controllers` h
 
 
 def of_answer(url: str, status: int, message: str = "", *, leader: bool | None = None) -> Failure | None:
-    """From a controller's answer; None: it served the request, and does not say that it is the standby."""
+    """Failure from a controller's answer; None: it served the request and is not a standby."""
     if status == 200:
         return Failure(*STANDBY, url) if leader is False else None
     otherwise = (Kind.CONTROLLER, f"it answers {status}", f"see journalctl -u holdfast-controller {_ON_HEAD}")
@@ -81,7 +81,7 @@ def of_answer(url: str, status: int, message: str = "", *, leader: bool | None =
 
 
 def of_error(url: str, error: BaseException) -> Failure:
-    """From any error of the HTTP client, however deep its cause lies."""
+    """Failure from any error of the HTTP client, however deep its cause is."""
     chain = list(_causes(error))
     for told in (_certificate, _name, _handshake, _refused, _time_out):
         found = told(chain)
@@ -152,7 +152,7 @@ def _time_out(chain: list[BaseException]) -> _Told:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The error, and whatever it was made from: urllib3 keeps some causes in ``args`` alone."""
+    """The error and its causes: urllib3 keeps some causes only in ``args``."""
     todo, seen = [error], set[int]()
     while todo:
         one = todo.pop(0)

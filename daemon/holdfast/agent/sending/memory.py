@@ -1,8 +1,8 @@
-"""What the agent remembers on disk: one SQLite file, opened by the process's threads in turn.
+"""The agent's memory on disk: one SQLite file that the process's threads use in turn.
 
-SQLite's log makes a commit whole or absent after ``kill -9`` and power loss. A file that cannot be read is put aside under
-another name and a new one begun, with a new outbox id and with what can still be read of it: a damaged memory must never keep
-an agent from reporting. The same goes for tables of another release into which this one cannot write.
+SQLite's log makes commits atomic across ``kill -9`` and power loss. A file that cannot be read is moved aside under another name, and a new
+one is started with a new outbox id and with what can still be read: a damaged memory must never keep an agent from reporting. The same
+applies to tables of another release that this one cannot write to.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ log = logging.getLogger(__name__)
 
 FILE = "agent.db"
 ASIDE = 2
-"""Lane of items that cannot be read: they are kept as they are, and never sent."""
+"""Lane of items that cannot be read: they are kept unchanged, and never sent."""
 ASIDE_SINCE = "unreadable_since"
-"""When the first of them was met, in seconds since the epoch."""
+"""When the first of them was found, in seconds since the epoch."""
 OWN_FOLDER = "give this agent a separate state_dir, such as /var/lib/holdfast-agent"
-"""What it keeps in another's folder, that one may exchange for a link to any file of root's."""
+"""Remedy. In a folder of another user, that user could replace the agent's files by links to any file of root."""
 _EFFECT = "a new memory is begun with what can be read of it"
 _DO = "nothing is left to do on this node; keep the file for a report of the fault, or remove it"
 _VERSION = 1
@@ -47,7 +47,7 @@ CREATE TABLE IF NOT EXISTS orders (id TEXT PRIMARY KEY, received_s REAL NOT NULL
 
 
 def only_agent(folder: Path) -> int:
-    """Be the only agent that uses this folder, until the process ends; the lock's descriptor. Raises ConfigError."""
+    """Lock the folder so that only this agent uses it until the process ends; the lock's descriptor. Raises ConfigError."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     if others := others_may_write(folder):
         log.warning("event=state_dir_shared path=%s who=%r do=%r", folder, others, OWN_FOLDER)
@@ -64,7 +64,8 @@ def only_agent(folder: Path) -> int:
 
 
 def others_may_write(folder: Path) -> str:
-    """Who may put a file or a link into the folder beside root and this process's user; empty: nobody, or it is not there."""
+    """Other users, apart from root and this process's user, who may create a file or a link in the folder; empty: none, or it does not
+    exist."""
     try:
         found = folder.stat()
     except OSError:
@@ -77,10 +78,10 @@ def others_may_write(folder: Path) -> str:
 
 
 class Memory:
-    """The file. Every method may raise ``sqlite3.Error`` (a full disk); callers say what that means for them."""
+    """The file. Every method may raise ``sqlite3.Error`` (for example on a full disk); callers handle it."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises OSError where the disk refuses the file, which then stays as it is."""
+        """Open the file. Raises OSError where the disk refuses it; it is then left unchanged."""
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.path = folder / FILE
         self._lock = threading.RLock()
@@ -102,7 +103,7 @@ class Memory:
         return db
 
     def _open(self) -> sqlite3.Connection:
-        if foreign(self.path):  # SQLite would begin a database in a file of a few bytes
+        if foreign(self.path):  # SQLite would start a database in a file of a few bytes
             raise sqlite3.DatabaseError("file is not a database")
         db = connect(self.path)
         try:
@@ -114,7 +115,7 @@ class Memory:
             db.executescript(_SCHEMA)
             if unfit := fits(db):
                 raise sqlite3.DatabaseError(unfit)
-            if db.execute("PRAGMA user_version").fetchone()[0] < _VERSION:  # a newer release finds its own again
+            if db.execute("PRAGMA user_version").fetchone()[0] < _VERSION:  # a newer release finds its own file again
                 db.execute(f"PRAGMA user_version={_VERSION}")
             db.execute("INSERT OR IGNORE INTO meta VALUES ('outbox_id', ?)", (str(uuid.uuid4()),))
         except sqlite3.Error:
@@ -123,7 +124,7 @@ class Memory:
         return db
 
     def set_aside(self) -> SetAside:
-        """Files of this folder and items of the outbox that cannot be read. Raises nothing: what cannot be counted is left out."""
+        """Files of this folder and items of the outbox that cannot be read. Raises nothing: anything that cannot be counted is left out."""
         rows = SetAside()
         with contextlib.suppress(sqlite3.Error):
             since_s = _number(self.get(ASIDE_SINCE))
@@ -134,7 +135,7 @@ class Memory:
 
     @contextmanager
     def transaction(self, *, durable: bool = True) -> Iterator[sqlite3.Connection]:
-        """All or nothing. ``durable``: on disk (fsync) when it ends; otherwise safe against ``kill -9`` only."""
+        """Atomic transaction. ``durable``: on disk (fsync) when it ends; otherwise safe only against ``kill -9``."""
         with self._lock:
             self._db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
             self._db.execute("BEGIN IMMEDIATE")

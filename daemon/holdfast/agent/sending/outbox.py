@@ -1,10 +1,10 @@
-"""Items that wait for the controller: on disk before they count, bounded, sent as reports that keep their name.
+"""Outbox: items for the controller, on disk before they count, limited in size, sent as reports that keep their name.
 
-A report is named by the highest item number in it, and sealed (its items noted) before it is sent, so that the same name never
-carries other items. Two lanes are never mixed in one report: findings, clears and outcomes go first, the rest after them.
-A sealed report keeps its name and items until it was answered, also over ``kill -9``. Users' words go in turn, one user's after another's
-(:mod:`holdfast.agent.node.shares`). An item that cannot be read stays in its row,
-in a lane that is never sent; of a fault it is told all the same.
+A report is named by the highest item number in it, and sealed (its items recorded) before it is sent, so that the same name never
+stands for other items. Two lanes are never mixed in one report: findings, clears and outcomes go first, the rest after them.
+A sealed report keeps its name and items until it was answered, also across ``kill -9``. Users take turns
+(:mod:`holdfast.agent.node.shares`). An item that cannot be read stays in its row, in a lane that is never sent; if it was about a fault,
+that fault is still reported.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from holdfast.agent.sending.memory import ASIDE, ASIDE_SINCE, Memory, set_in
 log = logging.getLogger(__name__)
 
 BATCH_BYTES = 900_000
-"""Below the 1 MiB that the API takes, with room for the envelope. Counted as it is sent: UTF-8."""
+"""Size limit of a report: below the API's 1 MiB, with room for the envelope. Counted as sent: UTF-8."""
 BATCH_ITEMS = 500
 BULK_ITEMS = 100
-"""Of what is not urgent: two seconds of what the controller takes of one node, so that a fault never waits longer behind them."""
+"""Maximum of non-urgent items per report: what the controller accepts from one node in two seconds, so that a fault never waits longer."""
 _URGENT, _BULK = 0, 1
 _LANE = {"finding": _URGENT, "clear": _URGENT, "order_outcome": _URGENT}
 _RANK = {"progress": 0, "statement": 2, "inventory": 1, "clear": 3}
-"""What is dropped first when the outbox is full: users' words, then the rest, low first. Findings and outcomes (rank 9) never are."""
+"""Drop order when the outbox is full: users' statements, then the rest, low rank first. Findings and outcomes (rank 9) are kept."""
 _SAID = (_RANK["progress"], _RANK["statement"])
 _SPARE = 16
-"""A full outbox makes room for a 16th of what it holds, so that it need not look for some at each item."""
+"""A full outbox frees one 16th of its content, so that it need not search for items to drop each time."""
 _REPEATED = 4
-"""A finding of a fault of which an earlier finding still waits: that one is enough when there is no room for both."""
+"""Rank of a finding when an earlier finding of the same fault still waits: the earlier one is enough when there is no room for both."""
 _KEPT = 9
 _MEMORY_ITEMS = 1000
-"""Most items kept in memory while the disk refuses writes; findings beyond it are kept all the same."""
+"""Maximum items in memory while the disk refuses writes; findings beyond it are still kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Item:
     monotonic_s: float
     """When it happened on this boot's CLOCK_MONOTONIC: the age is counted from here."""
     key: str = ""
-    """Items of one key replace each other while they wait (progress); empty: never replaced."""
+    """Waiting items with the same key replace each other (progress); empty: never replaced."""
 
     @property
     def kind(self) -> str:
@@ -67,7 +67,7 @@ class Item:
 
     @property
     def name(self) -> str:
-        """What it is about: whose words and its key, or for a finding the fault that it tells of."""
+        """Subject of the item: its user and key, or for a finding the fault that it reports."""
         if self.kind == "statement":
             return said_by(self.body.get("uid"), self.key)
         if self.kind != "finding":
@@ -77,17 +77,17 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One report on its way."""
+    """One report in flight."""
 
     sequence: int
     boot_id: str
     items: tuple[dict[str, Any], ...]
-    """As on the wire, with ``age_s`` as of now."""
+    """Items as on the wire, with the current ``age_s``."""
     numbers: tuple[int, ...]
 
 
 class Outbox:
-    """Thread-safe. ``put`` never raises for a full disk: it keeps the items in memory and says so."""
+    """The outbox. Thread-safe. ``put`` never raises for a full disk: it keeps the items in memory and returns False."""
 
     def __init__(
         self, memory: Memory, boot_id: str, *, max_items: int = 10_000, max_bytes: int = 16 * 1024 * 1024
@@ -99,9 +99,9 @@ class Outbox:
         self._overflow: list[Item] = []
         self._dead = DeadLetters()
         self._accepted: set[int] = set()
-        """Accepted by the controller, but the disk refused to forget them."""
+        """Items that the controller accepted but the disk refused to delete."""
         self._placed_s: dict[int, float] = {}
-        """Item of progress → since when it, or what it replaced, waits (CLOCK_MONOTONIC)."""
+        """Item of progress → since when it, or an item that it replaced, has waited (CLOCK_MONOTONIC)."""
         self._lock = threading.Lock()
         self.id = memory.get("outbox_id") or ""
         with memory.transaction(durable=False) as db:
@@ -112,7 +112,7 @@ class Outbox:
         return int(self._count) + len(self._overflow)
 
     def put(self, items: Iterable[Item], facts: Mapping[str, str] | None = None, *, durable: bool = True) -> bool:
-        """Add items, and set facts (a cursor, the standing findings) in the same transaction. False: in memory only."""
+        """Add items, and set facts (a cursor, the open findings) in the same transaction. False: in memory only."""
         with self._lock:
             fresh = [*self._overflow, *items]
             try:
@@ -164,7 +164,7 @@ class Outbox:
             self._placed_s[number] = item.monotonic_s
 
     def _replace(self, db: sqlite3.Connection, item: Item, values: tuple[object, ...]) -> bool:
-        """Put the item in the place of the one of its name that waits in no report yet. False: none does."""
+        """Replace the item of the same name that is in no report yet. False: there is none."""
         row = db.execute(
             "SELECT seq, monotonic_s FROM items WHERE key = ? AND lane = ? AND report IS NULL", values[-2:]
         ).fetchone()
@@ -205,8 +205,8 @@ class Outbox:
         return len(gone)
 
     def words_wait_s(self) -> float:
-        """For how long the oldest word of progress has waited, counted from the first that has its place: what any job here said of its
-        progress before that has been sent. 0: none waits."""
+        """How long the oldest progress report has waited, counted from the first item that it replaced: all earlier progress of any job
+        here has been sent. 0: none waits."""
         with self._lock:
             oldest = [item.monotonic_s for item in self._overflow if item.is_progress]
             if self._count:
@@ -227,7 +227,7 @@ class Outbox:
         """The report to send now: a sealed one again, else the oldest of the urgent lane, else of the other. None: nothing."""
         with self._lock:
             if not len(self) and not self._accepted:
-                return None  # the usual case at a heartbeat: the disk is not asked
+                return None  # the usual case at a heartbeat: the disk is not read
             try:
                 with self._memory.transaction(durable=False) as db:
                     rows = self._choose(db)
@@ -276,7 +276,7 @@ class Outbox:
         return [Row.read(row, self._boot_id) for row in found]
 
     def _put_aside(self, db: sqlite3.Connection, row: Row) -> None:
-        """Keep the row as it is, unsent; of a fault a finding takes its place in the outbox."""
+        """Keep the row unchanged and unsent; if it was about a fault, a finding replaces it in the outbox."""
         db.execute("UPDATE items SET lane = ?, rank = ?, report = NULL WHERE seq = ?", (ASIDE, _KEPT, row.seq))
         if db.execute("SELECT count(*) FROM items WHERE lane = ?", (ASIDE,)).fetchone()[0] == 1:
             set_in(db, ASIDE_SINCE, str(time.time()))
@@ -287,7 +287,7 @@ class Outbox:
         log.error("event=item_unreadable item=%d about=%r effect=%r do=%r", row.seq, row.key, effect, kept.DO)
 
     def _unsealed(self) -> list[Row]:
-        """While the disk refuses writes: the oldest item alone, which is a report whose name needs no note on disk."""
+        """While the disk refuses writes: only the oldest item, as a report whose name need not be recorded on disk."""
         query = f"SELECT {COLUMNS} FROM items WHERE lane <> {ASIDE} ORDER BY lane, seq"  # noqa: S608
         try:
             rows = [Row.read(row, self._boot_id) for row in self._memory.read(query) if row[0] not in self._accepted]
@@ -303,11 +303,11 @@ class Outbox:
 
     @staticmethod
     def _seal(db: sqlite3.Connection, numbers: list[int]) -> None:
-        """Make these one report, named by the last."""
+        """Combine these into one report, named by the last."""
         db.executemany("UPDATE items SET report = ? WHERE seq = ?", [(numbers[-1], number) for number in numbers])
 
     def _from_memory(self) -> Batch | None:
-        """While the disk refuses writes, one item at a time, named far above every number that the disk will give."""
+        """While the disk refuses writes: one item at a time, named far above every number that the disk will assign."""
         if not self._overflow:
             return None
         item = self._overflow[0]
@@ -317,7 +317,7 @@ class Outbox:
         )
 
     def accepted(self, batch: Batch) -> None:
-        """The controller has it on its disk: forget it."""
+        """Delete a report that the controller has on its disk."""
         self._remove(batch)
 
     def _remove(self, batch: Batch) -> None:
@@ -336,7 +336,7 @@ class Outbox:
                 )
 
     def split(self, batch: Batch) -> bool:
-        """The controller refused the report: each half of it becomes a report of its own. False: the disk refused."""
+        """Split a report that the controller refused into two reports. False: the disk refused."""
         middle = len(batch.numbers) // 2
         halves = (batch.numbers[:middle], batch.numbers[middle:])
         try:
@@ -351,14 +351,14 @@ class Outbox:
         return True
 
     def park(self, batch: Batch, folder: Path, reason: str) -> bool:
-        """Take out a report that nobody will ever accept; :meth:`write_off` keeps it. False: the disk refused, it stays."""
+        """Remove a report that no controller will ever accept; :meth:`write_off` keeps it. False: the disk refused, it stays."""
         if not self.write_off(batch, batch.items, folder, reason):
             return False
         self._remove(batch)
         return True
 
     def write_off(self, batch: Batch, items: tuple[Mapping[str, Any], ...], folder: Path, reason: str) -> bool:
-        """Write items of a report to the dead letters, but for what jobs say. False: the disk refused."""
+        """Write items of a report to the dead letters, except jobs' statements. False: the disk refused."""
         return self._dead.write(batch.sequence, batch.boot_id, items, folder, reason)
 
 
@@ -371,12 +371,12 @@ def _waiting(db: sqlite3.Connection) -> tuple[int, int]:
 
 def _batch(rows: list[Row], boot_id: str) -> Batch:
     last = rows[-1]
-    name = last.seq if last.report is None else last.report  # of a sealed report whose last item cannot be read
+    name = last.seq if last.report is None else last.report  # a sealed report whose last item cannot be read
     return Batch(name, rows[0].boot_id, tuple(row.wire(boot_id) for row in rows), tuple(row.seq for row in rows))
 
 
 def _bounded(items: list[Item]) -> list[Item]:
-    """Newest value of each key, then the newest items within the bound; findings and outcomes always."""
+    """Newest item of each key, then the newest items within the limit; findings and outcomes always."""
     last = {item.key: index for index, item in enumerate(items) if item.key}
     kept = [item for index, item in enumerate(items) if not item.key or last[item.key] == index]
     spare = [
@@ -389,5 +389,5 @@ def _bounded(items: list[Item]) -> list[Item]:
 
 
 def _unicode(text: str) -> str:
-    """The text without halves of surrogate pairs, which can be neither stored nor sent: a check's own words may hold one."""
+    """The text without lone surrogates, which can be neither stored nor sent: a check's text may contain one."""
     return text.encode(errors="replace").decode()

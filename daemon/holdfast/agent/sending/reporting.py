@@ -1,4 +1,4 @@
-"""Makes known whether this agent reports: a log line, systemd's status, and a file that `holdfast-agent check` reads."""
+"""Publish whether this agent reports: in a log line, systemd's status, and a file that `holdfast-agent check` reads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from holdfast_checks.whole_file import write_whole
 log = logging.getLogger(__name__)
 
 STATUS_FILE = "agent-status.json"
-"""In run_dir. Written when the standing changes, so that a unit can watch it (lifecycle-scripts/holdfast-agent-reporting.path)."""
+"""File in run_dir. Written when the state changes, so that a unit can watch it (lifecycle-scripts/holdfast-agent-reporting.path)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,20 +30,20 @@ class Status:
 
     standing: str
     since: str
-    """UTC."""
+    """Start of the state, UTC."""
     url: str
     reasons: tuple[str, ...]
-    """Why it does not report, one a controller."""
+    """Reasons why it does not report, one per controller."""
     pid: int
 
     @property
     def running(self) -> bool:
-        """Its process lives; a file that a killed agent left behind says nothing of now."""
+        """Whether its process is alive; a file that a killed agent left behind is outdated."""
         return Path(f"/proc/{self.pid}").exists()
 
 
 def read_status(run_dir: Path) -> Status | None:
-    """None: no agent has left one. Raises OSError or ValueError for one that cannot be read."""
+    """Read the file. None: there is none. Raises OSError or ValueError where it cannot be read."""
     try:
         told = json.loads((run_dir / STATUS_FILE).read_text(encoding="utf-8"))
         return Status(told["standing"], told["since"], told["url"], tuple(told["reasons"]), int(told["pid"]))
@@ -54,7 +54,7 @@ def read_status(run_dir: Path) -> Status | None:
 
 
 class Reporting:
-    """Fed by the thread that sends; the checks and the outbox never wait for it."""
+    """Publisher, called by the sending thread; the checks and the outbox never wait for it."""
 
     def __init__(
         self,
@@ -69,23 +69,23 @@ class Reporting:
         self.contact = Contact(limit_s, clock_s())
 
     def begin(self) -> None:
-        """The agent starts."""
+        """Record the start of the agent."""
         self._announce(Change(self.contact))
 
     def succeeded(self, url: str) -> None:
-        """A leading controller took a request."""
+        """Record a request that a leading controller accepted."""
         self.contact, change = after_success(self.contact, url, self._clock_s())
         if change is not None:
             self._announce(change)
 
     def failed(self, failure: Failure) -> None:
-        """A request failed."""
+        """Record a failed request."""
         self.contact, change = after_failure(self.contact, failure, self._clock_s())
         if change is not None:
             self._announce(change)
 
     def end(self) -> None:
-        """The agent stops in good order: there is nothing to watch any more."""
+        """Record a clean stop of the agent: there is nothing to watch any more."""
         self._path.unlink(missing_ok=True)
 
     def _announce(self, change: Change) -> None:
@@ -111,7 +111,7 @@ class Reporting:
 
 
 def notice(change: Change) -> str:
-    """What systemd shows (sd_notify(3)): ``systemctl status`` prints it, and ERRNO as an error beside it."""
+    """Status text for systemd (sd_notify(3)): ``systemctl status`` prints it, with ERRNO as an error next to it."""
     now = change.contact
     if now.standing is Standing.NOT_REPORTING:
         why = " | ".join(str(failure) for failure in now.failures)

@@ -1,4 +1,4 @@
-"""What can still be read of an agent's memory that was put aside: rows are copied into the new one, one by one, as far as they go."""
+"""Salvage of an agent's memory that was moved aside: readable rows are copied into the new one, one by one."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "items": ("seq", "lane", "rank", "key", "boot_id", "monotonic_s", "wall_s", "report", "size", "body"),
     "orders": ("id", "received_s", "outcome"),
 }
-"""Tables of the memory, with the column that names a row first."""
+"""Tables of the memory, each with its key column first."""
 _NOT_KEPT = "outbox_id"
-"""A new outbox has an id of its own: numbers of the old one may be given again, and the controller would take them for repetitions."""
+"""A new outbox has a new id: it may reuse numbers of the old one, which the controller would take for repetitions."""
 _MAGIC = b"SQLite format 3\0"
 SUFFIXES = ("-wal", "-shm")
 
 
 def fits(db: sqlite3.Connection) -> str:
-    """Why this release cannot work with the tables that are there; empty: it can. What a newer release added is passed over."""
+    """Reason why this release cannot use the existing tables; empty: it can. Additions of a newer release are ignored."""
     for table, wanted in COLUMNS.items():
         found = {row[1]: row for row in db.execute(f"PRAGMA table_info({table})")}
         missing = [name for name in wanted if name not in found]
@@ -44,28 +44,28 @@ def fits(db: sqlite3.Connection) -> str:
 
 
 def foreign(path: Path) -> bool:
-    """Whether a file is there that holds something and is no SQLite database."""
+    """Whether the file exists, is not empty and is no SQLite database."""
     try:
         with path.open("rb") as file:
             begins = file.read(len(_MAGIC))
     except OSError:
-        return False  # SQLite says what is wrong with it
+        return False  # SQLite reports what is wrong with it
     return begins not in (b"", _MAGIC)
 
 
 def damaged(error: sqlite3.Error) -> bool:
-    """Whether the file itself is to blame. A full or failing disk, and another process's lock, are not: the memory is whole."""
+    """Whether the file itself is damaged. With a full or failing disk, or another process's lock, the memory is intact."""
     code = getattr(error, "sqlite_errorcode", None)
     blamed = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_FORMAT)
     return code is None or code & 0xFF in blamed
 
 
 def salvage(kept: Path, into: sqlite3.Connection) -> None:
-    """Copy what can be read. Raises nothing: what cannot be read stays in the file that was put aside."""
+    """Copy what can be read. Raises nothing: unreadable rows stay in the file that was moved aside."""
     counts: dict[str, int] = {}
     try:
         with tempfile.TemporaryDirectory(prefix=".salvage-", dir=kept.parent) as folder:
-            copy = Path(folder) / "old.db"  # SQLite writes into what it opens
+            copy = Path(folder) / "old.db"  # SQLite writes to a file that it opens
             for suffix in ("", *SUFFIXES):
                 with contextlib.suppress(FileNotFoundError):
                     shutil.copyfile(f"{kept}{suffix}", f"{copy}{suffix}")
@@ -82,7 +82,7 @@ def salvage(kept: Path, into: sqlite3.Connection) -> None:
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """A database whose texts are read even where they are no UTF-8. Raises sqlite3.Error."""
+    """Open a database whose texts are read even where they are no UTF-8. Raises sqlite3.Error."""
     db = sqlite3.connect(path, timeout=5.0, isolation_level=None, check_same_thread=False)
     db.text_factory = lambda data: data.decode(errors="replace")
     return db
@@ -102,7 +102,7 @@ def _copied(old: sqlite3.Connection, into: sqlite3.Connection, table: str) -> in
 
 
 def _rows(old: sqlite3.Connection, table: str) -> Iterator[dict[str, Any]]:
-    """Forwards up to the first page that cannot be read, then backwards to it."""
+    """Read rows forwards up to the first unreadable page, then backwards to it."""
     try:
         there = [row[1] for row in old.execute(f"PRAGMA table_info({table})")]
     except sqlite3.DatabaseError:
@@ -121,7 +121,7 @@ def _rows(old: sqlite3.Connection, table: str) -> Iterator[dict[str, Any]]:
 
 
 def _completed(table: str, row: dict[str, Any]) -> dict[str, Any] | None:
-    """With what the new table wants. None: not worth keeping."""
+    """Complete the row for the new table. None: not worth keeping."""
     if table == "meta":
         return None if row["key"] == _NOT_KEPT or row.get("value") is None else row
     if table == "orders":
@@ -133,7 +133,7 @@ def _completed(table: str, row: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _lane(body: str) -> int:
-    """Findings, clears and outcomes go first."""
+    """Lane of the item: findings, clears and outcomes go first."""
     try:
         kind = json.loads(body)["kind"]
     except (ValueError, TypeError, KeyError, RecursionError):

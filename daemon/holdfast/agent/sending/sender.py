@@ -1,4 +1,4 @@
-"""The thread that speaks to the controller: heartbeats as the loop hands them over, reports as the outbox has them."""
+"""Sender thread: sends the loop's heartbeats and the outbox's reports to the controller."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ log = logging.getLogger(__name__)
 BACKOFF_FIRST_S = 0.5
 BACKOFF_MAX_S = 30.0
 POISON = frozenset({400, 413, 422})
-"""Answers that blame the content. Everything else (401, 403, 404, 429, 5xx) may be another day's success: nothing is given up."""
+"""Statuses that reject the content. After any other (401, 403, 404, 429, 5xx) a later retry may succeed: nothing is given up."""
 _MOST_REFUSED = 10_000
 _SOON_S = 0.1
-"""A fresh finding is tried at once during a backoff, but not more often than this."""
+"""Minimum time between immediate tries for a new finding during a backoff."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who speaks: the envelope of every message."""
+    """Sender's identity: the envelope of every message."""
 
     node: str
     instance_id: str
@@ -99,7 +99,7 @@ class Sender:
         self._thread.start()
 
     def stop(self, drain_s: float = 3.0) -> None:
-        """Send what is there, for at most ``drain_s``. What remains is on disk."""
+        """Send what is waiting, for at most ``drain_s``, and stop. The rest is on disk."""
         self._stopping = True
         self._event.set()
         self._thread.join(drain_s)
@@ -110,7 +110,7 @@ class Sender:
         self._event.set()
 
     def wake(self, *, urgent: bool = False) -> None:
-        """There are new items. ``urgent``: a fault, try even during a backoff."""
+        """Wake the sender for new items. ``urgent``: a fault, try even during a backoff."""
         self._urgent = self._urgent or urgent
         self._event.set()
 
@@ -150,7 +150,7 @@ class Sender:
             self._event.set()
 
     def _send_reports(self) -> None:
-        """Everything that waits, oldest first, until the first failure; a waiting heartbeat goes between two reports."""
+        """Send everything that waits, oldest first, until the first failure; a waiting heartbeat goes between two reports."""
         if self._urgent:
             self._urgent = False
             self._retry_at_s = min(self._retry_at_s, self._tried_at_s + _SOON_S)
@@ -169,7 +169,7 @@ class Sender:
             self._send_heartbeat()
 
     def _send(self, batch: Batch) -> bool:
-        """Whether the way is free for the next report."""
+        """Send a report; whether the next one may be sent."""
         message = {
             **self._identity.envelope(batch.boot_id),
             "outbox_id": self._outbox.id,
@@ -192,13 +192,13 @@ class Sender:
         return False
 
     def _park_refused(self, batch: Batch, answer: Answer) -> None:
-        """Items that the controller did not take of a report that it took: no other report will bring them to it."""
+        """Park items that the controller refused in an accepted report: no other report will deliver them."""
         for number, why in refused_items(answer):
             if number < len(batch.items):
                 self._outbox.write_off(batch, (batch.items[number],), self._folder, why)
 
     def _refused(self, batch: Batch, answer: Answer) -> bool:
-        """The content is blamed. One item is parked only if a heartbeat shows that it is not the envelope that is refused."""
+        """Handle rejected content. A single item is parked only if a heartbeat shows that the envelope is not what is refused."""
         if len(batch.items) > 1:
             log.warning("event=report_refused status=%d error=%r effect=sent_in_halves", answer.status, answer.error)
             return self._outbox.split(batch)
@@ -222,7 +222,7 @@ class Sender:
 
 
 def refused_items(answer: Answer) -> list[tuple[int, str]]:
-    """Which items of a report the controller did not take, and why."""
+    """Items of a report that the controller refused, with the reasons."""
     told = answer.body.get("refused")
     found = []
     for each in told[:_MOST_REFUSED] if isinstance(told, list) else ():

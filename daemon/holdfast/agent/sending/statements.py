@@ -1,4 +1,4 @@
-"""What jobs say on their node: parsed, bound to the caller and its job, and counted. Pure but for the clock handed in."""
+"""Jobs' statements on their node: parsed, bound to the sender and its job, and counted. Pure except for the clock passed in."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from holdfast.model.said import CONTROL, PATH_MAX, RESTARTS_MAX, WHOLE_MAX
 
 REGISTER = "checkpoint.register"
 SIGNAL = "checkpoint.signal"
-"""The job takes this signal on this node, too: for the agent alone, and not reported."""
+"""The job accepts this signal on this node, too: only for the agent, and not reported."""
 KINDS = frozenset({REGISTER, "checkpoint.saved", "checkpoint.resumed", "progress"})
-"""What is reported."""
+"""Kinds of statements that are reported."""
 _DETAIL = frozenset(
     {"layout", "fenced", "save_signal", "save_s", "bytes", "run", "phase", "step_ms", "own_ms", "groups", "quorum"}
 )
@@ -23,21 +23,21 @@ _MOST_COMPONENTS = 128
 """MAX_HET_JOB_COMPS of Slurm."""
 _JOBS_KEPT = 1000
 _Of = tuple[int, int]
-"""A job's id, and the user who speaks for it."""
+"""A job's id, and the user who sends its statements."""
 PROGRESS_EVERY_S = 1.0
 _ACCOUNTS = 4096
-"""So many are known by their buckets; then those that are full are forgotten."""
+"""Maximum number of accounts with a bucket; beyond it, full buckets are dropped."""
 LOGGED_PER_S, LOGGED_AT_ONCE = 0.2, 60.0
-"""Lines of the agent's log that one user's jobs may cause: what is said beyond is reported, and not logged."""
+"""Log lines that one user's jobs may cause: rate and burst. Further statements are reported but not logged."""
 
 
 class Malformed(ValueError):
-    """The line is no statement; the text says why."""
+    """The line is no statement; the text gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """One statement as the job wrote it; nothing in it is believed yet."""
+    """One statement as the job sent it; nothing in it is verified yet."""
 
     kind: str
     job_id: int
@@ -46,10 +46,10 @@ class Said:
     path: str | None
     detail: Mapping[str, str | int | bool]
     components: tuple[int, ...] = ()
-    """Of a heterogeneous job: ids of its components. Tasks of all of them know the leader's id as their job."""
+    """For a heterogeneous job: ids of its components. Tasks of all of them have the leader's id as their job id."""
 
     def item(self, uid: int, now_s: float) -> Item:
-        """For the outbox, once it is bound. ``uid`` is the kernel's word. Of progress only the latest waits."""
+        """Item for the outbox, once it is bound. ``uid`` comes from the kernel. Of progress only the latest waits."""
         body: dict[str, Any] = {
             "kind": "statement",
             "statement": self.kind,
@@ -76,13 +76,13 @@ def read_object(line: bytes) -> dict[str, Any]:
         raise Malformed("unknown kind")
     try:
         json.dumps(raw, ensure_ascii=False).encode()
-    except UnicodeEncodeError as error:  # half of a surrogate pair can be neither stored nor sent
+    except UnicodeEncodeError as error:  # a lone surrogate can be neither stored nor sent
         raise Malformed("a text is not valid Unicode") from error
     return raw
 
 
 def parse(line: bytes) -> Said:
-    """Raises Malformed."""
+    """Parse a statement. Raises Malformed."""
     raw = read_object(line)
     kind = raw["kind"]
     if kind not in KINDS and kind != SIGNAL:
@@ -111,7 +111,7 @@ def absolute_path(value: object) -> str | None:
 
 
 def _components(value: object) -> tuple[int, ...]:
-    """What is no list of job ids says nothing."""
+    """Ids of the components; anything but a list of job ids is ignored."""
     if not isinstance(value, list) or len(value) > _MOST_COMPONENTS:
         return ()
     return tuple(v for v in value if isinstance(v, int) and not isinstance(v, bool) and 1 <= v <= WHOLE_MAX)
@@ -124,7 +124,7 @@ def _short(value: object) -> bool:
 def whole_number(
     raw: Mapping[str, Any], name: str, *, low: int = 0, default: int | None = None, high: int = WHOLE_MAX
 ) -> int:
-    """A field of a line, from ``low`` to ``high``. Raises Malformed."""
+    """A number in a line, from ``low`` to ``high``. Raises Malformed."""
     value = raw.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         most = f" to {high}" if high < WHOLE_MAX else ""
@@ -134,35 +134,35 @@ def whole_number(
 
 @dataclass(slots=True)
 class Ledger:
-    """What was last heard of each job from each user: keeps progress to one a second and refuses a word from an older run.
+    """Last statements of each job by user: limits progress to one a second and refuses statements of an older run.
 
-    By user as well: another user's word never makes the job's own one late. In memory only."""
+    Separate by user, so that another user's statement never delays the job's own. In memory only."""
 
     _runs: OrderedDict[_Of, tuple[int, float]] = field(default_factory=OrderedDict)
     _late: dict[_Of, tuple[Said, Item]] = field(default_factory=dict)
-    """The newest progress of a job that came too early to be sent."""
+    """The newest progress of a job that arrived too early to be sent."""
 
     def early(self, said: Said, uid: int, now_s: float) -> bool:
-        """Whether this is progress less than a second after the last that was sent: only the newest of these matters."""
+        """Whether this is progress less than a second after the last one sent: only the newest of these matters."""
         restarts, progress_s = self._runs.get((said.job_id, uid), (0, float("-inf")))
         return said.kind == "progress" and said.restarts == restarts and now_s < progress_s + PROGRESS_EVERY_S
 
     def hold(self, said: Said, uid: int, item: Item) -> None:
-        """Keep early progress until its second is over, so that a job that falls silent is known by its last word."""
+        """Keep early progress until its second is over, so that the last report of a job that falls silent is not lost."""
         self._late[said.job_id, uid] = (said, item)
 
     def due(self, now_s: float) -> list[Item]:
-        """Progress that was held and is to be sent now; each is given out once."""
+        """Held progress that is to be sent now; each is returned once."""
         ready = [of for of, (said, _item) in self._late.items() if not self.early(said, of[1], now_s)]
         held = [(of[1], *self._late.pop(of)) for of in ready]
         return [item for uid, said, item in held if self.take(said, uid, now_s) is None]
 
     def next_s(self) -> float | None:
-        """When the first that is held is due; None: nothing is."""
+        """Time when the next held progress is due; None: none is held."""
         return min((self._runs.get(of, (0, 0.0))[1] + PROGRESS_EVERY_S for of in self._late), default=None)
 
     def take(self, said: Said, uid: int, now_s: float) -> str | None:
-        """Why the statement is dropped; None: it counts."""
+        """Reason why the statement is dropped; None: it counts."""
         of = (said.job_id, uid)
         restarts, progress_s = self._runs.get(of, (0, float("-inf")))
         if said.restarts < restarts:
@@ -194,7 +194,7 @@ class Rate:
         return left >= 1
 
     def _forget_full(self, now_s: float) -> None:
-        """Accounts that have said nothing for long: a user may have many thousands of ids."""
+        """Drop accounts that have been inactive for long: a user may have many thousands of ids."""
         kept = {
             a: (left, at_s) for a, (left, at_s) in self._left.items() if left + (now_s - at_s) * self.per_s < self.burst
         }

@@ -1,4 +1,4 @@
-"""Which checks this node runs, and how: those on NVML's answers in the loop, those on host files in a thread of their own."""
+"""Checks that this node runs: those on NVML's answers in the loop, those on host files in a separate thread."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from holdfast_checks.settings import Settings
 log = logging.getLogger(__name__)
 
 Told = Callable[[Check, tuple[Result, ...], bool], None]
-"""A check's results, and whether they are to be taken soon, or else in the loop's next turn."""
+"""Receives a check's results, and whether to process them soon or in the loop's next iteration."""
 _MOST_STUCK = 8
-"""Threads that hang in a check before the others have to wait too: the unit allows 64 tasks in all."""
+"""Maximum number of threads that hang in a check; then the other checks wait, too: the unit allows 64 tasks in all."""
 
 
 def settings_of(config: AgentConfig) -> Settings:
-    """What the site says, in the words of the checks."""
+    """The site's settings for the checks."""
     return Settings(
         expected_gpus=config.gpu_count or None,
         instance_type=config.instance_type,
@@ -50,7 +50,7 @@ def settings_of(config: AgentConfig) -> Settings:
 
 
 def periodic_checks(config: AgentConfig) -> dict[str, Check]:
-    """The checks that run by themselves. An unknown id among the disabled ones or the intervals is logged, not fatal."""
+    """The checks that run automatically. An unknown id among the disabled ones or the intervals is logged, not fatal."""
     known = {**all_checks(), **custom_checks(settings_of(config))}
     for name in (*config.disabled_checks, *config.intervals):
         if name not in known:
@@ -63,7 +63,7 @@ def periodic_checks(config: AgentConfig) -> dict[str, Check]:
 
 
 def on_demand_checks(config: AgentConfig) -> dict[str, Check]:
-    """The checks that an order may name, and that never run by themselves: they cost a job something."""
+    """The checks that run only by an order, never automatically: they slow down a job."""
     known = {**all_checks(), **custom_checks(settings_of(config))}
     return {
         name: check
@@ -79,24 +79,24 @@ def split_by_need(checks: dict[str, Check]) -> tuple[list[Check], list[Check]]:
 
 
 class HostChecks:
-    """A thread that runs checks of host files and commands. One that hangs past its deadline keeps that thread to itself: the others go on
-    in a new one, until too many hang."""
+    """Runs checks of host files and commands in a thread. A check that hangs past its deadline keeps that thread; the others continue in a
+    new one, until too many hang."""
 
     def __init__(self, told: Told, keep_open: int = 0) -> None:
-        """``told`` is called from the thread, which keeps so many counters open between two looks."""
+        """``told`` is called from the thread, which keeps this many counters open between two runs."""
         self._told = told
         self._keep_open = keep_open
         self._work: queue.SimpleQueue[tuple[Check, Context] | None] = queue.SimpleQueue()
         self._busy: set[str] = set()
         self._good_runs: Counter[str] = Counter()
-        """In a row, by check."""
+        """Consecutive good runs, by check."""
         self._samples = Samples()
         self._stuck = 0
         self._worker = _Worker()
         self._start()
 
     def begin(self, check: Check, context: Context) -> tuple[Result, ...]:
-        """Have it run. While the run before it has not ended, that it hangs is the result."""
+        """Start a run. While the previous run has not ended, the result is that the check hangs."""
         self._replace_stuck()
         if check.id in self._busy:
             return (Result.unknown(check.id, summary="the check before this one has not answered yet"),)
@@ -132,10 +132,11 @@ class HostChecks:
             self._busy.discard(check.id)
             self._told(check, results, self._is_news(check, results))
         if worker is not self._worker:
-            self._stuck -= 1  # it came back at last, and another one has its place
+            self._stuck -= 1  # it returned at last, but another thread has replaced it
 
     def _is_news(self, check: Check, results: tuple[Result, ...]) -> bool:
-        """A fault, at once; what may clear one or says nothing, when no other check waits; that all is well as before, never."""
+        """Whether to wake the loop: for a fault at once; for a result that may clear one, or UNKNOWN, when no other check waits; never for
+        an unchanged OK."""
         if any(result.bad for result in results):
             del self._good_runs[check.id]
             return True
@@ -145,7 +146,7 @@ class HostChecks:
 
 
 class _Worker:
-    """What one thread is at."""
+    """State of one worker thread."""
 
     def __init__(self) -> None:
         self._now: tuple[Check, float] | None = None
@@ -158,7 +159,7 @@ class _Worker:
 
     @property
     def hung(self) -> Check | None:
-        """The check that has taken longer than its deadline."""
+        """The check that has exceeded its deadline."""
         if self._now is None:
             return None
         check, since_s = self._now

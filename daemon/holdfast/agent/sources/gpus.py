@@ -1,4 +1,4 @@
-"""What is known of this node's GPUs, kept on disk so that a lost one keeps its name."""
+"""Inventory of this node's GPUs, kept on disk so that a lost GPU keeps its name."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class KnownGpus:
     inventory: Inventory = field(default_factory=Inventory)
     driver_version: str = ""
     this_boot: bool = False
-    """Seen in this boot: device minors and NVML indexes are to be trusted."""
+    """Seen in this boot: device minors and NVML indexes can be trusted."""
 
     @classmethod
     def remembered(cls, text: str | None, boot_id: str) -> KnownGpus:
-        """What an earlier process knew. Of another boot only what a reboot does not change: UUID, address, serial."""
+        """Load the inventory of an earlier process. From another boot only what a reboot does not change: UUID, address, serial."""
         try:
             kept = json.loads(text or "{}")
             inventory = Inventory.from_wire(kept.get("gpus", []))
@@ -52,7 +52,7 @@ class KnownGpus:
         )
 
     def learn(self, snapshot: Snapshot) -> bool:
-        """Take in what NVML shows; whether anything is new."""
+        """Add what NVML shows; whether anything is new."""
         before = (self.inventory, self.driver_version, self.this_boot)
         self.inventory = self.inventory.learn(snapshot)
         self.driver_version = snapshot.driver_version or self.driver_version
@@ -60,7 +60,7 @@ class KnownGpus:
         return before != (self.inventory, self.driver_version, self.this_boot)
 
     def named(self, ref: GpuRef) -> GpuRef:
-        """The GPU with everything that is known of it."""
+        """The GPU with everything known about it."""
         for known in self.inventory.gpus:
             same_uuid = ref.uuid is not None and known.uuid == ref.uuid
             same_pci = ref.uuid is None and ref.pci is not None and known.pci == ref.pci
@@ -69,7 +69,7 @@ class KnownGpus:
         return ref
 
     def wire(self) -> dict[str, object]:
-        """The wire's inventory item."""
+        """The inventory as a wire item."""
         gpus = {
             ref.component: {
                 key: value

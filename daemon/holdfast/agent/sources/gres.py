@@ -1,8 +1,8 @@
-"""Which GPU each index of this node's GRES is, by slurmd's own word (``slurmd -G``).
+"""Map from this node's GRES indices to GPUs, as slurmd reports it (``slurmd -G``).
 
-Slurm names what a job holds by index (``IDX:0-1``): the place in the list of files that slurmd made of gres.conf and AutoDetect. The list
-is read with the running slurmd's own executable and configuration. It proves nothing where the configuration is newer than that slurmd,
-where a file is no NVIDIA device, or where NVML does not show the device."""
+Slurm shows a job's GPUs by index (``IDX:0-1``): the position in the list of files that slurmd builds from gres.conf and AutoDetect. The
+list is read with the running slurmd's own executable and configuration. It proves nothing where the configuration is newer than that
+slurmd, where a file is no NVIDIA device, or where NVML does not show the device."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from holdfast_checks.probes import process_files
 log = logging.getLogger(__name__)
 
 Gres = Mapping[str, tuple[int, ...]]
-"""``gpu``, ``shard`` or ``mps`` → minor of the GPU that each index is, or is a part of."""
+"""``gpu``, ``shard`` or ``mps`` → for each index the minor of its GPU."""
 SLURMD_TIMEOUT_S = 10.0
 FIRST_AGAIN_S = 2.0
 LAST_AGAIN_S = 300.0
-"""Pauses between two attempts to read the list, as long as there is none."""
+"""Pauses between two attempts to read the list while there is none."""
 _LINE = re.compile(r"\bGres Name=(?P<name>\S+) .*?\bCount=(?P<count>\d+) .*?\bFile=(?P<file>\S+)")
 _SHARED = frozenset({"shard", "mps"})
 _RANGES = re.compile(r"([^\[\],]+)\[([0-9,\-]+)\]|([^\[\],]+)")
@@ -39,22 +39,22 @@ _CONTROL_MINOR = 255
 """/dev/nvidiactl."""
 _NAME = re.compile(r"nvidia(\d+)")
 _SERVED = "/run/slurm/conf/slurm.conf"
-"""What slurmd keeps of a configuration that slurmctld serves; with ``--conf-server`` it reads no other."""
+"""slurmd's copy of a configuration that slurmctld serves; with ``--conf-server`` it reads no other."""
 _CONFIGURATIONS = ("/etc/slurm/slurm.conf", _SERVED, "/etc/slurm-llnl/slurm.conf")
 _FILES = ("slurm.conf", "gres.conf")
 _JUST_WRITTEN_S = 0.1
 _MOST = 1024
-"""Files of one line."""
+"""Maximum number of files in one line."""
 _NAME_OF_SLURMD = "slurmd"
-"""Slurm's library asks the program's name whether it is slurmd: as ``slurmd-wlm``, Debian's name of the file, it ignores gres.conf."""
+"""Name under which the program is started. Slurm's library checks it: as ``slurmd-wlm``, Debian's file name, it ignores gres.conf."""
 
 
 class Unproven(Exception):
-    """Nothing proves which GPU an index is."""
+    """It is not proved which GPU an index is."""
 
 
 def parse(text: str, minor_of: Callable[[str], int | None]) -> Gres:
-    """The output of ``slurmd -G``. ``minor_of``: a file's NVIDIA minor; None: it is another file. Raises Unproven."""
+    """Parse the output of ``slurmd -G``. ``minor_of``: a file's NVIDIA minor; None: it is another file. Raises Unproven."""
     found: dict[str, list[int]] = {}
     for line in _LINE.finditer(text):
         name, count, files = line["name"], int(line["count"]), _files(line["file"])
@@ -92,7 +92,7 @@ def _numbers(ranges: str) -> list[int]:
 
 
 def device_minor(file: str) -> int | None:
-    """Minor of an NVIDIA GPU's device file. A file that is no device counts by its name: Slurm takes it, and only rehearsals have one."""
+    """Minor of an NVIDIA GPU's device file. A file that is no device counts by its name: Slurm accepts it, and only rehearsals use one."""
     try:
         found = os.stat(file)
     except OSError:
@@ -106,7 +106,7 @@ def device_minor(file: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Slurmd:
-    """The running slurmd and its configuration, as of one look."""
+    """The running slurmd and its configuration at one moment."""
 
     pid: int
     started_ticks: int
@@ -115,18 +115,18 @@ class Slurmd:
     executable: str
     conf: Path
     written: tuple[float | None, ...]
-    """When the files of the configuration were last changed; None: there is no such file."""
+    """Modification times of the configuration files; None: there is no such file."""
 
     @property
     def unchanged(self) -> bool:
-        """Still the same process and the same files."""
+        """Whether process and files are still the same."""
         return start_ticks(self.pid) == self.started_ticks and _written(self.conf) == self.written
 
 
 def look(slurm: SlurmNode) -> Slurmd:
-    """The node's slurmd. Raises Unavailable, Unproven.
+    """Read the node's slurmd. Raises Unavailable, Unproven.
 
-    Its program is started again with our rights, so it must run with root's: a user's process may have got the number of a pid file."""
+    Its program is started again with the agent's rights, so it must run as root: a user's process may have got the pid of a pid file."""
     process = slurm.slurmd()
     try:
         before = _identity(process)
@@ -158,7 +158,7 @@ def look(slurm: SlurmNode) -> Slurmd:
 
 
 def _identity(process: psutil.Process) -> tuple[frozenset[int], list[str], str]:
-    """Its users, command line and program: all of them, since a program that takes root's rights may be one of a user's choice."""
+    """Its users, command line and program. All are compared, since a user may choose a program that gains root's rights."""
     command = process_files.words(Path(f"/proc/{process.pid}"))
     return process_files.uids(process.pid), command, os.readlink(f"/proc/{process.pid}/exe")
 
@@ -175,7 +175,7 @@ def _changed_at(path: Path) -> float | None:
 
 
 def read(slurmd: Slurmd, node: str, minor_of: Callable[[str], int | None] = device_minor) -> Gres:
-    """The list of this slurmd. Blocks for up to 10 s. Raises Unproven, Unavailable."""
+    """Read the list of this slurmd. Blocks for up to 10 s. Raises Unproven, Unavailable."""
     newest = slurmd.written[-1]
     if newest is not None and newest > slurmd.started_at + _JUST_WRITTEN_S:
         raise Unproven("gres.conf was changed after slurmd had started: restart slurmd")
@@ -200,7 +200,7 @@ def read(slurmd: Slurmd, node: str, minor_of: Callable[[str], int | None] = devi
 
 
 def proved(gres: Gres, known: Iterable[int]) -> Gres:
-    """The same if NVML shows each of the devices. ``known``: NVML's minors. Raises Unproven."""
+    """The same map if NVML shows each of the devices. ``known``: NVML's minors. Raises Unproven."""
     shown = sorted(known)
     wrong = sorted({minor for minors in gres.values() for minor in minors} - set(shown))
     if not shown:
@@ -216,7 +216,7 @@ def _short(numbers: Sequence[int]) -> str:
 
 
 class GresWatch:
-    """Reads the list in a thread of its own, and again when slurmd or its files change."""
+    """Reads the list in a separate thread, and again when slurmd or its files change."""
 
     def __init__(self, slurm: SlurmNode, on_read: Callable[[], None] = lambda: None) -> None:
         """``on_read`` is called from the thread when there is a new list."""
@@ -237,7 +237,7 @@ class GresWatch:
 
     @property
     def listed(self) -> frozenset[int] | None:
-        """Minors of the GPUs on the list, whether NVML shows them or not; None: there is no list, or it is not today's."""
+        """Minors of the GPUs on the list, whether NVML shows them or not; None: there is no list, or it is outdated."""
         found = self._read
         return frozenset(found[1]["gpu"]) if found is not None and found[0].unchanged else None
 

@@ -1,4 +1,4 @@
-"""The kernel log as a source of results: live records count, history is only recorded, the cursor survives a restart."""
+"""Kernel log as a source of results: live records count, history is only recorded, the cursor survives a restart."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ log = logging.getLogger(__name__)
 
 CURSOR_KEY = "kmsg_cursor"
 UNJUDGED = "kernel"
-"""Part of the agent that judges what the kernel logs (:mod:`holdfast.unexpected`)."""
+"""Part of the agent that evaluates kernel log records (:mod:`holdfast.unexpected`)."""
 _HELD = 2000
-"""Records kept while the GPUs of the node are not known yet, newest first to stay."""
+"""Maximum records kept while the GPUs of the node are not known yet; the newest are kept."""
 _HISTORY = 200
-"""Most results of history that are recorded, the newest ones."""
+"""Maximum results of history that are recorded; the newest are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Seen:
 
 
 class KernelLog:
-    """Raises OSError when the log cannot be opened."""
+    """Reader of the kernel log. Raises OSError when the log cannot be opened."""
 
     def __init__(
         self,
@@ -49,8 +49,8 @@ class KernelLog:
         *,
         off: Collection[str] = (),
     ) -> None:
-        """``cursor``: what :attr:`cursor` was when its records had been dealt with. ``sysfs``: says which devices there are.
-        ``off``: ids of checks whose lines are passed over."""
+        """``cursor``: value of :attr:`cursor` when its records had been processed. ``sysfs``: shows which devices exist.
+        ``off``: ids of checks whose lines are ignored."""
         self._sysfs = sysfs
         self._off = frozenset(off)
         self._repeats = Repeats()
@@ -63,17 +63,17 @@ class KernelLog:
 
     @property
     def cursor(self) -> str:
-        """Save it together with the results."""
+        """Position in the log; save it together with the results."""
         where = self._follower.cursor
         return json.dumps([where.boot_id, where.seq])
 
     @property
     def settled(self) -> bool:
-        """Nothing is held back, so that the cursor may be saved."""
+        """Whether no record is held back, so that the cursor may be saved."""
         return not self._held
 
     def read(self, gpus: Mapping[str, GpuRef] | None, now_s: float) -> list[Seen]:
-        """Judge what is new. ``gpus`` (PCI address → GPU) None: not known yet, records wait."""
+        """Evaluate new records. ``gpus`` (PCI address → GPU) None: not known yet, records wait."""
         self._held.extend(record for record in self._follower.read_available() if record.from_kernel)
         caught_up_s, self._caught_up_s = self._caught_up_s, now_s
         if gpus is None:
@@ -89,7 +89,7 @@ class KernelLog:
         self._follower.close()
 
     def _judged(self, record: Record, devices: Devices, monotonic_s: float) -> Seen | None:
-        """A record that cannot be judged is logged and passed over: the agent would meet it again after each restart."""
+        """Evaluate a record. One that fails is logged and skipped: the agent would meet it again after each restart."""
         try:
             return self._judge(record, devices, monotonic_s)
         except Exception as error:  # noqa: BLE001 - the kernel promises no form of its lines
@@ -104,8 +104,8 @@ class KernelLog:
 
 
 def _placed(record: Record, caught_up_s: float | None, now_s: float) -> float:
-    """The record's time on CLOCK_MONOTONIC. The kernel stamps records with a clock of its own that drifts from it over weeks;
-    a record that was not there at the last look cannot be older than that look, nor is any from the future."""
+    """The record's time on CLOCK_MONOTONIC. The kernel stamps records with another clock, which drifts from it over weeks; a record
+    that was not there at the previous read cannot be older than that read, and none is from the future."""
     at_s = min(record.monotonic_s, now_s)
     return at_s if record.history or caught_up_s is None else max(at_s, min(caught_up_s, now_s))
 

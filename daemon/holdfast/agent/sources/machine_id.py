@@ -1,4 +1,4 @@
-"""The cloud's id of this machine: told, in a file, or asked of EC2's instance metadata."""
+"""The cloud's id of this machine: from the settings, from a file, or from EC2's instance metadata."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ log = logging.getLogger(__name__)
 
 FROM_IMDS = "imds"
 PATIENCE_S = 30.0
-"""The network may come up after the agent; systemd starts the agent again after that."""
+"""How long to wait, since the network may come up after the agent; then systemd restarts the agent."""
 
 
 def machine_id(config: AgentConfig, patience_s: float = PATIENCE_S) -> str:
-    """Empty where no cloud is known. Raises ConfigError when it cannot be had."""
+    """Determine the id; empty where no cloud is configured. Raises ConfigError when it is not available."""
     if config.instance_id != FROM_IMDS:
         return config.instance_id or read_id(config.instance_id_path, "instance id")
     imds = settings_of(config).cloud.imds

@@ -1,5 +1,5 @@
-"""Neighbours that the controller names in its answer to a heartbeat: reached now and then in calm times, so that this agent can bear
-witness when it cannot reach one any more (``probe_peer``). Where a node is reached, Slurm says, and not the controller."""
+"""Neighbour probes: the controller names neighbours in its answer to a heartbeat. The agent probes them while all is well, so that a later
+failure to reach one is evidence (``probe_peer``). Their addresses come from Slurm, not from the controller."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ EVERY_S = 600.0
 """Pause between two rounds, drawn between half of this and all of it."""
 _TIMEOUT_S = 2.0
 _RESOLVED_S = 6 * 3600.0
-"""Slurm is asked again where a node is after this long, and when it is not reached there."""
+"""A node's address is read from Slurm again after this long, and when the node is not reached there."""
 _MOST = 16
-"""More neighbours are a mistake: the rest is left out."""
+"""Maximum number of neighbours; more are a mistake, and the rest is ignored."""
 
 
 def connect(target: Target, timeout_s: float) -> OSError | None:
-    """Open and close a TCP connection. None: it was accepted; otherwise why not."""
+    """Open and close a TCP connection. None: it was accepted; otherwise the error."""
     try:
         socket.create_connection(target, max(0.05, timeout_s)).close()
     except OSError as error:
@@ -36,12 +36,12 @@ def connect(target: Target, timeout_s: float) -> OSError | None:
 
 
 def alive(failure: OSError | None) -> bool:
-    """Whether the kernel there answered: a refused connection is an answer, too."""
+    """Whether the remote kernel answered: a refused connection is an answer, too."""
     return failure is None or failure.errno == errno.ECONNREFUSED
 
 
 class Neighbours:
-    """Which of them were reached, where, and when. Told by the thread that sends; a thread of its own probes, and mostly waits."""
+    """Record of which neighbours were reached, where, and when. The sending thread passes the names; a separate thread probes."""
 
     def __init__(
         self,
@@ -49,16 +49,16 @@ class Neighbours:
         clock_s: Callable[[], float] = time.monotonic,
         connects: Callable[[Target, float], OSError | None] = connect,
     ) -> None:
-        """``address_of``: raises HoldfastError where it is not known."""
+        """``address_of``: raises HoldfastError where the address is not known."""
         self._address_of = address_of
         self._clock_s = clock_s
         self._connects = connects
         self._names: tuple[str, ...] = ()
         self._found: dict[str, tuple[Target, float]] = {}
-        """Where Slurm said that each is, and when."""
+        """Address of each as Slurm reported it, and when."""
         self._reached_s: dict[tuple[str, Target], float] = {}
         self._round: dict[str, bool] = {}
-        """Who answered in the last one."""
+        """Neighbours that answered in the last round."""
         self._wake = threading.Event()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="neighbours", daemon=True)
@@ -71,7 +71,7 @@ class Neighbours:
         self._wake.set()
 
     def told(self, named: object) -> None:
-        """The nodes that the controller named; new ones are tried at once. Anything else than a list of names says nothing."""
+        """Process the nodes that the controller named; new ones are probed at once. Anything but a list of names is ignored."""
         if not isinstance(named, list):
             return
         names = tuple(each for each in named[:_MOST] if isinstance(each, str))
@@ -80,23 +80,23 @@ class Neighbours:
             self._wake.set()
 
     def known(self, name: str) -> Target | None:
-        """Where Slurm said that this neighbour is; None: it is none, or that is not known."""
+        """Address of this neighbour as Slurm reported it; None: it is no neighbour, or the address is not known."""
         found = self._found.get(name)
         return found[0] if found is not None else None
 
     def reached_before_s(self, name: str, target: Target) -> float | None:
-        """How long ago the node was last reached there, in seconds; None: never since this agent started."""
+        """Seconds since the node was last reached there; None: never since this agent started."""
         at_s = self._reached_s.get((name, target))
         return None if at_s is None else self._clock_s() - at_s
 
     def note(self, name: str, target: Target) -> None:
-        """It was reached just now."""
+        """Record that the node was reached just now."""
         self._reached_s[name, target] = self._clock_s()
 
     def probe(self) -> None:
-        """One round. What is no neighbour any more is forgotten."""
+        """Run one round. Nodes that are no longer neighbours are forgotten."""
         names = self._names
-        known = tuple(self._reached_s.items())  # threads of orders note what they reach
+        known = tuple(self._reached_s.items())  # order threads also record what they reach
         self._reached_s = {of: at_s for of, at_s in known if of[0] in names}
         self._found = {name: found for name, found in self._found.items() if name in names}
         reached = {name: self._reach(name) for name in names}
@@ -112,7 +112,7 @@ class Neighbours:
         if alive(self._connects(target, _TIMEOUT_S)):
             self.note(name, target)
             return True
-        self._found[name] = target, float("-inf")  # asked about again
+        self._found[name] = target, float("-inf")  # its address is read again
         return False
 
     def _where(self, name: str) -> Target | None:

@@ -1,4 +1,4 @@
-"""NVML as a source: snapshots when asked, events as they come, a hang as a failure. Never blocks the loop."""
+"""NVML as a source: snapshots on request, events as they occur, a hang as a failure. Never blocks the loop."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ Asked = Callable[[Answer], None]
 
 
 def of_details(check: Check) -> bool:
-    """Whether it judges the slow readings, which most snapshots repeat."""
+    """Whether the check uses the slow readings, which most snapshots only repeat."""
     return check.interval_s >= DETAILS_INTERVAL_S
 
 
 def details_age_s(checks: Iterable[Check], intervals: Mapping[str, float]) -> float:
-    """How old the slow readings may get: as old as the most eager of the checks that judge them lets them.
+    """Maximum age of the slow readings: the shortest interval of the checks that use them.
 
-    A little less than that, so that they are not put off to the snapshot after."""
+    A little less than that, so that they are not delayed to the next snapshot."""
     asked = [intervals[check.id] for check in checks if of_details(check) and check.id in intervals]
     return min([DETAILS_AGE_S, *(interval_s * DETAILS_AGE_S / DETAILS_INTERVAL_S for interval_s in asked)])
 
 
 class NvmlSource:
-    """Owns the probe and what is known of the node's GPUs."""
+    """Owns the probe and the inventory of the node's GPUs."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class NvmlSource:
         )
         self._checks = checks
         self._judged_s: float | None = None
-        """When the slow readings were read that have been judged."""
+        """When the slow readings that were last evaluated were taken."""
         self._sysfs = config.sysfs_path
         self._on_answer = on_answer
         self._on_event = on_event
@@ -68,13 +68,13 @@ class NvmlSource:
         self._fallback: dict[str, GpuRef] | None = None
 
     def attach(self, loop: Loop) -> None:
-        """Take part in the loop's turns; the loop has a task named :data:`DEADLINE_TASK` that calls :meth:`tick`."""
+        """Attach to the loop; the loop has a task named :data:`DEADLINE_TASK` that calls :meth:`tick`."""
         self._loop = loop
         loop.watch(self.probe, self.readable)
 
     @property
     def gpus(self) -> dict[str, GpuRef] | None:
-        """PCI address → GPU. None until NVML has answered or failed once in this boot: nobody can say yet."""
+        """PCI address → GPU. None until NVML has answered or failed once in this boot: not known yet."""
         if self.latest is None and not self.known.this_boot:
             return None
         known = self.known.inventory.by_pci()
@@ -85,19 +85,19 @@ class NvmlSource:
         return self._fallback
 
     def checks_of(self, answer: Answer) -> list[Check]:
-        """The checks that have something new to judge in an answer."""
+        """The checks for which an answer has new readings."""
         if not isinstance(answer, Snapshot):
             return list(self._checks)
         seen, self._judged_s = answer.details_monotonic_s == self._judged_s, answer.details_monotonic_s
         return [check for check in self._checks if not (seen and of_details(check))]
 
     def snapshot(self, *, everything: bool = False) -> None:
-        """Ask for a snapshot. ``everything``: with its slow readings too."""
+        """Request a snapshot. ``everything``: including the slow readings."""
         self.probe.send(everything=everything)
         self._set_deadline()
 
     def ask(self, told: Asked) -> None:
-        """Ask for a snapshot that is begun from now on, all of it read anew, and tell its outcome; a pending one is waited for
+        """Request a snapshot that starts from now on, with all readings taken again, and report its outcome; a pending one is waited for
         first."""
         if self.probe.pending:
             self._next.append(told)
@@ -109,11 +109,11 @@ class NvmlSource:
         self._take(self.probe.on_readable())
 
     def tick(self) -> None:
-        """A deadline may have passed."""
+        """Check whether a deadline has passed."""
         self._take(self.probe.tick())
 
     def let_go(self) -> None:
-        """Nothing of ours shall hold a GPU until :meth:`resume`. Whoever waits for a snapshot meanwhile waits in vain."""
+        """Release the GPUs: no process of the agent holds one until :meth:`resume`. Snapshots requested meanwhile get no answer."""
         self.probe.let_go()
         self._set_deadline()
 
@@ -155,6 +155,6 @@ class NvmlSource:
     def _set_deadline(self) -> None:
         deadline_s = self.probe.next_deadline()
         if self._loop is not None:
-            # Never at once: a probe that refuses says so from the next turn on, not in a circle within this one.
+            # Never at once: a probe that refuses is handled from the next iteration on, not in a loop within this one.
             at_s = float("inf") if deadline_s is None else max(deadline_s, time.monotonic() + 0.001)
             self._loop.schedule.set(DEADLINE_TASK, at_s)
