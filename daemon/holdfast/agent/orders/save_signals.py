@@ -42,7 +42,7 @@ def signal_in_environment(pid: int) -> signal.Signals | None:
 
 
 class SaveSignals:
-    """Save signals by job and user, of the newest jobs. Kept in the agent's memory: a job registers only once, and the agent may restart."""
+    """Save signals by job and user, of the newest jobs. Kept in the agent's memory: a job registers once, and the agent may restart."""
 
     def __init__(self, memory: Memory | None = None) -> None:
         self._memory = memory
