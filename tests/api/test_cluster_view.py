@@ -117,7 +117,7 @@ def test_what_holds_it_back_is_said_with_who_since_when_and_what_to_do() -> None
 
 
 def test_steps_that_no_actor_takes_are_the_operators_business() -> None:
-    text = "no actor takes steps (Drain n1 is not begun): restart holdfast-actor with this release"
+    text = "no actor takes steps (Drain n1 has not started): restart holdfast-actor with this release"
     shown = cluster_shape(_world(), {}, NOW, HEAD)
     assert text in cluster_lines(shown.model_copy(update={"untaken": text}))
     assert not any("no actor" in line for line in cluster_lines(cluster_shape(_world(), {}, NOW, HEAD)))

@@ -49,7 +49,7 @@ STALE_S = 600.0
 LOOK_S = 0.5
 """How often the store is polled without a wakeup."""
 STALE = Outcome(
-    IntentState.FAILED, "planned too long ago; to be decided again", retryable=True, result={NEVER_BEGUN: True}
+    IntentState.FAILED, "planned too long ago; will be decided again", retryable=True, result={NEVER_BEGUN: True}
 )
 _IRREVERSIBLE = (SetDown, Terminate, Replace, Reboot, StopStart, Launch)
 
@@ -147,7 +147,7 @@ class Actor:
         """The intent by this actor's own record: a step that it did not start counts as planned, whatever the store says."""
         if intent.state is not IntentState.STARTED or self.begun is None or self.begun.has(intent):
             return intent
-        log.warning("event=step_not_begun_here intent=%s effect='it is looked at like a new one'", intent.key)
+        log.warning("event=step_not_begun_here intent=%s effect='it is checked like a new step'", intent.key)
         return replace(intent, state=IntentState.PLANNED)
 
     def _is_full(self, intent: Intent) -> bool:
@@ -247,8 +247,6 @@ class Actor:
             log.log(level, "event=step intent=%s state=%s outcome=%r", intent.key, outcome.state.value, outcome.text)
             self.before_step(intent, "finished")
         except FencedOff as error:
-            if (
-                self.begun is not None
-            ):  # the row may say "started" again at any time: it is checked like a new step then
-                self.begun.over(intent)
+            if self.begun is not None:
+                self.begun.over(intent)  # the new leader may mark it as started at any time; it is then evaluated again
             log.warning("event=fenced_off intent=%s error=%r", intent.key, str(error))

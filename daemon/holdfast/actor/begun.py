@@ -40,8 +40,8 @@ class Begun:
         self._file = ActorFile(
             None if self.folder is None else self.folder / "begun.json",
             "begun_steps_not_written",
-            "after a restart what was begun is looked at like new",
-            "what the actor had begun is looked at like new",
+            "after a restart, started steps are checked like new ones",
+            "steps that the actor had started are checked like new ones",
         )
         if self.folder is not None:
             self._kept = self._file.read(_kept) or {}

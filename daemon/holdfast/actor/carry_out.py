@@ -177,7 +177,7 @@ def _mark(node: Node, fallback: str = "") -> NodeMark:
 def _prove_ours(reason: str) -> None:
     """Raises Refused for words that are not ours: HyperPod obeys some (``Action:Replace``), and any others read like an operator's."""
     if incident_of_reason(reason) is None:
-        raise Refused(f"{reason[:80]!r} is no reason of ours")
+        raise Refused(f"{reason[:80]!r} is not a drain reason of Holdfast")
 
 
 def _drain(action: Drain, incident: str, outside: Outside) -> Outcome:
@@ -232,7 +232,7 @@ def _undrain(action: Undrain, outside: Outside) -> Outcome:
     if not node.out_of_service:
         return Outcome(IntentState.DONE, "in service already", drop_mark=action.node)
     if mark is None or not is_reason(mark.reason, action.mark):
-        raise Refused("the store knows no drain of ours on this node")
+        raise Refused("the store has no record of a drain by Holdfast on this node")
     if not facts.is_marked(mark, node) or (incident_of_reason(node.reason) is None and not node.down_by_slurm):
         raise Refused(f"the drain is no longer ours: {node.reason!r} by {node.reason_user} at {node.reason_time}")
     outside.scheduler.undrain(action.node)
@@ -242,12 +242,12 @@ def _undrain(action: Undrain, outside: Outside) -> Outcome:
 def _hold_nodes(action: HoldNodes, outside: Outside) -> Outcome:
     """The name is one of ours, it ends in time, and the job's owner alone gets the nodes. Raises Refused."""
     if incident_of_job_hold(action.reservation) is None:
-        raise Refused(f"{action.reservation!r} is no name of a hold of ours")
+        raise Refused(f"{action.reservation!r} is not a hold name of Holdfast")
     if not 0 < action.duration_s <= LONGEST.total_seconds():
-        raise Refused(f"a hold of {action.duration_s} s is none of ours: {LONGEST.days} days at most")
+        raise Refused(f"a hold of {action.duration_s} s is not allowed: {LONGEST.days} days at most")
     owner = _job(action.job, outside).user
     if owner != action.user and (owner.isdecimal() or action.user.isdecimal()):
-        raise Unavailable(f"the name service does not say now who {owner} and {action.user} are")
+        raise Unavailable(f"the name service cannot resolve {owner} and {action.user} now")
     if owner != action.user:
         raise Refused(f"job {action.job} is {owner}'s, not {action.user}'s")
     outside.scheduler.create_reservation(
@@ -264,7 +264,7 @@ def _hold_nodes(action: HoldNodes, outside: Outside) -> Outcome:
 def _drop_hold(action: DropHold, outside: Outside) -> Outcome:
     """Raises Refused for every reservation but a hold of ours."""
     if incident_of_job_hold(action.reservation) is None and hold_of_name(action.reservation) is None:
-        raise Refused(f"{action.reservation!r} is no name of a hold of ours")
+        raise Refused(f"{action.reservation!r} is not a hold name of Holdfast")
     outside.scheduler.delete_reservation(action.reservation)
     return done(f"reservation {action.reservation} is gone")
 
@@ -302,7 +302,7 @@ def _keep_window(action: KeepWindow, outside: Outside) -> Outcome:
         not name.startswith(RESERVATION) or left.total_seconds() > LONGEST.total_seconds() + _CLOCKS_DIFFER_S
     ):  # rule prose: the names of our own windows
         raise Refused(
-            f"{name!r} until {action.until:%Y-%m-%d} is no window of ours: {RESERVATION}ID, {LONGEST.days} days at most"
+            f"{name!r} until {action.until:%Y-%m-%d} is not a maintenance window of Holdfast: {RESERVATION}ID, {LONGEST.days} days at most"
         )
     if not action.nodes or left <= timedelta(0):
         scheduler.delete_reservation(name)
@@ -448,7 +448,7 @@ def _delay_start(action: DelayStart, outside: Outside) -> Outcome:
 def _set_throttle(action: SetThrottle, outside: Outside) -> Outcome:
     job = _job(action.job, outside)
     if job.array_job_id != action.array_job_id:
-        raise Refused(f"job {job.key} is no element of array {action.array_job_id}")
+        raise Refused(f"job {job.key} is not an element of array {action.array_job_id}")
     outside.scheduler.set_array_throttle(action.array_job_id, action.most)
     return done(f"{'all' if action.most is None else action.most} of its elements may run at a time")
 

@@ -29,10 +29,10 @@ POWERED = Outcome(
     IntentState.FAILED, "its power was off, and is on again: it may be booting", retryable=True, result={LIVES: True}
 )
 NOT_ASKED = Outcome(
-    IntentState.FAILED, "the node could not be asked once more: the actor has no descriptor left", retryable=True
+    IntentState.FAILED, "the last check of the node failed: the actor has no file descriptor left", retryable=True
 )
 NOT_SHOWN = Outcome(
-    IntentState.FAILED, "the node could not be asked once more: Slurm does not say where it is", retryable=True
+    IntentState.FAILED, "the last check of the node failed: Slurm does not report its address", retryable=True
 )
 _ON = frozenset({"pending", "running"})
 

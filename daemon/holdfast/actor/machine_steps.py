@@ -183,6 +183,6 @@ def report_fault(action: ReportFault, outside: Outside) -> Outcome:
 def check(action: CheckInstance, outside: Outside) -> Outcome:
     instance: Instance = outside.provider.instance(action.instance_id)
     if instance.node not in ("", action.node):
-        text = f"{instance.instance_id} is {instance.node}'s machine: how it is says nothing about {action.node}"
+        text = f"{instance.instance_id} is {instance.node}'s machine: its state proves nothing about {action.node}"
         raise NotProven(Unproven(OwnershipDoubt.ELSEWHERE, text, other=instance.node))
     return done(f"{instance.instance_id} is {instance.state}", state=instance.state, healthy=instance.healthy)

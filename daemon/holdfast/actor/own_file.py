@@ -46,7 +46,7 @@ class ActorFile:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
-            put_aside(self.path, error, self.unread, "look whether the disk is well")
+            put_aside(self.path, error, self.unread, "check the disk")
             return None
 
     def write(self, value: object) -> None:

@@ -94,7 +94,7 @@ def _unreadable(book: Book, intent: Intent) -> bool:
 
 HEARD_AGAIN = Outcome(IntentState.FAILED, "the node has reported again in the meantime", retryable=True)
 """Retryable: it may die after all."""
-BRAKED = Outcome(IntentState.FAILED, "a brake tripped before it was begun; to be decided again", retryable=True)
+BRAKED = Outcome(IntentState.FAILED, "a brake tripped before the step started; will be decided again", retryable=True)
 
 
 def _stops_nobody(book: Book, action: Requeue) -> bool:

@@ -60,8 +60,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("verb", nargs="?", choices=("run", "check"), default="run", help="default: %(default)s")
     parser.add_argument("--config", type=Path, default=DEFAULT_CONFIG, help="settings (default: %(default)s)")
     parser.add_argument("--example", action="store_true", help="print a commented agent.toml and exit")
-    parser.add_argument("--running", action="store_true", help="check: only what the running agent says of itself")
-    parser.add_argument("--verbose", "-v", action="store_true", help="check: show the steps that went well too")
+    parser.add_argument(
+        "--running", action="store_true", help="check: show only the status that the running agent reports"
+    )
+    parser.add_argument("--verbose", "-v", action="store_true", help="check: also show the steps that passed")
     options = parser.parse_args(arguments)
     if options.example:
         sys.stdout.write(example())

@@ -66,7 +66,7 @@ def token(config: AgentConfig) -> Line:
     except UnicodeDecodeError:
         return Line(Level.FAILED, Kind.TOKEN, f"{path}: not a token")
     if len(text.split()) != 1:
-        return Line(Level.FAILED, Kind.TOKEN, f"{path}: {len(text.split())} words: it must hold the token alone")
+        return Line(Level.FAILED, Kind.TOKEN, f"{path}: {len(text.split())} words: it must contain only the token")
     if mode & 0o077:
         return Line(Level.WARNING, Kind.TOKEN, f"{path}: other users may read it (mode {mode:04o}): chmod 0600 {path}")
     return Line(Level.OK, Kind.TOKEN, str(path))
@@ -93,7 +93,7 @@ def controller(url: str, config: AgentConfig) -> Iterator[Line]:
         return
     if parts.scheme == "http" and config.ca_file is not None:
         yield Line(
-            Level.WARNING, Kind.TLS, f"{url}: ca_file is set, and this is no https: the token is sent in the clear"
+            Level.WARNING, Kind.TLS, f"{url}: ca_file is set, but this is not https: the token is sent unencrypted"
         )
     yield from _answer(url, config)
 
@@ -188,7 +188,7 @@ def _clock(url: str, told: str, middle_s: float) -> Line:
     try:
         offset_s = middle_s - datetime.fromisoformat(told).timestamp()
     except ValueError:
-        return Line(Level.WARNING, Kind.CLOCK, f"{url}: the controller does not say its time")
+        return Line(Level.WARNING, Kind.CLOCK, f"{url}: the controller does not report its time")
     text = f"{url}: this node's clock is {offset_s:+.1f} s off the controller's"
     if abs(offset_s) > CLOCK_FAILURE_S:
         return Line(Level.FAILED, Kind.CLOCK, f"{text}, and munge shuts it out: systemctl enable --now chrony")

@@ -29,7 +29,7 @@ UNKNOWN = Outcome(
 
 OBSERVED = Outcome(
     IntentState.FAILED,
-    "observe mode: it was not begun before, and is not begun now",
+    "observe mode: the step had not started and is not started now",
     retryable=True,
     result=_UNBEGUN,
 )

@@ -77,7 +77,7 @@ class QuorumLink:
         answer = self._ask(do="set_aside")
         count, since_s = answer.get("count"), answer.get("since_s")
         if type(count) is not int:
-            raise Unavailable("the quorum service does not say what it has set aside")
+            raise Unavailable("the quorum service does not report what it has set aside")
         return SetAside(count, float(since_s) if isinstance(since_s, int | float) else None)
 
     def _page(self, after_id: int, limit: int, **of: str) -> tuple[RoomRecord, ...]:
@@ -169,4 +169,4 @@ def _field(answer: Mapping[str, Any], key: str, kind: type[T]) -> T:
 
 def _strange(what: str) -> Unavailable:
     """Error for an answer that cannot be read: during an upgrade another release may run for a moment."""
-    return Unavailable(f"the quorum service gave an answer of another kind ({what}): is it of this release?")
+    return Unavailable(f"the quorum service sent an unexpected answer ({what}): check that it is of this release")

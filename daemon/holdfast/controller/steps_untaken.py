@@ -94,7 +94,7 @@ class UntakenWatch:
         if not late:
             return None
         oldest = min(late, key=self._since)
-        how = "is not begun" if oldest.state is IntentState.PLANNED else "was begun and has not ended"
+        how = "has not started" if oldest.state is IntentState.PLANNED else "was started and has not ended"
         what = f"{oldest.kind} {oldest.action.target.node or ''}".strip()
         waits = f"{what} of incident {oldest.incident_id} {how} for {now_s - self._since(oldest):.0f} s"
         return f"no actor takes steps ({waits}): restart holdfast-actor with this release"

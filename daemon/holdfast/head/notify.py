@@ -82,7 +82,7 @@ class _Address:
         except Exception as error:  # of a plugin of Apprise's: one address, not the actor
             raise Unavailable(type(error).__name__) from error  # its text may hold the address, and so a secret
         if not taken:
-            raise Unavailable("not delivered; the log of apprise says why")
+            raise Unavailable("not delivered; see Apprise's log for the reason")
 
 
 def _address(url: str) -> _Address:

@@ -29,7 +29,7 @@ class Withdrawn(HoldfastError):
     """The group was asked to leave before it had started. ``number``: the signal, if it was one."""
 
     def __init__(self, why: str, number: signal.Signals | None = None) -> None:
-        super().__init__(f"{why} came before the group had started")
+        super().__init__(f"{why} arrived before the group had started")
         self.number = number
 
 

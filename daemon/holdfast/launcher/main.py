@@ -75,7 +75,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--checkpoints", metavar="DIR", help="set HOLDFAST_RESUME_FROM to the newest complete checkpoint in DIR"
     )
-    made.add_argument("--name", default="", help="what this launcher's lines in the job's output begin with")
+    made.add_argument("--name", default="", help="prefix of this launcher's lines in the job's output")
     made.add_argument("command", nargs=argparse.REMAINDER, metavar="[--] COMMAND …", help="the training, or torchrun …")
     return made
 

@@ -403,7 +403,7 @@ class SlurmCommands:
         text = self._scontrol("show", "job", str(job_id), "-o")
         found = re.search(rf"^JobId={job_id} ArrayJobId={array} ArrayTaskId=([0-9,:-]+)", text, re.MULTILINE)
         if found is None:
-            raise Unavailable(f"job {job_id} is no longer what it was a moment ago")
+            raise Unavailable(f"job {job_id} has changed in the meantime")
         return found[1]
 
     def _scontrol(self, *argv: str) -> str:

@@ -79,7 +79,7 @@ class PyslurmClient:
                 raise TimeoutError(f"no answer within {self._deadline_s:g} s")
             part = os.read(worker.stdout.fileno(), _CHUNK_BYTES)
             if not part:
-                raise ConnectionError(f"its process ended with status {worker.wait()}; its own words are in the log")
+                raise ConnectionError(f"its process ended with status {worker.wait()}; its own messages are in the log")
             found += part
         return bytes(found)
 

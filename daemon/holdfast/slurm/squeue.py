@@ -127,7 +127,7 @@ class Marks:
         *printed, rest = text.split(f"{self.job}\n")
         found = [one.split(self.value) for one in printed]
         if rest.strip() or any(len(one) != len(_FIELDS) or not one[0].isdigit() for one in found):
-            raise Unavailable("squeue's answer is not whole")
+            raise Unavailable("squeue's answer is incomplete")
         return [Row._make(one) for one in found]
 
 

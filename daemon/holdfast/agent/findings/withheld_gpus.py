@@ -53,6 +53,6 @@ class Withheld:
             self._names = frozenset(str(name) for name in json.loads(text or "[]"))
         except (ValueError, TypeError, RecursionError) as error:
             log.warning(
-                "event=gpus_not_given_out_unreadable reason=%r effect='every GPU counts until slurmd is asked again'",
+                "event=gpus_not_given_out_unreadable reason=%r effect='every GPU counts until slurmd is read again'",
                 str(error)[:200],
             )

@@ -112,7 +112,7 @@ class Rooms:
                     continue
                 if answer.status != 503:
                     return answer
-                why = answer.error or "the controller cannot say now"
+                why = answer.error or "the controller cannot answer now"
         finally:
             client.close()
         return why

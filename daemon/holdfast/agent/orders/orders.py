@@ -40,7 +40,7 @@ _LOGGED_EVERY_S = 60.0
 _MOST_AT_ONCE = 256
 _PER_S = 0.5
 """Sustained rate of new orders after a burst: each stays on disk for a week."""
-_LOST = "the outcome in the agent's memory cannot be read; not known how far it came, not tried again"
+_LOST = "the outcome in the agent's memory cannot be read; it may have run in part, and is not retried"
 _PAUSE_S = 0.2
 """Pause after a poll that returned only known orders (being carried out)."""
 
@@ -81,7 +81,7 @@ class Order:
 def _word(value: object) -> str:
     """A name in an order, as it may be logged and sent back. Raises ValueError."""
     if not isinstance(value, str) or not value[:_LONGEST_WORD].isprintable():
-        raise ValueError("a name that is none")
+        raise ValueError("an invalid name")
     return value[:_LONGEST_WORD]
 
 
@@ -233,7 +233,7 @@ class Orders:
 
     def start(self) -> None:
         for order_id in self._book.interrupted():
-            done = Done(False, "the agent ended while it carried this out; not known how far it came, not tried again")
+            done = Done(False, "the agent ended while it carried this out; it may have run in part, and is not retried")
             self._report(self._book.settle(order_id, done))
         self._thread.start()
 

@@ -100,7 +100,7 @@ def validate(
         results = dict(checks(others)) if others or not wanted else {}
         for name in active:
             if (holder := disturbed_by(slurm, serves=serves)) is not None:
-                return Done(False, f"{holder} took the node: {name} was not begun", {"held": holder})
+                return Done(False, f"{holder} took the node: {name} was not started", {"held": holder})
             results |= checks([name])
         weighed = [each for found in results.values() for each in found]
         problems = [text for each in weighed if (text := problem(each))]

@@ -65,7 +65,7 @@ _ANSWERS: dict[int, tuple[Kind, str, str]] = {
     ),
     404: (Kind.CONTROLLER, "no Holdfast controller of this version answers", "correct `controllers` in agent.toml"),
     422: (Kind.VERSION, "it does not take this agent's messages", "upgrade the older side"),
-    429: (Kind.CONTROLLER, "it is asked too often", f"see holdfast doctor {_ON_HEAD}"),
+    429: (Kind.CONTROLLER, "too many requests", f"see holdfast doctor {_ON_HEAD}"),
     503: (Kind.CONTROLLER, "it cannot serve now", f"see holdfast doctor {_ON_HEAD}"),
 }
 STANDBY = (Kind.CONTROLLER, "it is the standby", "another URL of `controllers` has to answer as leader")
@@ -89,7 +89,7 @@ def of_error(url: str, error: BaseException) -> Failure:
             return Failure(*found, url)
     cause = next((e for e in reversed(chain) if isinstance(e, OSError)), error)
     text = str(getattr(cause, "strerror", None) or cause)[:200]
-    return Failure(Kind.TCP, text, f"look at the network and at holdfast-controller {_ON_HEAD}", url)
+    return Failure(Kind.TCP, text, f"check the network and holdfast-controller {_ON_HEAD}", url)
 
 
 _Told = tuple[Kind, str, str] | None
@@ -109,7 +109,7 @@ def _certificate(chain: list[BaseException]) -> _Told:
 
 _CERTIFICATE: tuple[tuple[frozenset[int], str, str], ...] = (
     (_NAME, "the name in the URL is not in the certificate", f"holdfast tls renew --name NAME {_ON_HEAD}"),
-    (_EXPIRED, "the certificate has ended", f"holdfast tls renew {_ON_HEAD}, and look at this node's clock"),
+    (_EXPIRED, "the certificate has ended", f"holdfast tls renew {_ON_HEAD}, and check this node's clock"),
     (_NOT_YET, "the certificate is not valid yet by this node's clock", "set this node's clock"),
     (
         _UNKNOWN_ISSUER,
@@ -148,7 +148,7 @@ def _refused(chain: list[BaseException]) -> _Told:
 def _time_out(chain: list[BaseException]) -> _Told:
     if not any(isinstance(e, TimeoutError | urllib3.exceptions.TimeoutError) for e in chain):
         return None
-    return Kind.TCP, "no answer in time", "look at the network, at firewalls and at the load of the head node"
+    return Kind.TCP, "no answer in time", "check the network, firewalls and the load of the head node"
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

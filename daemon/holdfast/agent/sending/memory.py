@@ -33,7 +33,7 @@ ASIDE_SINCE = "unreadable_since"
 """When the first of them was found, in seconds since the epoch."""
 OWN_FOLDER = "give this agent a separate state_dir, such as /var/lib/holdfast-agent"
 """Remedy. In a folder of another user, that user could replace the agent's files by links to any file of root."""
-_EFFECT = "a new memory is begun with what can be read of it"
+_EFFECT = "a new memory is started with what can be read of it"
 _DO = "nothing is left to do on this node; keep the file for a report of the fault, or remove it"
 _VERSION = 1
 _SCHEMA = """
