@@ -173,8 +173,8 @@ ROOM = {"room": "job-1", "known": [], "members": [], "gone": {}}
         (b"", "ended in the middle"),
         (b'{"ok": tr', "ended in the middle"),
         (b"[1]\n", "unexpected answer"),
-        (b'{"ok": true}\n', "rooms is missing"),
-        (b'{"ok": true, "rooms": [7]}\n', "rooms holds no objects"),
+        (b'{"ok": true}\n', "rooms is missing"),  # word: JSON
+        (b'{"ok": true, "rooms": [7]}\n', "rooms holds no objects"),  # word: JSON
         (json.dumps({"ok": True, "rooms": [ROOM | {"gone": []}]}).encode() + b"\n", "gone is missing"),
         (b"\xff\xfe\n", "ended in the middle"),
     ],
