@@ -70,16 +70,9 @@ WORDS: tuple[Word, ...] = (
 )
 
 NOT_YET: tuple[str, ...] = (
-    "daemon/holdfast/descriptors.py",
-    "daemon/holdfast/fingerprint.py",
-    "daemon/holdfast/ports.py",
     "daemon/holdfast/practice",
     "daemon/holdfast/providers",
-    "daemon/holdfast/quorum",
     "daemon/holdfast/store",
-    "daemon/holdfast/systemd.py",
-    "daemon/holdfast/unexpected.py",
-    "daemon/holdfast/unknown.py",
     "training/examples",
     "training/holdfast_checkpoint",
     "training/holdfast_train",

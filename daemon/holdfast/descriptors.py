@@ -1,4 +1,4 @@
-"""File descriptors of a process: what it means to have none left, and how many it may open."""
+"""File descriptors of a process: errors when none are left, and the limit of open files."""
 
 from __future__ import annotations
 
@@ -14,17 +14,16 @@ from typing import Any
 log = logging.getLogger(__name__)
 
 OWN_LACK = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-"""Errors by which this process or its machine lacks what a call needs: they say nothing about the other side, and a later try may not meet
-them."""
+"""Errors caused by missing resources of this process or machine: they say nothing about the remote side, and a retry may succeed."""
 LOG_EVERY_S = 60.0
 
 
 RESERVED_SHARE = 0.25
-"""Of the files that a process may have open, what connections of others to it may not use: for Slurm's commands, the store, connects to
-silent nodes, messages to people."""
+"""Share of the open files that incoming connections may not use: reserved for Slurm's commands, the store, connects to nodes that
+do not answer, and notifications."""
 RESERVED_LEAST = 1024
 MOST_OPEN_FILES = 65_536
-"""As the units' LimitNOFILE."""
+"""The same value as LimitNOFILE of the systemd units."""
 
 
 def open_files() -> int:
@@ -34,13 +33,13 @@ def open_files() -> int:
 
 
 def for_connections(limit: int) -> int:
-    """How many connections of others a process may have that may have so many files open."""
+    """Number of incoming connections that a process with this limit of open files may have."""
     reserved = max(int(limit * RESERVED_SHARE), min(RESERVED_LEAST, limit // 2))
     return max(limit - reserved, 1)
 
 
 def raise_limit() -> None:
-    """Raise the limit of open files as far as it may be, to ``MOST_OPEN_FILES``: a login shell gives 1,024."""
+    """Raise the limit of open files as far as permitted, at most to ``MOST_OPEN_FILES``: a login shell's default is 1,024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MOST_OPEN_FILES if hard == resource.RLIM_INFINITY else min(MOST_OPEN_FILES, hard)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
@@ -53,12 +52,12 @@ def raise_limit() -> None:
 
 @dataclass
 class NotAccepted:
-    """Exception handler of an event loop: asyncio reports every connection that it cannot accept, with a trace each, thousands at a time.
-    One line a minute says it."""
+    """Exception handler of an event loop that logs failed accepts once a minute: asyncio reports each one with a traceback,
+    thousands at a time."""
 
     clock_s: Callable[[], float] = time.monotonic
     count: int = 0
-    """Since the process started."""
+    """Failed accepts since the process started."""
     _logged_s: float | None = None
 
     def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

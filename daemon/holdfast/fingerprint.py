@@ -1,4 +1,4 @@
-"""How certificates are named between agents, controller and command line. Standard library only, since agents use it."""
+"""Certificate fingerprints, as used by agents, controller and command line. Standard library only, since agents use it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import re
 import ssl
 
 FINGERPRINT_DIGITS = 16
-"""64 bits of a SHA-256: enough to tell a site's few authorities apart, short enough to read."""
+"""64 bits of a SHA-256: enough to distinguish a site's few authorities, short enough to read."""
 _PEM = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 
 
 def fingerprints(pem: str) -> tuple[str, ...]:
-    """Of each certificate in a PEM file, in its order. Raises ValueError for one that is not base64."""
+    """Fingerprints of the certificates in a PEM file, in file order. Raises ValueError for one that is not base64."""
     ders = (ssl.PEM_cert_to_DER_cert(found.group()) for found in _PEM.finditer(pem))
     return tuple(hashlib.sha256(der).hexdigest()[:FINGERPRINT_DIGITS] for der in ders)

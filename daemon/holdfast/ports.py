@@ -1,8 +1,8 @@
-"""One small Protocol per outside thing.
+"""Protocols of everything outside the core: Slurm, provider, notifier, quorum service, store.
 
 Adapters live in ``slurm/``, ``providers/``, ``store/``; twins obey one contract suite.
 
-Every call is synchronous and bounded: an adapter has a deadline of its own and raises
+Every call is synchronous and bounded: an adapter has its own deadline and raises
 :class:`~holdfast.model.errors.Unavailable` when it passes. Calls that change something are idempotent or say so.
 """
 
@@ -32,19 +32,19 @@ _Verb = TypeVar("_Verb", bound=Callable[..., object])
 
 
 def reads(verb: _Verb) -> _Verb:
-    """Marks what changes nothing outside. Everything else is looked at before it is done (``actor/lease_guard.py``)."""
+    """Decorator for calls that change nothing outside. All others are checked before they run (``actor/lease_guard.py``)."""
     vars(verb)["reads"] = True
     return verb
 
 
 def reading(port: type) -> frozenset[str]:
-    """Names of a port's verbs and properties that are marked so."""
+    """Names of a port's methods and properties with this mark."""
     found = ((name, each.fget if isinstance(each, property) else each) for name, each in vars(port).items())
     return frozenset(name for name, each in found if getattr(each, "reads", False))
 
 
 class Clock(Protocol):
-    """Time, injected everywhere so that tests own it."""
+    """Clock, injected everywhere so that tests control time."""
 
     def now(self) -> datetime:
         """Wall time, UTC-aware."""
@@ -117,27 +117,27 @@ class Scheduler(Protocol):
         ...
 
     def drain(self, node: str, reason: str) -> None:
-        """Set DRAIN with the reason. Running jobs go on. Overwrites nothing: the caller has looked at the reason first."""
+        """Set DRAIN with the reason. Running jobs continue. The caller has checked that no other reason is overwritten."""
         ...
 
     def undrain(self, node: str) -> None:
-        """Clear DRAIN (and DOWN): state RESUME. The caller has proved that the drain is ours."""
+        """Clear DRAIN (and DOWN): state RESUME. The caller has verified that Holdfast set the drain."""
         ...
 
     def set_down(self, node: str, reason: str, *, drain: bool = True) -> None:
-        """Set DOWN *and* DRAIN. Slurm kills and requeues the node's jobs at once: no requeue is sent besides.
+        """Set DOWN *and* DRAIN. Slurm kills and requeues the node's jobs at once: no separate requeue is sent.
 
-        Without ``drain`` DOWN alone, for a node that is held in another way."""
+        Without ``drain``: DOWN only, for a node that is held in another way."""
         ...
 
     def power_down(self, node: str, reason: str) -> None:
         """Have Slurm power the node down as soon as no job is on it (its SuspendProgram). It takes no new job until then.
 
-        Once more while it goes is a success. Raises Rejected where Slurm saves no power, NotFound."""
+        Repeating it meanwhile is a success. Raises Rejected where Slurm's power saving is off, NotFound."""
         ...
 
     def power_up(self, node: str) -> None:
-        """Have Slurm power a node up that is POWERED_DOWN (its ResumeProgram). Slurm ignores it while the node still goes."""
+        """Have Slurm power a node up that is POWERED_DOWN (its ResumeProgram). Slurm ignores it while the node is powering down."""
         ...
 
     def requeue(self, job_id: int) -> None:
@@ -146,19 +146,19 @@ class Scheduler(Protocol):
 
     def release(self, job_id: int, *, reservation: str | None = None) -> None:
         """Let a requeued job start now: clear the BeginTime hold, optionally inside a reservation. A heterogeneous job is
-        released, requeued, held and told as a whole, by its leader's id.
+        released, requeued, held and commented as a whole, by its leader's id.
 
         Raises Rejected while the job is still COMPLETING (try again), NotFound when it is gone."""
         ...
 
     def delay_start(self, job_id: int, delay_s: int) -> None:
-        """Let a pending job not start before so many seconds from now, unless it is released. Slurm itself ends the delay.
+        """Delay a pending job's start by this many seconds, unless it is released earlier. Slurm ends the delay.
 
-        Of the record of an array's elements that have not started yet: all of these. Raises Rejected for a job that runs."""
+        For the record of an array's pending elements: delays all of them. Raises Rejected for a running job."""
         ...
 
     def set_array_throttle(self, array_job_id: int, most: int | None) -> None:
-        """How many elements of the array may run at a time, at least 1; None: as many as there are. Running ones go on."""
+        """Limit how many elements of the array run at a time, at least 1; None: no limit. Running ones continue."""
         ...
 
     def hold(self, job_id: int, reason: str) -> None:
@@ -172,7 +172,7 @@ class Scheduler(Protocol):
         ...
 
     def set_num_nodes(self, job_id: int, nodes: int) -> None:
-        """Let a pending job start on exactly so many nodes, with as many tasks on each as before. Raises Rejected where Slurm does."""
+        """Make a pending job start on exactly this many nodes, with as many tasks on each as before. Raises Rejected where Slurm does."""
         ...
 
     def set_job_reservation(self, job_id: int, reservation: str | None) -> None:
@@ -180,7 +180,7 @@ class Scheduler(Protocol):
         ...
 
     def tell_owner(self, job_id: int, text: str) -> None:
-        """Leave one line where the owner looks: the job's AdminComment (``scontrol show job``). Empty: none is there any more."""
+        """Set the job's AdminComment to one line for its owner (``scontrol show job``). Empty: remove it."""
         ...
 
     def create_reservation(
@@ -194,12 +194,12 @@ class Scheduler(Protocol):
         over: str | None = None,
         maint: bool = False,
     ) -> None:
-        """A reservation that begins now on nodes that may be busy. ``duration_s`` None: without end.
+        """Create a reservation that starts now on nodes that may be busy. ``duration_s`` None: without end.
 
-        ``hold_for_job``: made to keep a stopped job's nodes for its restart; a job that started in it outlives it.
-        ``over``: of a hold, the one other reservation that may have some of its nodes; a job in the hold starts on nothing that any other
-        reservation keeps. None: whatever there is, and a job in it passes over that.
-        ``maint``: for maintenance (flag MAINT): no job starts there, whatever else keeps the nodes; those that run go on.
+        ``hold_for_job``: keeps a stopped job's nodes for its restart; a job that started in it outlives it.
+        ``over``: for a hold, the only other reservation that may share nodes with it; a job in the hold starts on no node that any
+        further reservation keeps. None: it may overlap any reservation, and a job in it ignores those.
+        ``maint``: for maintenance (flag MAINT): no job starts there, whatever else keeps the nodes; running jobs continue.
         Creating the same again is a success; raises Rejected when one of that name exists with other nodes."""
         ...
 
@@ -208,7 +208,7 @@ class Scheduler(Protocol):
         ...
 
     def delete_reservation(self, name: str) -> None:
-        """Delete it; one that is not there is a success. Jobs that started in it go on."""
+        """Delete it; succeeds if it does not exist. Jobs that started in it continue."""
         ...
 
     @reads
@@ -217,15 +217,15 @@ class Scheduler(Protocol):
         ...
 
     def reboot(self, node: str, reason: str | None) -> None:
-        """Ask Slurm to reboot a drained node as soon as it is idle, so that the reboot is expected. ``reason``: takes the place of the
-        drain's at once, with a new time; None: that stays."""
+        """Ask Slurm to reboot a drained node as soon as it is idle, so that the reboot is expected. ``reason``: replaces the
+        drain's reason at once, with a new time; None: keep it."""
         ...
 
 
 class Provider(Protocol):
-    """What can reboot or replace a machine. What changes something is idempotent by its token: the same token twice happens once.
+    """Provider of machines: reboots, replaces and launches them. Changes are idempotent by token: a repeated token acts once.
 
-    The caller proves whose machine it is (``decisions/machines/machine_proof.py``); :meth:`replace` proves it once more itself."""
+    The caller proves which node the machine serves (``decisions/machines/machine_proof.py``); :meth:`replace` checks it again."""
 
     @property
     @reads
@@ -239,14 +239,14 @@ class Provider(Protocol):
 
     @reads
     def repairs_itself(self) -> bool:
-        """The provider replaces broken machines by itself now (HyperPod's NodeRecovery). Raises Unavailable."""
+        """Whether the provider currently replaces broken machines automatically (HyperPod's NodeRecovery). Raises Unavailable."""
         ...
 
     @reads
     def notices(self) -> tuple[Notice, ...]:
-        """What the provider says by itself of live machines of this cluster: failed status checks, planned interruptions.
+        """The provider's notices about live machines of this cluster: failed status checks, planned interruptions.
 
-        Raises Unavailable, NotPermitted; a provider that says nothing of the kind gives none."""
+        Empty for a provider without such notices. Raises Unavailable, NotPermitted."""
         ...
 
     @reads
@@ -265,14 +265,14 @@ class Provider(Protocol):
         ...
 
     def launch(self, node: str, *, incident: str, token: str) -> Instance:
-        """Launch a machine that will take over the node name. The same token gives the same machine.
+        """Launch a machine that will take over the node name. The same token returns the same machine.
 
         Raises InsufficientCapacity, NotPermitted, Throttled, Unavailable; Rejected without ``can.launch_first``."""
         ...
 
     @reads
     def find_launched(self, token: str) -> Instance | None:
-        """The machine that an earlier ``launch`` with this token made, asked from outside (after a crash)."""
+        """The machine that an earlier ``launch`` with this token created, read from the provider (after a crash)."""
         ...
 
     def assign(self, instance_id: str, node: str) -> None:
@@ -280,15 +280,15 @@ class Provider(Protocol):
         ...
 
     def terminate(self, instance_id: str) -> None:
-        """Terminate for good. One that is gone already is a success."""
+        """Terminate for good. Succeeds if it is gone already."""
         ...
 
     def replace(self, node: str, instance_id: str, *, incident: str, token: str) -> Instance:
-        """Make sure that this machine goes and another takes its place under the node's name. The caller has freed the node.
+        """Replace this machine with another under the same node name. The caller has freed the node of jobs.
 
-        Safe to repeat with the same instance id and token, also when the first order is long done: a machine that is going or
-        gone is under way. Returns the machine as shown now: often the old id until it is gone, then the new one; on bare
-        metal the id may stay. Completion is seen from the node's agent: another instance id, or another boot id.
+        Safe to repeat with the same instance id and token, even long after the first order is done: a machine that is shutting
+        down or gone counts as being replaced. Returns the machine as shown now: often the old id until it is gone, then the new
+        one; on bare metal the id may stay. Completion is seen from the node's agent: another instance id, or another boot id.
         Raises RepairsItself, InsufficientCapacity, NotPermitted, Unavailable; Rejected without ``can.replace_in_place``."""
         ...
 
@@ -300,47 +300,47 @@ class Provider(Protocol):
     def stop_start(self, instance_id: str, *, incident: str, token: str) -> Instance:
         """Stop the machine and start it again, on another host where the provider can. Done when it returns (pending or running).
 
-        Bounded: raises Unavailable while the machine is on its way; call it again with the same token.
+        Bounded: raises Unavailable while the machine is still changing state; call it again with the same token.
         Rejected without ``can.stop_start``."""
         ...
 
     def report_fault(self, instance_id: str, *, since: datetime, text: str) -> None:
-        """Tell the provider, as a courtesy, that a confirmed hardware fault was seen. Changes nothing; one that takes no such
-        word does nothing. Errors are the caller's to ignore."""
+        """Report a confirmed hardware fault to the provider, best effort. Changes nothing; a no-op for providers that accept no
+        such reports. The caller ignores errors."""
         ...
 
 
 class Notifier(Protocol):
-    """Tells humans."""
+    """Sender of notifications to operators and job owners."""
 
     def notify(self, subject: str, body: str) -> None: ...
 
 
 class QuorumRooms(Protocol):
-    """The quorum service's door: the rooms where elastic jobs' groups meet. Every call may raise Unavailable."""
+    """Control interface of the quorum service: rendezvous of elastic jobs' groups. Every call may raise Unavailable."""
 
     def open(self, room: str, rules: RoomRules) -> OpenRoom:
-        """Open it, or change the rules of an open one. The same room has the same address and token until it is closed."""
+        """Open a rendezvous, or change the rules of an open one. Address and token stay the same until it is closed."""
         ...
 
     def evict(self, room: str, member: str, reason: str) -> tuple[str, ...]:
-        """Fence a run (``GroupRun.selector``) for good; who is met under it later is refused. Returns who was there. Raises NotFound."""
+        """Fence a run (``GroupRun.selector``) for good: later members of it are refused. Returns its present members. Raises NotFound."""
         ...
 
     def close(self, room: str) -> None:
-        """Its record stays. Raises NotFound."""
+        """Close the rendezvous; its record stays. Raises NotFound."""
         ...
 
     def rooms(self) -> tuple[RoomView, ...]:
-        """All open rooms, read now."""
+        """All open rendezvous, read now."""
         ...
 
     def records(self, after_id: int, limit: int) -> tuple[RoomRecord, ...]:
-        """What happened in all rooms, closed ones too, oldest first."""
+        """Events of all rendezvous, including closed ones, oldest first."""
         ...
 
     def began(self, room: str) -> datetime | None:
-        """When the first thing happened in this room since it was opened, by the record; None: nothing has."""
+        """Time of the first recorded event of this rendezvous since it was opened; None: there is none."""
         ...
 
 
@@ -349,7 +349,7 @@ class Lease:
     """The leader's lease. The fence grows by one with every new holder and is carried by every intent."""
 
     holder: str
-    """Id of the controller's process: ``NAME/RANDOM``, the name for people alone."""
+    """Id of the controller's process: ``NAME/RANDOM``; the name is only for display."""
     fence: int
     expires_at: datetime
 
@@ -360,18 +360,18 @@ class Accepted:
 
     duplicate: bool
     out_of_order: bool = False
-    """A sequence below one that was accepted already, yet unknown: stored all the same."""
+    """The sequence is lower than one accepted before, but new: stored anyway."""
 
 
 class Store(Protocol):
     """The database. Synchronous; writes go through one writer that groups commits; every method is one transaction."""
 
     def take_lease(self, holder: str, now: datetime, ttl_s: float, ended: Collection[str] = ()) -> Lease | None:
-        """Take or renew the leader's lease. None: another process holds it. A lease of one's own that ran out and was taken
-        by no one is renewed with the same fence; every new holder gets a new one.
+        """Take or renew the leader's lease. None: another process holds it. The caller's own lease, expired but not taken
+        by another process, is renewed with the same fence; every new holder gets a new one.
 
-        ``holder``: an id that no other process has. ``ended``: ids of processes that have ended for certain: their lease is
-        taken over before it runs out."""
+        ``holder``: an id that no other process has. ``ended``: ids of processes that are known to have ended: their lease is
+        taken over before it expires."""
         ...
 
     def lease(self) -> Lease | None: ...
@@ -385,11 +385,11 @@ class Store(Protocol):
         ...
 
     def load_book(self, now: datetime, ahead: timedelta = timedelta(0)) -> Book:
-        """``ahead``: by how much the clock was set ahead: what is over is read from that much further back."""
+        """Load the state snapshot. ``ahead``: how far the clock was set ahead: closed items are read from that much further back."""
 
     def commit(self, change: Change, fence: int) -> None:
-        """All or nothing. Raises FencedOff when the lease has another fence, Stale (an Unavailable) when an operator changed
-        one of its incidents since the book was loaded: the next cycle's book shows it."""
+        """Apply a change, all or nothing. Raises FencedOff when the lease has another fence, Stale (an Unavailable) when an
+        operator changed one of its incidents since the state was loaded: the next cycle sees it."""
         ...
 
     def due_intents(self) -> tuple[Intent, ...]:
@@ -414,7 +414,7 @@ class Store(Protocol):
         ...
 
     def operate(self, operation: Operation, at: datetime) -> None:
-        """Something an operator ordered: pause, resume, acknowledge, close, retry, release a brake. With its event."""
+        """Apply an operator's order: pause, resume, acknowledge, close, retry, release a brake. With its event."""
         ...
 
     def incidents(
@@ -460,13 +460,13 @@ class Store(Protocol):
         ...
 
     def record_once(self, note: str, before: str | None, after: str, events: tuple[Event, ...], fence: int) -> None:
-        """Append events that another process recorded, together with the note that says how far they were read: all or nothing.
+        """Append events that another process recorded, and store the note with the read position: all or nothing.
 
         Raises FencedOff; Stale when the note is not ``before``, so that nothing is appended twice."""
         ...
 
     def see_provider(self, view: ProviderView) -> None:
-        """What the actor sees of the provider now: it is in the next book."""
+        """Record what the actor sees of the provider now; the next state snapshot contains it."""
         ...
 
     def ping(self) -> None:
@@ -476,7 +476,7 @@ class Store(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How an intent ended, as the actor saw it."""
+    """Result of an intent, as the actor saw it."""
 
     state: IntentState
     text: str
@@ -499,12 +499,12 @@ class Operation:
     """Incident id, kind of brake or budget, id of a suppression, or nodes."""
     reason: str = ""
     suppression: Suppression | None = None
-    """What ``suppress`` is to put down."""
+    """The suppression that ``suppress`` records."""
     window: Window | None = None
-    """What ``maintain`` begins."""
+    """The maintenance window that ``maintain`` starts."""
     nodes: tuple[str, ...] = ()
     """Nodes whose maintenance ``end_maintenance`` ends."""
     extension: BudgetExtension | None = None
-    """What ``extend_budget`` is to put down."""
+    """The extension that ``extend_budget`` records."""
     in_service: bool = False
-    """Slurm shows the node of the incident that ``close`` is about in service."""
+    """Whether Slurm shows the node of the incident to ``close`` in service."""

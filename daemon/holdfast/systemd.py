@@ -1,4 +1,4 @@
-"""systemd's side of a service: readiness and the watchdog (sd_notify(3)). Nothing happens where it did not start us."""
+"""systemd integration: readiness and the watchdog (sd_notify(3)). No effect in processes that systemd did not start."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 def sd_notify(message: str) -> None:
-    """Tell systemd (``READY=1``, ``WATCHDOG=1``, ``STOPPING=1``) where it started us; nothing otherwise."""
+    """Send a state (``READY=1``, ``WATCHDOG=1``, ``STOPPING=1``) to systemd if it started this process; otherwise do nothing."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
         return
@@ -26,7 +26,7 @@ def sd_notify(message: str) -> None:
 
 @cache
 def _notice() -> socket.socket:
-    """Kept open: a process that has no descriptor left lives, and must say so or is killed. Raises OSError."""
+    """Open a socket that is kept: a process without a free descriptor must still notify the watchdog, or it is killed. Raises OSError."""
     return socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
 
 
@@ -40,18 +40,18 @@ def watchdog_interval_s() -> float | None:
 
 @dataclass
 class Pulse:
-    """What a daemon's loop tells systemd: ready after the first complete cycle, alive after each later one.
+    """Notifications of a daemon's loop to systemd: ready after the first complete cycle, alive after each later one.
 
-    A loop that is stuck in a cycle beats no more, and systemd starts the service again after WatchdogSec."""
+    A loop that is stuck in a cycle sends none, and systemd restarts the service after WatchdogSec."""
 
     clock_s: Callable[[], float] = time.monotonic
     tell: Callable[[str], None] = sd_notify
     interval_s: float | None = field(default_factory=watchdog_interval_s)
-    """Between two beats at least; None: there is no watchdog."""
+    """Shortest interval between two notifications; None: there is no watchdog."""
     _last_s: float | None = None
 
     def beat(self) -> None:
-        """A cycle is complete."""
+        """Report a complete cycle."""
         now_s = self.clock_s()
         if self._last_s is None:
             self._last_s = now_s

@@ -1,6 +1,6 @@
-"""Errors that no code expects, where a process goes on all the same: logged with their trace once, counted, and remembered while they last.
+"""Unexpected errors after which a process continues: logged once with traceback, counted, and remembered while they last.
 
-What goes on is always the harmless part: a part of a process that fails decides and does nothing until it passes again."""
+Continuing is safe: the part of the process that failed makes no decisions and takes no actions until it succeeds again."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from collections.abc import Mapping
 log = logging.getLogger(__name__)
 
 _KEPT = 1000
-"""Different errors that are remembered as logged; beyond it a trace may come again."""
+"""Number of distinct errors remembered as logged; beyond it a traceback may be logged again."""
 
 
 class Unexpected:
-    """What failed, by part of the process. Safe to use from any thread."""
+    """Failures by part of the process. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -25,7 +25,7 @@ class Unexpected:
         self._standing: dict[str, str] = {}
 
     def failed(self, part: str, error: BaseException, about: str = "") -> None:
-        """This part of the process has failed now. ``about``: what it failed at, for the log."""
+        """Record a failure of this part of the process. ``about``: what it was working on, for the log."""
         text = f"{type(error).__name__}: {error}"[:300]
         with self._lock:
             self._counts[part] += 1
@@ -38,7 +38,7 @@ class Unexpected:
             log.error("event=unexpected_error part=%s about=%s error=%r", part, about or "-", text, exc_info=error)
 
     def passed(self, part: str) -> None:
-        """This part has done its work again."""
+        """Record a success of this part of the process."""
         if part not in self._standing:
             return
         with self._lock:

@@ -1,4 +1,4 @@
-"""Words and documents of other releases that this one does not know: read as the safe ones, logged once, counted."""
+"""Values and documents of other releases that this one does not know: read as a safe value, logged once, counted."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ log = logging.getLogger(__name__)
 E = TypeVar("E", bound=StrEnum)
 
 _KEPT = 10_000
-"""Different words and documents that are remembered as logged; beyond it a line may come again."""
+"""Number of distinct values and documents remembered as logged; beyond it a line may be logged again."""
 
 
 class _Seen:
-    """What was logged already, and how much there was of each kind. Safe to use from any thread."""
+    """What was logged already, and counters by kind. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -29,7 +29,7 @@ class _Seen:
         self.unreadable_since: datetime | None = None
 
     def first(self, what: str, *which: str) -> bool:
-        """Count it; whether it is to be logged."""
+        """Count an occurrence. Returns whether to log it."""
         with self._lock:
             if len(self._once) >= _KEPT:
                 self._once.clear()
@@ -48,10 +48,10 @@ _SEEN = _Seen()
 
 
 def read_word(kind: type[E], said: object, where: str, instead: E | None = None) -> E | None:
-    """The word; for one that this release does not know the safe one (:mod:`holdfast_checks.words`).
+    """Parse an enum's value; one that this release does not know becomes the safe value (:mod:`holdfast_checks.words`).
 
-    ``where``: field, for the log; ``instead``: the safe one of this very field, where it is not that of the enum.
-    Raises KeyError for an enum that declares no safe word."""
+    ``where``: field, for the log; ``instead``: this field's safe value, if it differs from the enum's.
+    Raises KeyError for an enum that declares no safe value."""
     word = known(kind, said)
     if word is not None:
         return word
@@ -65,7 +65,7 @@ def read_word(kind: type[E], said: object, where: str, instead: E | None = None)
 
 
 def set_aside(table: str, key: str, why: str) -> None:
-    """Say once that a document cannot be read; ``docs/upgrade.md`` says what stands in for it."""
+    """Log once that a document cannot be read; ``docs/upgrade.md`` describes what is used in its place."""
     if _SEEN.first(table, key):
         _SEEN.unreadable_since = _SEEN.unreadable_since or datetime.now(UTC)
         log.error("event=unreadable_document table=%s key=%s reason=%r", table, key, why[:500])
@@ -82,5 +82,5 @@ def unreadable() -> Mapping[str, int]:
 
 
 def unreadable_since() -> datetime | None:
-    """When the first of them was met. None: none was."""
+    """When the first of them was seen. None: none was."""
     return _SEEN.unreadable_since

@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from holdfast.quorum.state import State
 
 STORE_VARIABLE = "HOLDFAST_QUORUM_STORE"
-"""A database's URL may hold a password, and everybody sees a command line."""
+"""Environment variable with the database's URL: it may hold a password, and every user can read a command line."""
 _BEAT_S = 1.0
 _END_WITHIN_S = 5.0
-"""From SIGTERM to the end, whatever still waits for the database: an end without ceremony loses nothing, as power loss does not."""
+"""Longest time from SIGTERM to exit, even if the database does not answer. An abrupt exit loses nothing (nor does power loss)."""
 
 
 def main(argv: list[str] | None = None) -> int:
-    """0: stopped when told; 1: could not start, with one line on stderr; 2: it cannot start as it was told."""
+    """Run the service. Exit status 0: stopped by a signal; 1: could not start (one line on stderr); 2: the configuration is invalid."""
     options = _parser().parse_args(argv)
     if options.refused:
         return _fail(options.refused, 2)
@@ -67,22 +67,22 @@ def _parser() -> argparse.ArgumentParser:
         help=f"its own database, sqlite:////PATH or postgresql://USER@HOST/NAME (default: ${STORE_VARIABLE})",
     )
     parser.add_argument(
-        "--key", type=Path, default=Path("/var/lib/holdfast-quorum/quorum.key"), help="made when it is missing"
+        "--key", type=Path, default=Path("/var/lib/holdfast-quorum/quorum.key"), help="created if missing"
     )
     parser.add_argument(
-        "--socket", type=Path, default=Path("/run/holdfast-quorum/quorum.sock"), help="where the controller speaks"
+        "--socket", type=Path, default=Path("/run/holdfast-quorum/quorum.sock"), help="Unix socket for the controller"
     )
     parser.add_argument("--adopt", type=Path, help="rendezvous of an earlier release; taken where the database is new")
     parser.add_argument(
-        "--export", action="store_true", help="print the database's rooms for --adopt of another one, and end"
+        "--export", action="store_true", help="print the database's rendezvous for --adopt of another one, and end"
     )
-    parser.add_argument("--refused", help="why the configuration is not taken: says so and ends with 2")
+    parser.add_argument("--refused", help="why the configuration is invalid: report it and exit with status 2")
     parser.add_argument("--bind", default="127.0.0.1", help="address that rendezvous listen on (default %(default)s)")
     parser.add_argument(
         "--advertise", help="name or address that jobs connect to (default: that of --bind, else the host name)"
     )
     parser.add_argument(
-        "--user", type=_uid, action="append", default=[], help="name or uid of a user who may speak on the socket too"
+        "--user", type=_uid, action="append", default=[], help="name or uid of a further user who may use the socket"
     )
     parser.add_argument("--keep-days", type=int, default=400, help="the record is kept this long (default %(default)s)")
     parser.add_argument("--log-format", default="text", choices=logs.FORMATS)
@@ -98,7 +98,7 @@ def _uid(text: str) -> int:
 
 
 async def _serve(options: argparse.Namespace) -> None:
-    # Imported late, so that a missing extra is one line.
+    # Imported late, so that a missing extra is reported in one line.
     from holdfast.quorum.control import Control  # noqa: PLC0415
     from holdfast.quorum.service import Service, read_key  # noqa: PLC0415
     from holdfast.quorum.state import State  # noqa: PLC0415
@@ -140,7 +140,7 @@ def _export(store: str) -> None:
 
 
 def _adopt(state: State, path: Path) -> None:
-    """Rooms that the controller's database had. Without them running elastic jobs get new ones when their groups start again."""
+    """Import the rendezvous of the controller's database. Without them, running elastic jobs get new ones when their groups restart."""
     try:
         number = state.adopt(json.loads(path.read_bytes()))
     except FileNotFoundError:
@@ -160,7 +160,7 @@ def _end_soon(told: asyncio.Event) -> None:
 
 
 async def _beat(control: Control) -> None:
-    """Ready now; a loop that is stuck beats no more, and systemd starts the service again."""
+    """Report readiness and liveness to systemd, which restarts the service when the loop is stuck."""
     pulse = Pulse()
     while True:
         pulse.beat()
@@ -172,7 +172,7 @@ async def _beat(control: Control) -> None:
 
 
 def _alone(key: Path) -> BinaryIO:
-    """Two services with one key would answer in the same rooms. Raises Unavailable, OSError; lasts until it is closed."""
+    """Lock the key until the file is closed: two services with one key would answer in the same rendezvous. Raises Unavailable, OSError."""
     held = key.open("rb")
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)

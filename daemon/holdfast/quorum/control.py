@@ -1,4 +1,4 @@
-"""The service's own door, for the controller: a Unix socket, one JSON object per line each way.
+"""The quorum service's control socket, for the controller: a Unix socket, one JSON object per line in each direction.
 
 ``{"do": "open", "room": "job-71", "rules": {"min_groups": 2}}`` → ``{"ok": true, …}`` or ``{"ok": false, "error": "one line"}``."""
 
@@ -25,13 +25,13 @@ log = logging.getLogger(__name__)
 
 _LINE_BYTES_MAX = 65_536
 _PAGE_BYTES = 1 << 20
-"""A page of brief views ends with the room that makes it longer than this. One room's is bounded by the members that it may know."""
+"""A page of brief views ends with the rendezvous that exceeds this size. The limit on known members bounds the size of one."""
 _PEERCRED = struct.Struct("3i")
 _RULES = {f.name: f.type for f in fields(Rules)}
 
 
 class Control:
-    """Answers on the socket. Only root, the service's own user and those named may speak."""
+    """Server of the control socket. Only root, the service's own user and the listed users may send requests."""
 
     def __init__(self, service: Service, path: Path, users: frozenset[int] = frozenset()) -> None:
         self._service = service
@@ -53,12 +53,12 @@ class Control:
 
     async def start(self) -> None:
         """Raises OSError."""
-        mode = 0o666 if len(self._users) > 2 else 0o600  # the kernel's word on who speaks decides
+        mode = 0o666 if len(self._users) > 2 else 0o600  # access is decided by the peer's uid, as the kernel reports it
         listener = bound(self._path, mode, socket.SOCK_STREAM)
         self._server = await asyncio.start_unix_server(self._serve, sock=listener, limit=_LINE_BYTES_MAX)
 
     async def stay(self) -> None:
-        """Open the door again where somebody removed the socket: nobody would find it until the next start. Raises OSError."""
+        """Recreate the socket if its path was removed: clients could not connect until the next start. Raises OSError."""
         if self._server is not None and not self._path.is_socket():
             log.warning("event=quorum_socket_gone path=%s", self._path)
             self._server.close()
@@ -132,7 +132,7 @@ class Control:
         return {"rooms": [self._room(name) for name in names]}
 
     def _page(self, after: str) -> dict[str, Any]:
-        """What the controller needs of each room, those after this name; ``more``: there are others behind them."""
+        """What the controller needs of each rendezvous whose name sorts after this one; ``more``: further pages follow."""
         names = [name for name in self._service.rooms() if name > after]
         shown: list[dict[str, Any]] = []
         size = 0
@@ -142,7 +142,7 @@ class Control:
         return {"rooms": shown, "more": bool(names)}
 
     def _brief(self, name: str) -> dict[str, Any]:
-        """``gone``: starts alone, as the controller names them; single Managers are the room's own affair."""
+        """One rendezvous for the controller. ``gone``: only starts, as the controller names them, not single Managers."""
         host = self._service.host(name)
         room = host.room
         return {

@@ -1,15 +1,14 @@
-"""Who never comes back to a room: what of it must be kept, and what may be forgotten. Pure.
+"""Fences of a rendezvous: members that must never rejoin, which of them are kept and which are forgotten. Pure.
 
-A fence protects the training from a process that comes back late: one that hung, or whose node was cut off, and whose group has a later
-start, or whose state was given up. Without it such a process would take its group's place. Kept, therefore, for as long as the room is
-open:
+A fence protects the training from a process that returns late: it hung, or its node was cut off, and meanwhile its group was started
+again or its state was given up. Without the fence such a process would take its group's place. Kept while the rendezvous is open:
 
-* who is of the last quorum, and gone: otherwise the others would wait for it;
-* of each group and job the newest start that was met (``newest``): every earlier one is gone, whether or not it is on the list;
-* the newest :data:`GONE_MAX` of all others. A job's own starts come nowhere near that number: only who makes up names does, and he
-  loses his own oldest fences.
+* members of the last quorum that are gone: otherwise the others would wait for them;
+* the newest start seen of each group and job (``newest``): every earlier start is gone, whether or not it is listed;
+* the newest :data:`GONE_MAX` of all others. The starts of a real job stay far below that number; a process that invents names
+  only loses its own oldest fences.
 
-Forgotten earlier are those whose loss changes nothing: what ``newest`` says as well, and single Managers that left or were replaced."""
+Entries whose loss changes nothing are forgotten earlier: those that ``newest`` covers, and single Managers that left or were replaced."""
 
 from __future__ import annotations
 
@@ -21,16 +20,16 @@ from holdfast.quorum.identity import Identity
 from holdfast.quorum.nouns import Departure, Gone
 
 GONE_MAX = 1000
-"""Entries of ``gone`` beside those of the last quorum's members."""
+"""Limit of entries in ``gone``, not counting members of the last quorum."""
 NEWEST_MAX = 4096
 """Groups and jobs whose newest start is remembered."""
 KEPT_S = 7 * 86_400.0
-"""What may be forgotten is kept this long where there is space: its text says why a process was refused."""
+"""Entries that may be forgotten are kept this long if there is space: their text explains why a process was refused."""
 
 
-@functools.lru_cache(maxsize=4 * GONE_MAX)  # a full list is judged by its names again whenever another one is gone
+@functools.lru_cache(maxsize=4 * GONE_MAX)  # a full list is checked by name again whenever another member is gone
 def run_and_restarts(name: str) -> tuple[str, int] | None:
-    """``GROUP~JOB`` and the restarts of a start, or of a Manager, that is named as Slurm counts; None: it is named otherwise."""
+    """``GROUP~JOB`` and the restart count of a start or Manager named ``JOB.RESTARTS``; None: it has another form of name."""
     run = run_of(name)
     if run is None or not name.startswith(run.selector):  # ``01`` is another text than ``1``, and so another group
         return None
@@ -38,13 +37,13 @@ def run_and_restarts(name: str) -> tuple[str, int] | None:
 
 
 def is_outdated(newest: Mapping[str, int], name: str) -> bool:
-    """A later run of the same job was met under this group."""
+    """Whether a later run of the same job was seen for this group."""
     told = run_and_restarts(name)
     return told is not None and told[1] < newest.get(told[0], -1)
 
 
 def note_met(newest: dict[str, int], who: Identity) -> None:
-    """This one was met: earlier runs of its job are gone from now on."""
+    """Record that this start was seen: earlier runs of its job are gone from now on."""
     told = run_and_restarts(who.started)
     if told is None or told[1] <= newest.get(told[0], -1):
         return
@@ -61,7 +60,7 @@ def forgettable(
     members: Iterable[Identity],
     now_s: float,
 ) -> list[str]:
-    """Entries to forget now. ``since_s``: since when each is there; all times in seconds since 1970. ``members``: of the last quorum."""
+    """Entries to forget now. ``since_s``: when each was added; all times in seconds since 1970. ``members``: of the last quorum."""
     oldest_s = min(since_s.values(), default=now_s)
     if len(gone) <= GONE_MAX and now_s - oldest_s < KEPT_S:
         return []

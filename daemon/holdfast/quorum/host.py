@@ -1,7 +1,7 @@
-"""A living room: its members' calls wait here, its changes are written down before anyone is told of them.
+"""The host of one open rendezvous: members' calls wait here, and changes are stored before any member gets an answer.
 
-Members may call as often as they like: what waits to be settled is settled together, and ``limits.py`` says how often they may come in,
-change the quorum and fill the record."""
+Members may call at any rate: pending changes are settled together, and ``limits.py`` limits how often members may join,
+change the quorum and add to the record."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ from holdfast.quorum.state import Kept, State
 log = logging.getLogger(__name__)
 
 GRACE_S = 10.0
-"""How much longer than a heartbeat the members of a restored room may be silent: torchft's Managers connect anew with
+"""How much longer than a heartbeat the members of a restored rendezvous may be silent: torchft's Managers reconnect with
 pauses that grow up to 10 s (its ``connect``, 0.2.0)."""
 _AGAIN_S = 0.5
-"""Pause before a room that could not be written down is tried again."""
+"""Pause before a failed write of the rendezvous is tried again."""
 
 Formed = tuple[Quorum, float]
 
 
 class Host:
-    """Lives in one event loop; only the writing itself happens in a thread."""
+    """Host of one rendezvous. Lives in one event loop; only the write to the database happens in a thread."""
 
     def __init__(self, kept: Kept, state: State, *, restored: bool) -> None:
         self.kept = kept
         self.room = Room.restored(kept.snapshot, time.monotonic(), GRACE_S) if restored else Room(kept.snapshot.rules)
         self.room.changed = not restored
-        self.room.forget(time.time())  # a release without these bounds may have written the room
+        self.room.forget(time.time())  # a release without these bounds may have written the document
         self.unwritten = ""
-        """Why the room cannot be written down now; empty: it can."""
+        """Why the rendezvous cannot be written to the database now; empty: it can."""
         self.arrivals = Arrivals.of(self.room.rules)
         self.record = RecordLimit()
         self._changes = Bucket(CHANGES_BURST, CHANGES_PER_S)
         self._queued = False
-        """A settling waits for its turn that stands for all calls until then."""
+        """A settling is queued; it covers all calls until it runs."""
         self._state = state
         self._waiting: dict[Identity, set[asyncio.Future[Formed]]] = {}
         self._formed: list[Formed] = []
@@ -56,7 +56,7 @@ class Host:
         self._closed = False
 
     def heartbeat(self, who: Identity) -> None:
-        """One that comes in too soon after others is not heard: it is with a later one."""
+        """Handle a heartbeat. An arrival above the rate limit is ignored; a later heartbeat is accepted."""
         if self._may_arrive(who):
             self.room.heartbeat(who, time.monotonic())
         if self._timer is None or self.room.events:
@@ -64,7 +64,7 @@ class Host:
 
     def _may_arrive(self, who: Identity) -> bool:
         if self.room.is_in(who) or self.room.refusal(who) is not None:
-            return True  # nothing new comes of it
+            return True  # it changes nothing
         allowed = self.arrivals.allow(who.group, time.monotonic())
         times = self.arrivals.refused
         if not allowed and (times in (1, 10, 100) or times % 1000 == 0):
@@ -72,7 +72,7 @@ class Host:
         return allowed
 
     async def ask(self, member: Member) -> Formed:
-        """Waits for a quorum with this member. Raises Refused or Away, also while it waits.
+        """Wait for a quorum with this member. Raises Refused or Away, also while waiting.
 
         torchft's Managers may ask again while an earlier call of theirs still waits: all of them get the answer."""
         if not self._may_arrive(member.identity):
@@ -93,14 +93,14 @@ class Host:
                 self.room.withdraw(member.identity)
 
     def observe(self, who: Identity) -> Formed:
-        """The last quorum, for one who is no member yet: it may look for peers, and nobody waits for it. Raises Refused."""
+        """The last quorum, for a caller that is not a member yet and looks for peers; no member waits for it. Raises Refused."""
         if (why := self.room.refusal(who)) is not None:
             raise Refused(why)
         return self.room.observed(), time.time()
 
     async def change(self, what: Callable[[Room], tuple[Identity, ...]]) -> tuple[Identity, ...]:
-        """Do it, and return when it is written down. Raises Unavailable when that fails; it holds nevertheless while the
-        service runs, and is tried again."""
+        """Apply a change and return once it is stored. Raises Unavailable when the write fails; the change is still in effect while
+        the service runs, and the write is retried."""
         done = what(self.room)
         self._turn_away()
         await self.settle()
@@ -120,7 +120,7 @@ class Host:
             self.room.changed = True
 
     def close(self, why: str) -> None:
-        """Everyone who waits is told."""
+        """Close the rendezvous: every waiting call is answered."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -128,7 +128,7 @@ class Host:
             answer.set_exception(Away(why))
 
     def soon(self) -> None:
-        """Settle without being waited for."""
+        """Schedule a settling in the background."""
         if not self._closed and not self._queued:
             self._queued = True
             task = asyncio.get_running_loop().create_task(self.settle())
@@ -136,19 +136,19 @@ class Host:
             task.add_done_callback(self._settling.discard)
 
     async def settle(self) -> None:
-        """Let the room decide, write down what changed, then answer."""
+        """Evaluate the rules, store what changed, then answer the waiting calls."""
         async with self._lock:
             self._queued = False
             if self._closed:
                 return
             self._tick(time.monotonic())
             await self._write()
-            if not self.room.changed:  # a record that waits holds up nobody; a quorum nobody would remember does
+            if not self.room.changed:  # a pending record delays no one; an unstored quorum is not announced
                 self._answer()
             self._arm()
 
     def _tick(self, now_s: float) -> None:
-        """A room whose members make it write without end decides later, and only that room does."""
+        """Delay decisions of a rendezvous whose members cause too many writes; others are not affected."""
         if self._changes.wait_s(now_s):
             return
         before = self.room.next_id

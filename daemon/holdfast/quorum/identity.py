@@ -1,6 +1,6 @@
-"""Who a replica group says it is, and how the room knows that this is true. Pure.
+"""Identity of a replica group's member, and the proof that it knows the job's token. Pure.
 
-torchft's Manager joins as ``NAME:UUID``: NAME is what the job hands to it, UUID is new with every Manager. In a room with a token NAME is
+torchft's Manager joins as ``NAME:UUID``: NAME comes from the job, UUID is new for every Manager. In a rendezvous with a token NAME is
 ``GROUP~START~PROOF~GROUP``: the group's index, the mark of this start of the group (its incarnation), and an HMAC over both with the
 job's token; the index once more, because torchft takes a group's rank from the digits at the end. The protocol of stock Managers
 carries nothing else that a job could choose."""
@@ -15,14 +15,14 @@ from hashlib import sha256
 
 LONGEST = 256
 _PROOF_DIGITS = 32
-"""128 bits: enough that nobody guesses it, short enough for a log line."""
+"""Length of a proof. 128 bits: too many to guess, short enough for a log line."""
 _OBSERVE = "!observe"
 _AGAIN = re.compile(r"(\d+\.\d+|[^.]*[^.\d][^.]*)\.\d+", re.ASCII)
-"""A start that Slurm did not see: its own start, ``JOB.RESTARTS`` or any word, and a number behind it."""
+"""A start inside a Slurm start: the outer start (``JOB.RESTARTS`` or any word), followed by a number."""
 
 
 class Forged(ValueError):
-    """The one line that a job without the right to this room is told."""
+    """The one-line error for a job that may not join this rendezvous."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -40,36 +40,35 @@ class Identity:
 
     @property
     def started(self) -> str:
-        """The group and its start, without the Manager."""
+        """Name of the group and its start, without the Manager."""
         return f"{self.group}~{self.start}"
 
     @property
     def fence(self) -> str:
-        """What is refused once this one is gone: the whole start where it is known, with every restart inside it
+        """What is refused once this member is gone: the whole start where it is known, with every restart inside it
         (``GROUP~JOB.RESTARTS`` covers ``GROUP~JOB.RESTARTS.n``), so that nothing of it comes back; else only this Manager."""
         match = _AGAIN.fullmatch(self.start)
         return f"{self.group}~{match[1] if match else self.start}" if self.start else str(self)
 
     @property
     def alone(self) -> str:
-        """What refuses this start and none of the restarts beside it: the first of them counts as number 0."""
+        """Fence of this start alone, not of other restarts in the same outer start: the first of those counts as number 0."""
         name = self.started
         return f"{name}.0" if self.fence == name else name
 
     def answers_to(self, selector: str) -> bool:
-        """Whether an operator or the controller means this one: by its group, its start, what that is a restart of, or its
-        full name."""
+        """Whether a selector matches this member: by its group, its start, the outer start, or its full name."""
         return selector in (self.group, self.fence, self.alone, str(self)) and bool(selector)
 
 
 def room_token(key: bytes, room: str, opening: str = "") -> str:
-    """A room's token, from the service's key: nothing secret has to be kept with the room. ``opening``: a word of its own for each
-    time that a room of this name is opened, so that who knew an earlier one's token does not know this one's."""
+    """Token of a rendezvous, derived from the service's key: no secret is stored with the rendezvous. ``opening``: a value that is
+    new each time a rendezvous of this name is opened, so that an earlier token is not valid for a later one."""
     return hmac.new(key, f"quorum room {room} {opening}".encode(), sha256).hexdigest()  # word: part of every secret
 
 
 def proof(token: str, group: str, start: str) -> str:
-    """What a job appends to its name; shows that it knows the token without carrying it."""
+    """Proof that a job appends to its name: shows that it knows the token without revealing it."""
     return hmac.new(token.encode(), f"{group}~{start}".encode(), sha256).hexdigest()[:_PROOF_DIGITS]
 
 
@@ -79,7 +78,7 @@ def replica_name(token: str, group: str, start: str) -> str:
 
 
 def identify(wire_id: str, token: str | None) -> Identity:
-    """Raises Forged. ``token`` None: the room knows its members by their addresses, and believes their names."""
+    """Identity in a ``replica_id``. ``token`` None: members are known by their addresses, and their names are trusted. Raises Forged."""
     if not wire_id or len(wire_id) > LONGEST or not wire_id.isprintable():
         raise Forged(f"a replica id has 1 to {LONGEST} printable characters")
     name, colon, uuid = wire_id.rpartition(":")
@@ -97,21 +96,21 @@ def identify(wire_id: str, token: str | None) -> Identity:
 
 
 def split_observe(wire_id: str) -> tuple[str, bool]:
-    """A quorum asked for under ``ID!observe`` is the last one, at once: who asks so looks, and takes no part."""
+    """Suffix for observers: a request as ``ID!observe`` returns the last quorum at once, and the caller does not join."""
     return (wire_id.removesuffix(_OBSERVE), True) if wire_id.endswith(_OBSERVE) else (wire_id, False)
 
 
 class Farewell(StrEnum):
-    """What a heartbeat under ``ID!WORD`` says; torchft's protocol has no words for it."""
+    """What a heartbeat as ``ID!WORD`` means; torchft's protocol has no message for it."""
 
     LEAVE = "leave"
-    """Gracefully, after a finished step."""
+    """Left gracefully, after a finished step."""
     DONE = "done"
-    """For good: all steps of the training are done."""
+    """Left for good: all steps of the training are done."""
 
 
 def split_farewell(wire_id: str) -> tuple[str, Farewell | None]:
-    """The name that a heartbeat is for, and its last word."""
+    """The member that a heartbeat is for, and its suffix."""
     for word in Farewell:
         if wire_id.endswith(f"!{word}"):
             return wire_id.removesuffix(f"!{word}"), word

@@ -1,7 +1,7 @@
-"""How much one room may do: who holds its token, any process of its job, may send what it likes. Pure: every moment is handed in.
+"""Rate limits of one rendezvous: any process of its job holds the token and may send anything. Pure: the caller passes every time.
 
-Far above what a job needs, whatever happens to it. What is refused is the room's own: no other room is slower for it, and neither the
-database nor the log grows without end."""
+The limits are far above what a job needs in any situation. They keep one rendezvous from slowing the others and from filling the
+database or the log."""
 
 from __future__ import annotations
 
@@ -13,29 +13,30 @@ from holdfast.bucket import Bucket
 from holdfast.quorum.nouns import Departure, RoomEvent, Rules
 
 GROUP_BURST, GROUP_PER_S = 30, 0.1
-"""New starts and Managers of one group: at once, and for ever. A group that ends in each first step starts again every few seconds."""
+"""New starts and Managers of one group: burst and sustained rate. A group that fails in each first step restarts every few seconds."""
 ROOM_BURST, ROOM_PER_S = 200, 1.0
-"""Of all groups together; and twice the largest number of groups at once, so that a whole job may start again twice in a row."""
+"""The same for all groups together. The burst is at least twice the largest number of groups: a whole job may restart twice in a row."""
 GROUPS_KEPT = 4096
-"""Groups whose rate is remembered; names without number may be made where the job's groups are not known."""
+"""Number of groups whose rate is remembered: where the job's groups are not known, names can be invented without limit."""
 CHANGES_BURST, CHANGES_PER_S, CHANGE_MEMBERS = 200, 5.0, 500
-"""Quorums with other members (or after failed commits) that are written down, at once and for ever. So many members count as one more."""
+"""Quorums with changed members (or after failed commits) that are stored: burst and sustained rate. Each further block of this many
+members counts as one more."""
 RECORD_BURST, RECORD_PER_HOUR = 4000, 2000
-"""Lines of the record that members cause, at once and an hour; those of verdicts are counted apart. A long one counts as several."""
+"""Records that members cause: burst and per hour; records of verdicts are counted separately. A long one counts as several."""
 LINE_CHARACTERS = 1000
 OMITTED_EVERY_S = 600.0
-"""Most often that the record says how much was left out."""
+"""Shortest interval between records that say how many were omitted."""
 OMITTED = "omitted"
 _VERDICTS = frozenset({Departure.EVICTED.value, "done"})
 
 
 @dataclass(slots=True)
 class Arrivals:
-    """How often starts of groups may come into one room."""
+    """Rate limit of group starts that join one rendezvous."""
 
     room: Bucket
     refused: int = 0
-    """Arrivals that came too soon."""
+    """Arrivals above the rate limit."""
     _groups: OrderedDict[str, Bucket] = field(default_factory=OrderedDict)
 
     @classmethod
@@ -43,7 +44,7 @@ class Arrivals:
         return cls(Bucket(_room_burst(rules), ROOM_PER_S))
 
     def fit(self, rules: Rules) -> None:
-        """The room has other rules now; what was taken is taken."""
+        """Apply changed rules; tokens already taken stay taken."""
         self.room.burst = _room_burst(rules)
 
     def allow(self, group: str, now_s: float) -> bool:
@@ -66,7 +67,7 @@ def _room_burst(rules: Rules) -> float:
 
 @dataclass(slots=True)
 class RecordLimit:
-    """What of a room's events is recorded."""
+    """Filter of the events of a rendezvous that are recorded."""
 
     omitted: int = 0
     """Events that were left out, since the service started."""
@@ -76,7 +77,7 @@ class RecordLimit:
     _verdicts: Bucket = field(default_factory=lambda: Bucket(RECORD_BURST, RECORD_PER_HOUR / 3600))
 
     def keep(self, events: Iterable[RoomEvent], now_s: float) -> list[RoomEvent]:
-        """Those that are recorded, with the number of the others now and then."""
+        """Events to record, from time to time with the number of those omitted."""
         kept: list[RoomEvent] = []
         for event in events:
             bucket = self._verdicts if event.kind in _VERDICTS else self._members

@@ -1,6 +1,6 @@
 """The wire form of torchft 0.2.0's ``torchft.LighthouseService``, from its published field numbers; nothing is generated.
 
-Only the two calls that a lighthouse answers. Unknown fields are kept out of sight, as proto3 says."""
+Only the two calls that a lighthouse answers. Unknown fields are ignored, as in proto3."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _SHAPES: dict[str, tuple[tuple[str, int, str], ...]] = {
 
 
 class Requester(NamedTuple):
-    """A member as it came over the wire; nothing in it is believed yet."""
+    """A member as received; nothing in it is verified yet."""
 
     replica_id: str
     address: str
@@ -56,7 +56,7 @@ class Requester(NamedTuple):
 
 
 def _pool() -> descriptor_pool.DescriptorPool:
-    """A pool of its own, so that nothing clashes where torchft's generated messages are loaded too."""
+    """A private descriptor pool, to avoid clashes where torchft's generated messages are loaded too."""
     file = descriptor_pb2.FileDescriptorProto(
         name="holdfast/lighthouse.proto",
         package="torchft",
@@ -93,7 +93,7 @@ _NOTHING: bytes = HeartbeatResponse().SerializeToString()
 
 
 def read_quorum_request(raw: bytes) -> Requester:
-    """Raises DecodeError of the library; a request without a requester reads as one without a name."""
+    """Decode a quorum request; one without a requester gets an empty name. Raises the library's DecodeError."""
     asked = QuorumRequest.FromString(raw).requester
     return Requester(*(getattr(asked, field) for field in Requester._fields))
 

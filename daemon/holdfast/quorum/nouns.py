@@ -1,4 +1,4 @@
-"""A room's nouns: frozen, and without behaviour beyond their own text."""
+"""Data classes of a rendezvous: frozen, without behavior except their own text."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ MEMBERS_MAX = 4096
 
 
 class Refused(Exception):
-    """The one line why this member may not take part."""
+    """Raised when a member may not take part, with a one-line reason."""
 
 
 class Away(Exception):
-    """The room stops answering, and means nobody by it: ask again."""
+    """The rendezvous stops answering, for reasons unrelated to the caller, which should ask again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How a room decides."""
+    """Rules by which a rendezvous decides."""
 
     min_groups: int = 1
     max_groups: int = 1024
-    """Who asks beyond it waits outside."""
+    """Groups beyond this number wait as spares."""
     heartbeat_timeout_s: float = 5.0
-    """After so long without a sign of life a member is lost. torchft's own default; its Managers send ten a second."""
+    """A member without a heartbeat for this long is lost. torchft's default; its Managers send ten heartbeats a second."""
     join_timeout_s: float = 60.0
-    """How long those who ask wait for those who live and do not. torchft's own default."""
+    """How long members that request a quorum wait for members that are alive but do not. torchft's default."""
     members_max: int = MEMBERS_MAX
     """Members known at a time; a limit on memory, not on the job."""
     groups: int = 0
-    """Who comes in is one of the groups 0 … groups-1, and its start is named as Slurm counts starts (``JOB.RESTARTS[.n]``); 0: any name
-    will do. Who is in already stays, whatever its name."""
+    """Members must belong to the groups 0 … groups-1, with a start named as Slurm counts starts (``JOB.RESTARTS[.n]``); 0: any name
+    is accepted. Members that have joined already stay, whatever their name."""
 
 
 @unknown_reads_as("evicted", "this start of the group stays out of the rendezvous for good")
@@ -57,18 +57,18 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One group as it asks: what torchft's Managers tell each other through the room."""
+    """One group in a quorum request: what torchft's Managers exchange through the rendezvous."""
 
     identity: Identity
     wire_id: str
-    """The name under which its Manager looks for itself in the answer."""
+    """The name by which its Manager finds itself in the answer."""
     address: str
     store_address: str
     step: int
     world_size: int
     shrink_only: bool = False
     commit_failures: int = 0
-    """Steps in a row that it could not commit; above 0 the next quorum gets a new id, so that all connect anew."""
+    """Consecutive steps that it could not commit; above 0 the next quorum gets a new id, so that all members reconnect."""
     data: str = ""
 
 
@@ -96,7 +96,7 @@ class RoomEvent:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What of a room outlives the process."""
+    """State of a rendezvous that outlives the process."""
 
     rules: Rules
     last: Quorum | None = None
@@ -104,8 +104,8 @@ class Snapshot:
     gone: dict[str, Gone] = field(default_factory=dict)
     spares: frozenset[str] = frozenset()
     done: bool = False
-    """A member of the last quorum said that the training is done: nobody comes in any more."""
+    """A member of the last quorum reported the training as done: no one may join any more."""
     newest: dict[str, int] = field(default_factory=dict)
-    """``GROUP~JOB`` → restarts of its newest start that was met; the oldest entry first."""
+    """``GROUP~JOB`` → restarts of its newest start seen; the oldest entry first."""
     gone_since_s: dict[str, float] = field(default_factory=dict)
-    """Since when each of ``gone`` is there, in seconds since 1970."""
+    """When each entry of ``gone`` was added, in seconds since 1970."""

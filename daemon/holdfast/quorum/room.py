@@ -1,11 +1,11 @@
-"""A room's rules. Pure: every moment is handed in, in seconds of one monotonic clock; nothing here waits or writes.
+"""Rules of a job's rendezvous. Pure: the caller passes every time, in seconds of one monotonic clock; nothing here waits or writes.
 
 Invariants, checked by a state machine in the tests:
 
-* a quorum id stands for one list of members, and ids only grow;
-* a quorum holds at least ``min_groups`` members, and is formed only while more than half of the last one ask, those aside who
-  are known to be gone;
-* who is gone (evicted, left, replaced by a later start of its group) is in no later quorum (``fences.py``: how many are remembered);
+* a quorum id belongs to one list of members, and ids only grow;
+* a quorum has at least ``min_groups`` members, and forms only while more than half of the last quorum request it, not counting
+  members known to be gone;
+* a member that is gone (evicted, left, replaced by a later start of its group) is in no later quorum (limits: ``fences.py``);
 * once the training is done there is no further quorum."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from holdfast.quorum.identity import Identity
 from holdfast.quorum.nouns import Departure, Gone, Member, Quorum, Refused, RoomEvent, Rules, Snapshot
 
 DONE = "the training is done"
-"""What everybody is told then; a group that hears it ends with exit status 0."""
+"""The answer to every member after the training is done; a group that receives it exits with status 0."""
 
 
 @dataclass(slots=True)
@@ -30,41 +30,41 @@ class _Ask:
 
 @dataclass(slots=True)
 class Room:
-    """One job's room. Not safe for several threads."""
+    """The rendezvous of one job. Not thread-safe."""
 
     rules: Rules
     last: Quorum | None = None
     next_id: int = 1
     gone: dict[str, Gone] = field(default_factory=dict)
-    """By full name or by start: who never comes back, and why."""
+    """Members and starts that may never rejoin, and why."""
     spares: set[str] = field(default_factory=set)
     """Groups that wait outside until they are promoted."""
     done: bool = False
-    """The training is done: nobody comes in any more, until the room is closed."""
+    """The training is done: no one may join until the rendezvous is closed."""
     newest: dict[str, int] = field(default_factory=dict)
-    """``GROUP~JOB`` → restarts of its newest start that was met: every earlier one is gone."""
+    """``GROUP~JOB`` → restarts of its newest start seen: every earlier one is gone."""
     gone_since_s: dict[str, float] = field(default_factory=dict)
     changed: bool = False
-    """Something that must outlive the process changed; whoever wrote it down sets it back."""
+    """Something that must outlive the process changed; the writer resets it once stored."""
     events: list[RoomEvent] = field(default_factory=list)
-    """What happened and was not taken away yet."""
+    """Events that were not collected yet."""
     _heard_s: dict[Identity, float] = field(default_factory=dict)
     _silent: set[Identity] = field(default_factory=set)
     _asks: dict[Identity, _Ask] = field(default_factory=dict)
     _asked: set[Identity] = field(default_factory=set)
-    """Who is heard and has asked before. A newcomer that never did still gets ready: a job that trains does not wait for it."""
+    """Members that send heartbeats and have requested a quorum before. Training does not wait for a newcomer that never did."""
 
     # What comes in
 
     def heartbeat(self, who: Identity, now_s: float) -> None:
-        """A sign of life. Of who is gone it means nothing."""
+        """Record a heartbeat. Ignored for members that are gone."""
         if who in self._heard_s and who not in self._silent:
             self._heard_s[who] = now_s
         elif self._refusal(who) is None:
             self._meet(who, now_s)
 
     def ask(self, member: Member, now_s: float) -> None:
-        """A member at the door of its next step. Raises Refused for one that is gone, or one too many."""
+        """Record a member's request for the next quorum. Raises Refused for a member that is gone or exceeds the limit."""
         who = member.identity
         if (why := self._refusal(who)) is not None:
             raise Refused(why)
@@ -73,16 +73,16 @@ class Room:
         before = self._asks.get(who)
         if before is None:
             self._asks[who] = _Ask(member, now_s)
-        elif member.step >= before.member.step:  # a call that is repeated late speaks of an older step
+        elif member.step >= before.member.step:  # a call that is repeated late may carry an older step
             self._asks[who] = _Ask(member, before.since_s)
 
     def withdraw(self, who: Identity) -> None:
-        """Its call ended without an answer: it asks again, or it is dead."""
+        """Record that a member's call ended without an answer: it will request again, or it is dead."""
         self._asks.pop(who, None)
 
     def evict(self, selector: str, reason: str) -> tuple[Identity, ...]:
-        """On the controller's word; for good. ``selector``: a group, a start (``GROUP~START``, with all restarts inside it) or a
-        full name. Of a group, those who are known now; a start is fenced although nobody has met it yet."""
+        """Fence members for good, on the controller's request. ``selector``: a group, a start (``GROUP~START``, with all restarts
+        inside it) or a full name. Of a group, the members known now; a start is fenced even if it was never seen."""
         found = self._who(selector)
         for who in found:
             self._dismiss(who, selector if selector == who.alone else who.fence, Departure.EVICTED, reason)
@@ -93,15 +93,15 @@ class Room:
         return found
 
     def leave(self, selector: str) -> tuple[Identity, ...]:
-        """Gracefully, after a finished step: the others need not wait for it. A new Manager of the same start may come back."""
+        """Record a graceful leave after a finished step: the others need not wait. A new Manager of the same start may rejoin."""
         found = self._who(selector)
         for who in found:
             self._dismiss(who, str(who), Departure.LEFT, "")
         return found
 
     def finish(self, who: Identity) -> tuple[Identity, ...]:
-        """A member of the last quorum, which may have left it, says that all steps are done; with that it leaves. For good. From
-        anybody else it means nothing: a start that was shut out, or never took part, knows nothing about the end."""
+        """A member of the last quorum, which may have left it, reports that all steps are done and leaves for good. Ignored from
+        any other: a start that was fenced, or never took part, cannot know that the training ended."""
         last, gone = self.last or Quorum(0, ()), self._gone(who)
         if who not in {m.identity for m in last.members} or (gone and gone.why is not Departure.LEFT):
             return ()
@@ -113,14 +113,14 @@ class Room:
         return (who,)
 
     def hold(self, group: str, *, spare: bool) -> tuple[Identity, ...]:
-        """Make a group a spare, which waits outside and counts nowhere, or promote it. Returns those of it who are known."""
+        """Make a group a spare, which waits outside and is not counted, or promote it. Returns its known members."""
         if spare != (group in self.spares):
             self.spares.symmetric_difference_update({group})
             self.changed = True
         return self._who(group)
 
     def tick(self, now_s: float) -> Quorum | None:
-        """Look at the clock; the quorum that is due, if one is. Its members no longer ask."""
+        """Evaluate the rules at this time. Returns the quorum that is due, if any; its members no longer request one."""
         self._notice_silence(now_s)
         chosen, _reason = self._choose(now_s)
         if chosen is None:
@@ -133,26 +133,26 @@ class Room:
     # What is seen
 
     def refusal(self, who: Identity) -> str | None:
-        """Why this one may not come in; None: it may."""
+        """Why this member may not join; None: it may."""
         return self._refusal(who)
 
     def is_in(self, who: Identity) -> bool:
-        """Whether this one has come in and was not forgotten; for any other a heartbeat is an arrival."""
+        """Whether this member has joined and was not forgotten; for any other a heartbeat is an arrival."""
         return who in self._heard_s
 
     @property
     def heard(self) -> int:
-        """How many are in."""
+        """Number of members."""
         return len(self._heard_s)
 
     def observed(self) -> Quorum:
-        """The last quorum, without those who are gone or silent since; without members when there was none."""
+        """The last quorum, without members that are gone or silent since; without members when there was none."""
         last = self.last or Quorum(0, ())
         out = self._silent | {m.identity for m in last.members if self._gone(m.identity) is not None}
         return Quorum(last.id, tuple(m for m in last.members if m.identity not in out))
 
     def known(self) -> frozenset[Identity]:
-        """Who may still hold up a quorum."""
+        """Members that may still delay a quorum."""
         return frozenset(self._heard_s) | self._bound()
 
     def asking(self) -> frozenset[Identity]:
@@ -170,12 +170,12 @@ class Room:
         return min((at_s for at_s in due if at_s > now_s), default=None)
 
     def snapshot(self) -> Snapshot:
-        """What must outlive the process."""
+        """State that must outlive the process."""
         gone, newest, since_s = dict(self.gone), dict(self.newest), dict(self.gone_since_s)
         return Snapshot(self.rules, self.last, self.next_id, gone, frozenset(self.spares), self.done, newest, since_s)
 
     def forget(self, now_s: float) -> None:
-        """Keep the list of those who are gone within its bounds. ``now_s``: in seconds since 1970."""
+        """Keep the list of gone members within its limits. ``now_s``: in seconds since 1970."""
         for name in self.gone.keys() - self.gone_since_s.keys():
             self.gone_since_s[name] = now_s
         members = [m.identity for m in self.last.members] if self.last else []
@@ -184,8 +184,8 @@ class Room:
 
     @classmethod
     def restored(cls, kept: Snapshot, now_s: float, grace_s: float) -> Room:
-        """As it was. Nobody could be heard while the service was away: everyone of the last quorum counts as alive for
-        ``grace_s`` longer than a heartbeat."""
+        """Restore a snapshot. No heartbeats arrived while the service was down: every member of the last quorum counts as alive
+        for ``grace_s`` longer than a heartbeat."""
         room = cls(kept.rules, kept.last, kept.next_id, dict(kept.gone), set(kept.spares), kept.done)
         room.newest, room.gone_since_s = dict(kept.newest), dict(kept.gone_since_s)
         for who in room._bound():
@@ -223,7 +223,7 @@ class Room:
         return members, "all living groups ask" if not waiting else "enough ask, and the others had their time"
 
     def _bound(self) -> set[Identity]:
-        """Of the last quorum, those who may still hold its state: nobody confirmed that they are gone."""
+        """Members of the last quorum that may still hold its state: not confirmed as gone."""
         return {m.identity for m in self.last.members if self._gone(m.identity) is None} if self.last else set()
 
     def _invited(self, asks: Iterable[_Ask], bound: set[Identity]) -> list[Member]:
@@ -265,7 +265,7 @@ class Room:
         return self._misnamed(who)
 
     def _misnamed(self, who: Identity) -> str | None:
-        """Why no group of this job, nor a start of it, has this name; None: one may have it."""
+        """Why this name is not valid for a group or start of this job; None: it is valid."""
         groups = self.rules.groups
         run = run_of(str(who)) if groups else None
         if groups and (run is None or run.selector != who.fence):
@@ -276,7 +276,7 @@ class Room:
 
     def _meet(self, who: Identity, now_s: float) -> None:
         if who not in self._heard_s:
-            note_met(self.newest, who)  # written down with the next change: a newcomer alone holds up nobody
+            note_met(self.newest, who)  # stored with the next change: a newcomer alone delays no one
             self._replace_older(who)
             self.events.append(RoomEvent("joined", who=str(who)))
         elif who in self._silent:
@@ -288,7 +288,7 @@ class Room:
         return self.gone.get(who.fence) or self.gone.get(who.alone) or self.gone.get(str(who))
 
     def _replace_older(self, who: Identity) -> None:
-        """A later start of a group ends the earlier one. Where starts have no names, two that live may share a group's."""
+        """Replace an earlier start of the same group. Where starts have no names, two live ones may share a group's name."""
         for other in sorted((set(self._heard_s) | self._bound()) - {who}):
             if other.group == who.group and who.group and (who.start or other in self._silent):
                 inside = other.alone if other.fence == who.fence else other.fence
@@ -296,7 +296,7 @@ class Room:
                 self._dismiss(other, key, Departure.REPLACED, f"by {who}")
 
     def _dismiss(self, who: Identity, key: str, why: Departure, reason: str) -> None:
-        """``key``: what never comes back, the whole start or this Manager alone."""
+        """Remove a member for good. ``key``: what is fenced, the whole start or this Manager alone."""
         self.gone[key] = Gone(why, reason)
         self._heard_s.pop(who, None)
         self._silent.discard(who)

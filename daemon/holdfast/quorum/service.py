@@ -1,6 +1,6 @@
-"""The service: a gRPC port per room, rooms opened and closed while it runs.
+"""The quorum service: one gRPC port per rendezvous, which can be opened and closed while the service runs.
 
-A port per room, because stock torchft and torchtitan jobs can say nothing but an address: they use a room unchanged."""
+One port each, because stock torchft and torchtitan jobs can only be given an address: they work unchanged."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ _FEWEST_CONNECTIONS, _MOST_CONNECTIONS = 64, 4096
 _LONGEST_ADDRESS = 1024
 _LONGEST_DATA = 16_384
 _TEXTS_OF_A_ROOM, _LEAST_SHARE = 1 << 20, 1024
-"""What all members' addresses and data are together, and what each may have in the fullest room: every member is sent those of all, and
-they are written down."""
+"""Limit on the addresses and data of all members together, and on those of one member in the largest rendezvous: every member is sent
+those of all, and they are stored."""
 _ROOM_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _OPTIONS = (
     ("grpc.max_receive_message_length", 65_536),
-    ("grpc.so_reuseport", 0),  # a port belongs to one room of one service
+    ("grpc.so_reuseport", 0),  # a port belongs to one rendezvous of one service
     ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.server_handshake_timeout_ms", 10_000),  # for one that says nothing; gRPC's own is two minutes
+    ("grpc.server_handshake_timeout_ms", 10_000),  # for a connection that sends nothing; gRPC's default: two minutes
     ("grpc.max_connection_idle_ms", 60_000),  # without a call: a member sends heartbeats, and connects again
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),  # torchft pings an idle line every 60 s
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),  # torchft pings an idle connection every 60 s
 )
 
 
 def read_key(path: Path) -> bytes:
-    """The key that the rooms' tokens come from; made at the first start, for the owner's eyes only. One that is too short is put aside.
+    """The key that tokens are derived from; created at the first start, readable by its owner only. A key that is too short is moved aside.
 
     Raises OSError, Unavailable where another service uses the key that is too short."""
     for _ in range(2):
@@ -68,7 +68,7 @@ def read_key(path: Path) -> bytes:
 
 
 def _make_key(path: Path) -> None:
-    """On the disk before any token is made from it."""
+    """Write the key to disk (fsync) before any token is derived from it."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
         file.write(secrets.token_bytes(KEY_BYTES))
         file.flush()
@@ -85,13 +85,13 @@ def _put_key_aside(path: Path, size: int) -> None:
 
 
 class _Door:
-    """The two calls of one room."""
+    """gRPC handler of one rendezvous: its two calls."""
 
     def __init__(self, host: Host, token: str) -> None:
         self._host = host
         self._token = token
         self._known: dict[str, Identity] = {}
-        """Names that proved themselves, so that a heartbeat costs one look-up."""
+        """Names that were verified, so that a heartbeat costs one look-up."""
         self._written: tuple[Formed | None, bytes] = None, b""
         self.refused = 0
 
@@ -105,7 +105,7 @@ class _Door:
         )
 
     def _write(self, formed: Formed) -> bytes:
-        """Once for all members of a quorum: with many, the same text for each of them would hold up every room."""
+        """Encode an answer once for all members of a quorum: encoding it per member would delay every rendezvous."""
         if self._written[0] is not formed:
             self._written = formed, messages.write_quorum(formed)
         return self._written[1]
@@ -128,7 +128,8 @@ class _Door:
             return await self._refuse(context, grpc.StatusCode.PERMISSION_DENIED, str(error))
 
     async def _heartbeat(self, raw: bytes, context: Any) -> None:
-        """Who may not come in is not told so here: its Manager would connect anew ten times a second. Its next step tells it."""
+        """Handle a heartbeat. A refused member gets no error here, or its Manager would reconnect ten times a second; its next quorum
+        request fails."""
         try:
             wire_id, farewell = split_farewell(messages.read_heartbeat(raw))
             who = self._known.get(wire_id) or self._identify(wire_id, context)
@@ -197,30 +198,30 @@ def _peer_address(peer: str) -> str | None:
 
 
 class Service:
-    """All rooms. Lives in one event loop."""
+    """All rendezvous of the service. Lives in one event loop."""
 
     def __init__(self, state: State, key: bytes, *, bind: str, advertise: str) -> None:
-        """``bind``: the address that rooms listen on; ``advertise``: the name or address that jobs are told."""
+        """``bind``: the address to listen on; ``advertise``: the name or address given to jobs."""
         self.state = state
         self._key = key
         self._bind = bind
         self._advertise = advertise
         self._rooms: dict[str, tuple[Host, Any, _Door]] = {}
         self._most: dict[str, int] = {}
-        """Connections that each open room may have."""
+        """Connections that each open rendezvous may have."""
 
     async def start(self) -> None:
-        """Every room that was open is open again, on its port. Raises Unavailable."""
+        """Reopen every rendezvous that was open, on its port. Raises Unavailable."""
         for kept in self.state.load(datetime.now(UTC)):
             await self._serve(Host(kept, self.state, restored=True))
         log.info("event=quorum_started rooms=%d", len(self._rooms))
 
     async def stop(self) -> None:
-        """Rooms stay open in the state: the next start goes on."""
+        """Stop serving. Rendezvous stay open in the database and continue at the next start."""
         await asyncio.gather(*(self._end(name, "the service stops: ask again") for name in list(self._rooms)))
 
     async def open(self, name: str, rules: Rules, addresses: tuple[str, ...] = ()) -> dict[str, Any]:
-        """Open a room, or change the rules of an open one. Returns its address and token. Raises Rejected, Unavailable."""
+        """Open a rendezvous, or change the rules of an open one. Returns its address and token. Raises Rejected, Unavailable."""
         if not _ROOM_NAME.fullmatch(name):
             raise Rejected("a rendezvous' name has 1 to 64 letters, digits, dots, dashes and underscores")
         _check(rules)
@@ -232,14 +233,14 @@ class Service:
             kept = Kept(name, 0, addresses, Snapshot(rules), secrets.token_hex(8))
             await self._serve(Host(kept, self.state, restored=False))
         host = self.host(name)
-        rules = replace(rules, groups=max(rules.groups, host.room.rules.groups))  # a group that is known stays known
+        rules = replace(rules, groups=max(rules.groups, host.room.rules.groups))  # a known group stays known
         if (rules, addresses) != (host.room.rules, host.kept.addresses):
             host.set_rules(rules, addresses)
         await host.change(lambda _room: ())
         return {"url": self.url(name), "token": self._token(host), "needs_token": not addresses}
 
     async def close(self, name: str) -> None:
-        """Raises NotFound, Unavailable. Its record stays."""
+        """Close a rendezvous; its record stays. Raises NotFound, Unavailable."""
         self.host(name)
         await self._end(name, "the rendezvous is closed")
         await asyncio.to_thread(self.state.drop, name, datetime.now(UTC))
@@ -258,11 +259,11 @@ class Service:
         return tuple(sorted(self._rooms))
 
     def refused(self, name: str) -> int:
-        """Calls that did not count."""
+        """Calls that were dropped."""
         return self._rooms[name][2].refused
 
     def url(self, name: str) -> str:
-        """What ``TORCHFT_LIGHTHOUSE`` of a job is set to."""
+        """Value of ``TORCHFT_LIGHTHOUSE`` for a job."""
         advertise = f"[{self._advertise}]" if ":" in self._advertise else self._advertise
         return f"http://{advertise}:{self.host(name).kept.port}"
 
@@ -293,8 +294,8 @@ class Service:
 
 
 def room_connections(left: int) -> int:
-    """How many connections a further room may have, where so many are not promised to other rooms: any user can open them, and they take no
-    descriptor that the other rooms, the store or the controller's socket need."""
+    """Connections that one more rendezvous may have, given the number not yet promised to others: any user can open connections, and
+    they must not take descriptors that the other rendezvous, the store or the controller's socket need."""
     return max(_FEWEST_CONNECTIONS, min(_MOST_CONNECTIONS, left // 8))
 
 

@@ -1,7 +1,7 @@
-"""Rooms and their record in a database of the service's own, SQLite or PostgreSQL: the service listens to jobs, so it writes nothing that
-the controller decides on or the actor does.
+"""The quorum service's database (SQLite or PostgreSQL): open rendezvous and the record of their events. It is separate from the store,
+because the service accepts input from jobs: it must not write what the controller decides on or the actor executes.
 
-Written only when members change, never per step: a room costs the database nothing while training goes on."""
+Written only when members change, never per step: a rendezvous causes no database load while training continues."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _EFFECT = "the rendezvous is not open; its job's groups get a new one when they 
 _DO = "restart the job's groups, then: DELETE FROM quorum_unreadable in the database that quorum.store names"
 metadata = MetaData()
 BATCH = 2000
-"""Records deleted in one transaction: the rooms and the controller wait for no more than that."""
+"""Records deleted in one transaction, which limits how long the rendezvous and the controller wait."""
 
 unreadable = Table(
     "quorum_unreadable",
@@ -42,7 +42,7 @@ unreadable = Table(
     Column("reason", SafeText, nullable=False),
     Column("document", SafeText, nullable=False),
 )
-"""Rooms that could not be read: set aside, so that a room of the same name can be opened."""
+"""Rendezvous that could not be read: set aside, so that one of the same name can be opened."""
 
 rooms = Table(
     "quorum_rooms",
@@ -60,27 +60,27 @@ events = Table(
     Column("document", JSON, nullable=False),
     Index("quorum_events_room", "room", "id"),
     Index("quorum_events_at", "at"),
-    sqlite_autoincrement=True,  # a number is never given again, or who reads on from one would miss events
+    sqlite_autoincrement=True,  # ids are never reused, or a reader that continues from one would miss events
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A room as it is written down."""
+    """A rendezvous as stored."""
 
     name: str
     port: int
-    """The same after a restart, so that the job finds it; 0: it gets one when it is opened."""
+    """Kept across restarts, so that the job finds it; 0: chosen when it is opened."""
     addresses: tuple[str, ...]
-    """Empty: members prove that they know the room's token; else only these may come in, and need no proof."""
+    """Empty: members prove that they know the token; else only members at these addresses may join, without proof."""
     snapshot: Snapshot
     opening: str = ""
-    """Part of what its token is made from: another one each time that a room of this name is opened. No secret."""
+    """Part of what its token is derived from: new each time a rendezvous of this name is opened. Not secret."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """An event of a room as it stands in the record."""
+    """A stored event of a rendezvous."""
 
     id: int
     room: str
@@ -89,19 +89,19 @@ class Recorded:
 
 
 class State:
-    """Every method may raise Unavailable, or Rejected for what the database refuses. Safe to use from many threads."""
+    """The service's database. Every method may raise Unavailable, or Rejected for what the database refuses. Thread-safe."""
 
     def __init__(self, url: str) -> None:
-        """Raises ConfigError for a URL that is none, Unavailable."""
+        """Raises ConfigError for an invalid URL, Unavailable."""
         self._engine = writer_engine(parse_url(url))
         with translated(), self._engine.begin() as connection:
             metadata.create_all(connection)
         self._readers = reader_engine(parse_url(url))
 
     def adopt(self, moved: Mapping[str, Any]) -> int:
-        """Take what :func:`moving` gave of another database; nothing where this one has been used already. Returns the number of rooms.
+        """Import what :func:`moving` exported from another database; no-op if this one has been used. Returns the number of rendezvous.
 
-        Raises ValueError, TypeError, KeyError for what is no such thing."""
+        Raises ValueError, TypeError, KeyError for malformed input."""
         kept = [{"name": _text(name), "document": document} for name, document in moved["rooms"]]
         record = [
             {"id": _count(number), "room": _text(room), "at": datetime.fromisoformat(at), "document": document}
@@ -115,7 +115,7 @@ class State:
                 connection.execute(rooms.insert(), kept)
             if record:
                 connection.execute(events.insert(), record)
-                if connection.dialect.name == "postgresql":  # ids go on from there, as SQLite's do by themselves
+                if connection.dialect.name == "postgresql":  # continue the ids, as SQLite does automatically
                     last = max(each["id"] for each in record)
                     connection.execute(
                         text("SELECT setval(pg_get_serial_sequence('quorum_events', 'id'), :last)"), {"last": last}
@@ -127,18 +127,18 @@ class State:
         self._readers.dispose()
 
     def save(self, kept: Kept, happened: Iterable[tuple[datetime, RoomEvent]] = ()) -> None:
-        """The room and what happened in it, in one transaction."""
+        """Store the rendezvous and its new events in one transaction."""
         with translated(), self._engine.begin() as connection:
             upsert(connection, rooms, [{"name": kept.name, "document": encode(kept)}])
             _append(connection, kept.name, happened)
 
     def record(self, room: str, happened: Iterable[tuple[datetime, RoomEvent]]) -> None:
-        """What happened, where the room itself did not change."""
+        """Store events only; the rendezvous itself did not change."""
         with translated(), self._engine.begin() as connection:
             _append(connection, room, happened)
 
     def load(self, at: datetime) -> tuple[Kept, ...]:
-        """Rooms that are open. One that cannot be read is set aside, with ``at`` as the time."""
+        """Open rendezvous. One that cannot be read is set aside, with ``at`` as the time."""
         read: list[Kept] = []
         with translated(), self._engine.begin() as connection:
             for row in connection.execute(select(rooms).order_by(rooms.c.name)).all():
@@ -149,20 +149,20 @@ class State:
         return tuple(read)
 
     def set_aside(self) -> SetAside:
-        """Rooms that were set aside and that no operator has removed yet."""
+        """Count and age of the rendezvous that were set aside and not removed by an operator yet."""
         query = select(func.count(), func.min(unreadable.c.at))
         with translated(), self._readers.begin() as connection:
             count, since = connection.execute(query).one()
         return SetAside(count, None if since is None else since.timestamp())
 
     def drop(self, room: str, at: datetime) -> None:
-        """The room is closed; its record stays, and says so."""
+        """Delete a closed rendezvous; its record stays and gets a ``closed`` event."""
         with translated(), self._engine.begin() as connection:
             connection.execute(delete(rooms).where(rooms.c.name == room))
             _append(connection, room, [(at, RoomEvent("closed"))])
 
     def happened(self, *, after_id: int = 0, room: str | None = None, limit: int = 1000) -> tuple[Recorded, ...]:
-        """The record from there on, oldest first."""
+        """Stored events after this id, oldest first."""
         query = select(events).where(events.c.id > after_id).order_by(events.c.id).limit(limit)
         if room is not None:
             query = query.where(events.c.room == room)
@@ -178,8 +178,9 @@ class State:
 
 
 def moving(url: str) -> dict[str, Any]:
-    """Rooms and the newest records of a database, as JSON: of the controller's, where earlier releases had them. Raises Unavailable,
-    ConfigError. Nothing is written or made."""
+    """Export the rendezvous and newest events of a database as JSON: earlier releases kept them in the controller's. Read-only.
+
+    Raises Unavailable, ConfigError."""
     found = parse_url(url)
     if found.get_backend_name() == "sqlite" and not Path(found.database or "").exists():
         return {"rooms": [], "events": []}
@@ -212,7 +213,7 @@ def _set_aside(connection: Connection, name: str, document: Any, reason: str, at
 
 
 def _event(document: Any, number: int) -> RoomEvent:
-    """As far as it is known; for one that cannot be read an event of no known kind, so that its readers go on to the next."""
+    """Decode an event, without unknown fields. One that cannot be read becomes kind ``unreadable``, so that readers continue."""
     try:
         event = _of_type(RoomEvent, document)
         _check(isinstance(event.kind, str) and isinstance(event.who, str) and isinstance(event.reason, str))
@@ -227,7 +228,7 @@ def _event(document: Any, number: int) -> RoomEvent:
 
 
 def encode(kept: Kept) -> dict[str, Any]:
-    """As a JSON document."""
+    """Encode a rendezvous as a JSON document."""
     s = kept.snapshot
     return {
         "port": kept.port,
@@ -245,7 +246,7 @@ def encode(kept: Kept) -> dict[str, Any]:
 
 
 def decode(name: str, document: Any) -> Kept:
-    """The reverse of :func:`encode`. Fields of a newer release are left out. Raises ValueError, TypeError, KeyError, AttributeError."""
+    """The reverse of :func:`encode`. Fields of a newer release are ignored. Raises ValueError, TypeError, KeyError, AttributeError."""
     last, port, opening, rules = document["last"], document["port"], document["opening"], document["rules"]
     _check(type(port) is int and 0 <= port < 65536, "port")
     _check(isinstance(opening, str), "opening")
@@ -258,7 +259,7 @@ def decode(name: str, document: Any) -> Kept:
             for who, (why, reason) in document["gone"].items()
         },
         frozenset(_text(group) for group in document["spares"]),
-        document.get("done", False) is True,  # a room from before there was such a thing is not
+        document.get("done", False) is True,  # missing in documents of earlier releases
         {name: _count(restarts) for name, restarts in document.get("newest", {}).items()},
         {name: float(at_s) for name, at_s in document.get("gone_since_s", {}).items() if name in document["gone"]},
     )
@@ -282,7 +283,7 @@ def _member(document: Any) -> Member:
 
 
 def _of_type(noun: type[T], document: Any) -> T:
-    """The noun, without fields that this release does not know."""
+    """Build the data class, ignoring fields that this release does not know."""
     known = {field.name for field in fields(noun)}  # type: ignore[arg-type]
     return noun(**{name: value for name, value in document.items() if name in known})
 

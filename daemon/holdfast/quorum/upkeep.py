@@ -1,4 +1,4 @@
-"""Keeps the service's record from growing for ever."""
+"""Pruning of the quorum service's event record."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PRUNE_EVERY_S = 6 * 3600.0
 
 
 async def keep_pruning(state: State, keep_days: int) -> None:
-    """Until cancelled, beside the rooms: delete what is older, now and every six hours."""
+    """Delete old records now and every six hours, until cancelled. Runs alongside the rendezvous."""
     while True:
         try:
             gone = await _prune(state, datetime.now(UTC) - timedelta(days=keep_days))
@@ -32,7 +32,7 @@ async def keep_pruning(state: State, keep_days: int) -> None:
 
 
 async def _prune(state: State, before: datetime) -> int:
-    """In small steps, between any two of which the service may end. Returns the number of records."""
+    """Delete in small batches; the service may stop between any two. Returns the number of records."""
     gone = count = await asyncio.to_thread(state.prune, before)
     while count >= BATCH:
         count = await asyncio.to_thread(state.prune, before)
