@@ -72,7 +72,6 @@ WORDS: tuple[Word, ...] = (
 NOT_YET: tuple[str, ...] = (
     "daemon/holdfast/practice",
     "daemon/holdfast/providers",
-    "daemon/holdfast/store",
     "training/examples",
     "training/holdfast_checkpoint",
     "training/holdfast_train",

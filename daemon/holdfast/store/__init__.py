@@ -1,4 +1,4 @@
-"""The store: what must survive, in SQLite or PostgreSQL. See :func:`open_store` and :class:`holdfast.ports.Store`."""
+"""The store: all state that must survive a restart, in SQLite or PostgreSQL. See :func:`open_store` and :class:`holdfast.ports.Store`."""
 
 from __future__ import annotations
 

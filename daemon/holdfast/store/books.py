@@ -1,4 +1,4 @@
-"""Loading the book. Its cost grows with open incidents and with what changed since the last time."""
+"""Load the state snapshot. The cost grows with open incidents and with the changes since the last load."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ from holdfast.store.standins import readable
 T = TypeVar("T")
 
 MACHINE_KINDS = tuple(each.__name__ for each in (Launch, Reboot, Replace, StopStart, Terminate, Notify))
-"""Steps that are remembered as long as ``Lookback.machine_steps``: caps, machines launched in vain that outlive their incident, and who was
-told of a machine that no incident knows."""
+"""Steps that are remembered as long as ``Lookback.machine_steps``: for caps, failed launches that outlive their incident, and
+notifications about machines without an incident."""
 MOST_CLEARED = 50
-"""Cleared findings of one open incident that a book holds."""
+"""Limit of cleared findings of one open incident in a snapshot."""
 _AT_A_TIME = 500
-"""Names in one query: SQLite takes a bounded number of parameters."""
+"""Names per query: SQLite limits the number of parameters."""
 PAUSED = "paused"
 """Note that says who paused and why."""
 PAUSED_AT = "paused.at"
 RESTORED = "restored.at"
 """When ``holdfast restore`` put a backup in the store's place; UTC."""
-"""Note with the time of that (ISO 8601)."""
+"""Note with the time of the restore (ISO 8601)."""
 MAINTENANCE = "maintenance"
 """Note with the maintenance windows."""
 PROVIDER = "provider"
@@ -52,7 +52,7 @@ ROOMS = "quorum.rooms"
 
 @dataclass(slots=True)
 class BookCache:
-    """What a reader has read of the large tables; only rows with a newer stamp are read again."""
+    """A reader's cache of the large tables; only rows with a newer stamp are read again."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     nodes: dict[str, NodeRecord] = field(default_factory=dict)
@@ -62,13 +62,13 @@ class BookCache:
     ends: dict[str, JobEnd] = field(default_factory=dict)
     ends_stamp: int = 0
     loaded_at: datetime | None = None
-    """``now`` of the newest book."""
+    """``now`` of the newest snapshot."""
     lookback: Lookback = SHIPPED
-    """How far back it reaches over what is over."""
+    """How far back it reaches for closed items."""
 
 
 def load(connection: Connection, cache: BookCache, now: datetime, ahead: timedelta = timedelta(0)) -> Book:
-    """One snapshot. Call it with the cache's lock held. ``ahead``: as of :meth:`holdfast.ports.Store.load_book`."""
+    """Load one snapshot. The caller holds the cache's lock. ``ahead``: as of :meth:`holdfast.ports.Store.load_book`."""
     then = now - ahead
     back, provider = cache.lookback, read_provider(_note(connection, PROVIDER))
     cache.loaded_at = now
@@ -105,7 +105,7 @@ def _note(connection: Connection, key: str) -> str | None:
 
 
 def read_time(note: str | None) -> datetime | None:
-    """None: there is no such note (of releases that did not record it), or it cannot be read."""
+    """The time in a note. None: there is no such note (older releases), or it cannot be read."""
     try:
         return datetime.fromisoformat(note).astimezone(UTC) if note is not None else None
     except ValueError:
@@ -118,14 +118,14 @@ def write_windows(windows: Windows) -> str:
 
 
 def read_windows(note: str | None) -> Windows:
-    """None of them where the note cannot be read: Slurm's MAINT reservations of theirs still keep hands off."""
+    """Maintenance windows in a note; empty if it cannot be read: their MAINT reservations in Slurm still keep Holdfast from acting."""
     if note is None:
         return Windows()
     return readable(lambda: decode(Windows, parsed(note)), Windows, "notes", MAINTENANCE)
 
 
 def _extensions(connection: Connection, now: datetime) -> dict[BudgetKind, BudgetExtension]:
-    """Those that hold. One that cannot be read allows nothing."""
+    """Extensions in force. One that cannot be read extends nothing."""
     held: dict[BudgetKind, BudgetExtension] = {}
     for kind in BudgetKind:
         note = _note(connection, budget_note(kind))
@@ -150,7 +150,7 @@ def write_provider(view: ProviderView) -> str:
 
 
 def read_provider(note: str | None) -> ProviderView | None:
-    """None: the actor has not looked yet, or its note cannot be read: then nothing is known of what can be repaired."""
+    """The actor's last view of the provider. None: there is none yet, or its note cannot be read: no repair is known to be possible."""
     if note is None:
         return None
     return readable(lambda: decode(ProviderView, parsed(note)), lambda: None, "notes", PROVIDER)
@@ -162,7 +162,7 @@ def write_rooms(rooms: Iterable[KnownRoom]) -> str:
 
 
 def read_rooms(note: str | None) -> dict[int, KnownRoom]:
-    """By job id of the base array. Empty: nothing is remembered, or the note cannot be read; then Slurm and the open ones tell."""
+    """By job id of the base array. Empty: nothing is remembered, or the note cannot be read; Slurm and the open rendezvous then decide."""
     if note is None:
         return {}
     known = readable(lambda: decode(KnownRooms, parsed(note)), KnownRooms, "notes", ROOMS)
@@ -171,14 +171,14 @@ def read_rooms(note: str | None) -> dict[int, KnownRoom]:
 
 def _incidents(connection: Connection, now: datetime, back: Lookback) -> dict[str, Incident]:
     i = t.incidents.c
-    # One that is open was never closed: that holds where one of the two columns is damaged.
+    # An open incident was never closed: select by both columns, in case one is damaged.
     wanted = (i.is_open, i.closed_at.is_(None), i.closed_at >= now - back.incidents)
     loaded = _read_incidents(connection, select(t.incidents).where(or_(*wanted)))
     return loaded | _announced(connection, loaded.values(), now - back.announced)
 
 
 def _announced(connection: Connection, loaded: Iterable[Incident], oldest: datetime) -> dict[str, Incident]:
-    """Closed ones of nodes with a machine that will go: the same announcement may have been dealt with long ago."""
+    """Closed incidents of nodes whose machine has an announced end: the same announcement may have been handled long ago."""
     i = t.incidents.c
     nodes = sorted({one.node for one in loaded if one.open and (one.notice or one.goes_at is not None)})
     found: dict[str, Incident] = {}
@@ -194,8 +194,8 @@ def _read_incidents(connection: Connection, query: Any) -> dict[str, Incident]:
 
 
 def _findings(connection: Connection, oldest: datetime) -> list[RowMapping]:
-    """Of an open incident all that are live, and of the cleared ones the newest: one that flaps, or an agent that lies, brings a new one
-    every second for as long as another keeps the incident open."""
+    """All live findings of open incidents, and the newest of their cleared ones: a flapping check or a faulty agent can add one
+    every second while another finding keeps the incident open."""
     f = t.findings.c
     of_open = select(t.findings).join(t.incidents, t.incidents.c.id == f.incident_id).where(t.incidents.c.is_open)
     number = func.row_number().over(partition_by=f.incident_id, order_by=f.id.desc())
@@ -225,9 +225,10 @@ def _recoveries(connection: Connection, oldest: datetime) -> list[RowMapping]:
 
 
 def _intents(connection: Connection, now: datetime, back: Lookback, provider: ProviderView | None) -> list[RowMapping]:
-    """Also what is not settled, and all of a recovery that outlives its incident: its next attempt needs the last number.
+    """Intents of open incidents, unsettled and recent ones, and all of a recovery that outlives its incident: its next attempt
+    needs the last number.
 
-    So do the steps at a machine that the provider still shows on trial: it may be ended long after its incident was closed."""
+    Also those for a machine that the provider still shows on trial: it may be terminated long after its incident was closed."""
     i, r = t.intents.c, t.recoveries
     on_trial = (
         sorted({m.incident for m in provider.on_trial if m.incident})[:_AT_A_TIME] if provider is not None else []
@@ -247,7 +248,7 @@ def _intents(connection: Connection, now: datetime, back: Lookback, provider: Pr
 
 
 def _union(connection: Connection, *selects: Any) -> list[RowMapping]:
-    """Each by its own index; a row that comes twice is one entry of the mapping that is made of them."""
+    """Run each query by its own index; duplicate rows collapse in the mapping built from them."""
     return [row for one in selects for row in connection.execute(one).mappings()]
 
 
@@ -290,7 +291,7 @@ def _checkpoints(
             cache.checkpoints[row.job_id, row.node] = (stated_at, record)
         cache.checkpoints_stamp = max(cache.checkpoints_stamp, row.stamp)
     count = connection.execute(select(func.count()).select_from(t.checkpoints).where(c.stated_at >= oldest)).scalar()
-    if (count or 0) < len(cache.checkpoints):  # some were deleted: an agent had named too many
+    if (count or 0) < len(cache.checkpoints):  # some were deleted: an agent had reported too many
         there = {(row.job_id, row.node) for row in connection.execute(select(c.job_id, c.node))}
         cache.checkpoints = {claim: kept for claim, kept in cache.checkpoints.items() if claim in there}
     forgotten = [claim for claim, (stated_at, _) in cache.checkpoints.items() if stated_at < oldest]

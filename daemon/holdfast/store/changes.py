@@ -1,4 +1,4 @@
-"""Committing a cycle's change: all or nothing, under the leader's fence."""
+"""Commit a cycle's change: all or nothing, under the leader's fence."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def put_note(connection: Connection, name: str, value: str, fence: int) -> None:
 
 
 def change_time(change: Change, loaded_at: datetime | None) -> datetime | None:
-    """When the change happened, as it says itself: its newest event, else the time of the book that it was made from."""
+    """When the change happened: time of its newest event, else of the snapshot that it was made from."""
     return max((e.at for e in change.events), default=loaded_at)
 
 
@@ -70,7 +70,7 @@ def _place(connection: Connection, change: Change) -> None:
     touched = {i.id for i in change.incidents} | set(change.placed.values())
     if touched:
         closed = select(t.incidents.c.id).where(t.incidents.c.id.in_(sorted(touched)), ~t.incidents.c.is_open)
-        # The same fault after its incident has closed is news again.
+        # The same fault counts as new after its incident was closed.
         over = t.findings.update().where(t.findings.c.incident_id.in_(closed), t.findings.c.live)
         connection.execute(over.values(live=False))
 

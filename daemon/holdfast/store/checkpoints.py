@@ -1,10 +1,10 @@
-"""What a job's statement makes of its checkpoint record. Pure.
+"""Apply a job's statements to its checkpoint record. Pure.
 
-A registration, or the first word of progress, binds a job id to a uid. Statements of another uid or of an older run change nothing, nor
-does a word on checkpoints before any registration. Slurm reuses job ids: a registration by another uid, or one whose Restarts went back,
-starts a new record only once the old one has been silent for :data:`REUSE_AFTER` (or had registered nothing); until then it counts as
-wrong. The price of the rule is a job whose checkpoints stay unknown; the price of none would be a job recovered from somebody else's
-word."""
+A registration, or the first progress report, binds a job id to a uid. Statements of another uid or of an older run change nothing, nor
+does a statement about checkpoints before any registration. Slurm reuses job ids: a registration by another uid, or one whose Restarts
+went back, starts a new record only after the old one had no statement for :data:`REUSE_AFTER` (or had registered nothing); until then it
+is rejected. The cost of this rule is a job whose checkpoints stay unknown; without it, a job could be recovered on the basis of another
+user's statement."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from holdfast.model.surveys import SURVEYED, survey_of
 from holdfast.store import progress
 
 SAVE_MAX_S = 24 * 3600
-"""A job that says that it takes longer than that to save has said nothing."""
+"""Longest accepted duration of a save; a longer one is ignored."""
 REUSE_AFTER = timedelta(hours=24)
-"""Slurm gives an id out again only after all others (MaxJobId, 67 million by default) or when its state was lost."""
+"""Slurm reuses an id only after all others (MaxJobId, 67 million by default) or when its state was lost."""
 
 MOST_JOBS = 300
-"""Jobs of one node on record that Slurm does not show there: an agent may name any job."""
+"""Limit of records per node for jobs that Slurm does not show there: an agent may name any job."""
 MOST_UNKNOWN = 3000
-"""The same, of all jobs, while it is not known what Slurm shows."""
+"""The same limit for all jobs, while it is not known what Slurm shows."""
 
 
 def surplus(stated: Mapping[int, datetime], shown: Collection[int] | None) -> list[int]:
-    """Jobs of one node whose records go: the oldest of those that Slurm does not show there. ``shown``: None: not known.
+    """Jobs of one node whose records are deleted: the oldest of those that Slurm does not show there. ``shown``: None: not known.
 
     A job that has just started is not shown yet; it is among the newest."""
     rest = sorted((at, job) for job, at in stated.items() if shown is None or job not in shown)
@@ -38,21 +38,21 @@ def surplus(stated: Mapping[int, datetime], shown: Collection[int] | None) -> li
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A record with what only the store needs of it."""
+    """A record with fields that only the store needs."""
 
     record: CheckpointRecord
     stated_at: datetime
-    """Its newest statement."""
+    """Time of its newest statement."""
     saved_restarts: int
-    """Run that said the newest saved step."""
+    """Run that reported the newest saved step."""
 
 
 def state(kept: Kept | None, said: Statement, received_at: datetime, node: str = "") -> Kept | str:
-    """The record after the statement, or one line that says why the statement changes nothing.
+    """Apply a statement. Returns the new record, or one line that says why the statement changes nothing.
 
-    ``node``: whose agent reports it; ``kept``: what that node said before; ``received_at``: now. What was told after now was told before
-    the clock was set back, and comes before everything since. Each node has a record of its own: an agent may claim any
-    uid and job, so its word must neither pass for another node's nor take its place."""
+    ``node``: whose agent sent it; ``kept``: that node's record before; ``received_at``: now. A statement dated after now was made before
+    the clock was set back, and precedes everything since. Each node has its own record: an agent may claim any uid and job, so its
+    statements must neither count as another node's nor replace them."""
     if kept is None or _reused(kept, said):
         return _begin(said, node)
     if said.uid != kept.record.uid:
@@ -69,19 +69,19 @@ def state(kept: Kept | None, said: Statement, received_at: datetime, node: str =
 
 
 def _surveyed(kept: Kept, said: Statement) -> Kept | str:
-    """The agent's own word on the directory: it says nothing of the job's run, and registers nothing."""
+    """Apply the agent's survey of the directory: it says nothing about the job's run, and registers nothing."""
     known = kept.record.survey
     if not said.path or (known is not None and said.restarts < known.restarts):
         return f"a survey of job {said.job_id} names no directory, or is older than another"
     survey = survey_of(said.path, said.restarts, said.detail)
     record = replace(kept.record, survey=survey, surveyed_at=said.at)
     if known is not None and known.directory == survey.directory and not (survey.known or survey.complete):
-        record = replace(kept.record, survey=replace(known, problem=survey.problem))  # what was seen before was there
+        record = replace(kept.record, survey=replace(known, problem=survey.problem))  # an earlier survey had seen it
     return replace(kept, record=record, stated_at=max(said.at, kept.stated_at))
 
 
 def _reused(kept: Kept, said: Statement) -> bool:
-    """Whether the job id was given out again. A word of progress takes no registration's place."""
+    """Whether the job id was reused. A progress report does not replace a registration."""
     stranger = said.uid != kept.record.uid or said.restarts < kept.record.restarts
     silent = said.at - kept.stated_at >= REUSE_AFTER
     if kept.record.directory:
@@ -144,7 +144,7 @@ def _told(kept: Kept, said: Statement, received_at: datetime) -> CheckpointRecor
 def _registered_again(record: CheckpointRecord, said: Statement) -> CheckpointRecord | str:
     if not said.path:
         return f"a registration of job {said.job_id} names no directory"
-    # What sbatch was told (the SPANK plug-in speaks first) holds where the job's own library says nothing of it.
+    # Options of sbatch (sent first, by the SPANK plug-in) hold where the job's own library does not set them.
     same_run = record if said.restarts == record.restarts else replace(record, save_signal=None, save_s=None)
     again = replace(
         record,
@@ -157,7 +157,7 @@ def _registered_again(record: CheckpointRecord, said: Statement) -> CheckpointRe
     )
     if said.path == record.directory:
         return again
-    return replace(again, saved_step=None, saved_at=None)  # what lies elsewhere is not this directory's newest
+    return replace(again, saved_step=None, saved_at=None)  # a path elsewhere is not this directory's newest
 
 
 def _signal(said: Statement) -> str | None:
@@ -166,7 +166,7 @@ def _signal(said: Statement) -> str | None:
 
 
 def _save_s(said: Statement) -> float | None:
-    """0 is how the SPANK plug-in says that the user gave none."""
+    """An interval; 0, which the SPANK plug-in sends for "not set", becomes None."""
     seconds = said.detail.get("save_s")
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= SAVE_MAX_S:
         return None

@@ -1,8 +1,8 @@
-"""The model's dataclasses as JSON documents and back. Pure but for the lines in the log about unknown words.
+"""JSON encoding and decoding of the model's dataclasses. Pure, except for log lines about unknown values.
 
-A document carries the name of its type. Writing goes by the value, reading by the type hints of the dataclass, so a new noun
-needs no code here. Reading is tolerant: a field that the class does not know is dropped, one that is absent takes its default,
-a word that an enum does not have is the enum's safe one. What is of another type than the class says is refused.
+A document carries the name of its type. Encoding follows the value, decoding the type hints of the dataclass, so a new class
+needs no code here. Decoding is tolerant: unknown fields are dropped, absent ones take their default, and an unknown value of
+an enum becomes its safe value. A field of the wrong type is an error.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def encode(noun: Any) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """A value as plain JSON. Sets are sorted, times are ISO 8601 in UTC; NaN and infinity, which JSON lacks, become text.
+    """Convert a value to plain JSON. Sets are sorted, times are ISO 8601 in UTC; NaN and infinity, which JSON lacks, become text.
 
     Raises ValueError for a time without a zone, TypeError for a type without a JSON form."""
     if isinstance(value, StrEnum):
@@ -62,7 +62,7 @@ def plain(value: Any) -> Any:
 
 
 def parsed(text: str | bytes) -> Any:
-    """The JSON of a column or note; text that is none comes back as it is, which no noun can be read from."""
+    """Parse the JSON of a column or note; invalid text is returned unchanged, and decoding it fails later."""
     try:
         return json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError):
@@ -70,7 +70,7 @@ def parsed(text: str | bytes) -> Any:
 
 
 def _no_constant(name: str) -> float:
-    """NaN and infinity are no JSON; :func:`plain` writes them as text."""
+    """Reject NaN and infinity, which are not JSON; :func:`plain` writes them as text."""
     raise ValueError(f"{name} is no JSON")
 
 
@@ -78,21 +78,21 @@ _UNFIT = re.compile("[\0\ud800-\udfff]")
 
 
 def clean(text: str) -> str:
-    """The text that both databases, Slurm and the wire take: a NUL or half a surrogate pair becomes U+FFFD."""
+    """Text that both databases, Slurm and the wire accept: a NUL or lone surrogate becomes U+FFFD."""
     return text if text.isascii() and text.isprintable() else _UNFIT.sub("\ufffd", text)
 
 
 class Unreadable(ValueError):
-    """The document is no noun of this kind: not an object, a field is missing or of another type. One line, naming the field."""
+    """The document cannot be decoded as this class: not an object, or a field is missing or of another type. One line, naming the field."""
 
 
 def decode(noun: type[T], document: Mapping[str, Any]) -> T:
-    """The dataclass that :func:`encode` wrote. Raises Unreadable, also when the document is of another type."""
+    """Decode a dataclass that :func:`encode` wrote. Raises Unreadable, also when the document is of another type."""
     return decode_with(noun, document)
 
 
 def decode_with(noun: type[T], document: Mapping[str, Any], **columns: Any) -> T:
-    """As :func:`decode`, with the values of the columns that the database keeps apart in place of the document's."""
+    """As :func:`decode`, with values of separate columns replacing the document's."""
     if not isinstance(document, dict):
         raise Unreadable(f"{noun.__name__}: expected an object, found {_shown(document)}")
     if document.get(_TYPE) != noun.__name__:
@@ -178,7 +178,7 @@ def _decoder_of_class(hint: Any, where: str) -> Decoder:
 
 
 def _word(kind: type[StrEnum], where: str) -> Decoder:
-    """A word of the enum; one that it does not have is the safe one, or None."""
+    """Decode an enum's value; an unknown one becomes the safe value, or None."""
     words = {word.value: word for word in kind}
 
     def read(value: Any) -> StrEnum | None:
@@ -194,7 +194,7 @@ def _is_enum(hint: Any) -> bool:
 
 
 def _given(read_optional: Decoder) -> Decoder:
-    """As the decoder; where it has no safe word, the noun cannot be read."""
+    """As the decoder; fails where the enum has no safe value."""
 
     def read(value: Any) -> Any:
         word = read_optional(value)
@@ -232,7 +232,7 @@ def _number(value: Any) -> Any:
 
 
 def finite(value: Any) -> Any:
-    """JSON as it can be written again and shown: infinity, which 1e999 is read as, becomes text; so does what is nested too deeply."""
+    """JSON that can be encoded again: infinity, which 1e999 is parsed as, becomes text; so does what is nested too deeply."""
     try:
         return _finite(value)
     except RecursionError:
@@ -250,7 +250,7 @@ def _finite(value: Any) -> Any:
 
 
 def _scalar(value: Any) -> Any:
-    """``str | int | float | bool``. Infinity, which JSON's text 1e999 is read as, could not be shown."""
+    """Decode ``str | int | float | bool``. Infinity (JSON's 1e999) is rejected: it could not be encoded again."""
     if isinstance(value, str):
         return value
     if isinstance(value, float) and not math.isfinite(value):

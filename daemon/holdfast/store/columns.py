@@ -1,4 +1,4 @@
-"""Column types that mean the same on SQLite and PostgreSQL."""
+"""Column types with the same behavior on SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from holdfast.store.codec import clean
 from holdfast.unknown import set_aside
 
 BigId = BigInteger().with_variant(Integer, "sqlite")
-"""64 bits on both; SQLite numbers rows by itself only in a column of type INTEGER."""
+"""64-bit id on both databases; SQLite numbers rows automatically only in a column of type INTEGER."""
 
 
 OLDEST_YEAR, YEARS_END = 1970, 3000
-"""A time outside of these years was not written by Holdfast, and calculating with it may overflow."""
+"""Valid years: a time outside of them was not written by Holdfast, and calculations with it may overflow."""
 UNREADABLE_TIME = datetime(1970, 1, 1, tzinfo=UTC)
-"""Read in place of a time that is none: SQLite keeps whatever a column was given."""
+"""Returned for an invalid time: SQLite stores any value in a column."""
 
 
 class _Named:
-    """A column's type that knows its column, so that a value of another type is reported with its place."""
+    """A column type that knows its column, so that an invalid value is reported with its place."""
 
     column = ""
     """``table.column``, set by :func:`name_columns`."""
@@ -36,9 +36,9 @@ class _Named:
 
 
 class UtcDateTime(_Named, TypeDecorator[datetime]):
-    """An aware moment, in UTC, with microseconds. SQLite keeps it without a zone: it always comes back aware.
+    """A timezone-aware time in UTC, with microseconds. SQLite stores it without a zone; it is always returned aware.
 
-    What is no time comes back as :data:`UNREADABLE_TIME`."""
+    An invalid time is returned as :data:`UNREADABLE_TIME`."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
@@ -65,7 +65,7 @@ class UtcDateTime(_Named, TypeDecorator[datetime]):
 
 
 class _SqliteTime(sqlite.DATETIME):
-    """As SQLAlchemy writes it. Text that is no time is read as it is."""
+    """SQLAlchemy's date format. Invalid text is returned unchanged."""
 
     def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any]:
         return _moment
@@ -80,7 +80,7 @@ def _moment(value: Any) -> Any:
 
 
 class SafeText(TypeDecorator[str]):
-    """Text that either database takes, whatever a node sent: a NUL or a lone surrogate becomes U+FFFD."""
+    """Text that either database accepts, whatever a node sent: a NUL or a lone surrogate becomes U+FFFD."""
 
     impl = Text
     cache_ok = True
@@ -95,7 +95,7 @@ class SafeText(TypeDecorator[str]):
 
 
 class Whole(_Named, TypeDecorator[int]):
-    """A whole number of 64 bits; what is none comes back as 0."""
+    """A 64-bit integer; an invalid value is returned as 0."""
 
     impl: Any = BigInteger
     cache_ok = True
@@ -108,14 +108,14 @@ class Whole(_Named, TypeDecorator[int]):
 
 
 class SmallWhole(Whole):
-    """As :class:`Whole`, of 32 bits where the database tells them apart."""
+    """As :class:`Whole`, with 32 bits where the database distinguishes them."""
 
     impl: Any = Integer
     cache_ok = True
 
 
 class Flag(_Named, TypeDecorator[bool]):
-    """Yes or no; what is neither comes back as yes: an open incident, a settled step, a revoked token."""
+    """A boolean; an invalid value is returned as true: an open incident, a settled step, a revoked token."""
 
     impl = Boolean
     cache_ok = True
@@ -140,7 +140,7 @@ class _SqliteFlag(Boolean):
 
 
 def name_columns(metadata: MetaData) -> None:
-    """Tell the types of all columns where they are."""
+    """Set the column's name in the types of all columns."""
     for table in metadata.tables.values():
         for column in table.columns:
             if isinstance(column.type, _Named):

@@ -1,4 +1,4 @@
-"""Database engines: one for the writer, one for readers, set up so that both databases behave alike."""
+"""Database engines: one for the writer, one for readers, configured so that both databases behave alike."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from holdfast.store.mounts import network_type
 log = logging.getLogger(__name__)
 
 BUSY_TIMEOUT_S = 5.0
-"""How long one attempt waits for another process's write to end."""
+"""How long one attempt waits for another process's write."""
 STATEMENT_TIMEOUT_S = 15.0
 """PostgreSQL ends a statement, or an idle transaction of a client that went away, after this time."""
 CONNECT_TIMEOUT_S = 5
 READERS = 8
 LOG_BYTES = 64 * 2**20
-"""SQLite's log is cut to this size when it is empty; it grows beyond while a long reading holds it."""
+"""SQLite's WAL is truncated to this size when it is empty; it grows further while a long read holds it."""
 
-_WRITE_LOCK = 0x686F6C64  # any fixed number: advisory locks are counted per database
+_WRITE_LOCK = 0x686F6C64  # any fixed number: advisory locks are per database
 MOUNTS = Path("/proc/mounts")
 
 
 def parse_url(text: str, mounts: Path = MOUNTS) -> URL:
     """The database that the configuration names: ``sqlite:////path`` or ``postgresql://…``.
 
-    Raises ConfigError for another kind, an SQLite without a file, a folder that is not there, a network file system."""
+    Raises ConfigError for another kind, SQLite without a file, a missing folder, a network file system."""
     try:
         url = make_url(text)
     except ArgumentError as error:
@@ -62,11 +62,11 @@ def _checked_path(url: URL, mounts: Path) -> Path:
 
 
 def _make_private(path: Path) -> None:
-    """A new file is nobody's but its owner's and group's: it holds evidence, users' paths and the tokens' hashes.
+    """Create a new database file with access for owner and group only: it holds evidence, users' paths and token hashes.
 
-    One that is there is not opened: to close it would end every lock that this process has on it (POSIX), and whoever closes the database
-    next would take itself for the last, and remove the log to which this process still writes."""
-    with contextlib.suppress(OSError):  # whatever is wrong with it, SQLite says so
+    An existing file is not opened: closing it would release every lock that this process has on it (POSIX). The next process to close
+    the database would then assume that it is the last, and remove the WAL to which this process still writes."""
+    with contextlib.suppress(OSError):  # SQLite reports any problem with it
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o660))
 
 
@@ -79,7 +79,7 @@ def _read(mounts: Path) -> str:
 
 
 def writer_engine(url: URL) -> Engine:
-    """One connection; every transaction on it holds the database's one write lock from its beginning."""
+    """Engine with one connection; every transaction takes the database's write lock at its start."""
     if url.get_backend_name() == "sqlite":
         engine = _sqlite(url, begin="BEGIN IMMEDIATE", read_only=False, size=1)
     else:
@@ -89,7 +89,7 @@ def writer_engine(url: URL) -> Engine:
 
 
 def reader_engine(url: URL) -> Engine:
-    """A few connections; every transaction on them is one snapshot and can write nothing."""
+    """Engine with a few connections; every transaction is a read-only snapshot."""
     if url.get_backend_name() == "sqlite":
         return _sqlite(url, begin="BEGIN", read_only=True, size=READERS)
     engine = _postgresql(url, size=READERS, isolation="REPEATABLE READ")
@@ -104,11 +104,11 @@ def _sqlite(url: URL, *, begin: str, read_only: bool, size: int) -> Engine:
 
     def on_connect(raw: Any, _record: Any) -> None:
         raw.text_factory = _text
-        raw.isolation_level = None  # transactions are begun below, explicitly, DDL included
+        raw.isolation_level = None  # transactions are started explicitly below, DDL included
         cursor = raw.cursor()
         cursor.execute(f"PRAGMA busy_timeout = {int(BUSY_TIMEOUT_S * 1000)}")
         if not read_only:
-            cursor.execute("PRAGMA auto_vacuum = INCREMENTAL")  # of a file without tables; later it has no effect
+            cursor.execute("PRAGMA auto_vacuum = INCREMENTAL")  # only for a file without tables; later it has no effect
             cursor.execute("PRAGMA journal_mode = WAL")
             cursor.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
         cursor.execute("PRAGMA synchronous = FULL")
@@ -126,7 +126,7 @@ def _sqlite(url: URL, *, begin: str, read_only: bool, size: int) -> Engine:
 
 
 def _text(data: bytes) -> str:
-    """A damaged text hides no other row."""
+    """Decode text leniently: a damaged value must not make other rows unreadable."""
     return data.decode(errors="replace")
 
 
@@ -159,5 +159,5 @@ def _postgresql(url: URL, *, size: int, isolation: Any) -> Engine:
 
 
 def _take_write_lock(connection: Connection) -> None:
-    """One writing transaction at a time, as in SQLite: event ids then grow in the order of commits, for every reader."""
+    """Allow one writing transaction at a time, as in SQLite: event ids then grow in commit order for every reader."""
     connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_WRITE_LOCK})")

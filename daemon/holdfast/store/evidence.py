@@ -1,4 +1,4 @@
-"""Evidence bundles, off the node: a reboot or a replacement destroys what the node itself keeps."""
+"""Evidence bundles, stored off the node: a reboot or replacement destroys the node's own copy."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Evidence:
     node: str
     received_at: datetime
     bundle: bytes
-    """A tar.gz. It comes from a node: list it before it is unpacked."""
+    """A tar.gz from a node, not trusted: list it before unpacking."""
 
 
 def keep(connection: Connection, incident_id: str, node: str, said: OrderOutcome) -> None:
-    """Keep the bundle of an outcome, if it has one, in a table of its own: every cycle reads outcomes, nobody but people bundles."""
+    """Store an outcome's bundle, if any, in a separate table: outcomes are read in every cycle, bundles only on request."""
     if said.bundle:
         row = {"incident_id": incident_id, "node": node, "received_at": said.at, "bundle": said.bundle}
         connection.execute(t.evidence.insert(), row)

@@ -1,4 +1,4 @@
-"""The database library's errors, translated into ours: one line each."""
+"""Translation of the database library's errors into Holdfast's, one line each."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from sqlalchemy import exc
 from holdfast.model.errors import OutsideError, Rejected, Unavailable
 
 OUR_FAULT = (exc.DataError, exc.IntegrityError, exc.ProgrammingError)
-"""It answered, and the statement was wrong: the connection and other work on it are well."""
+"""Errors of a statement: the database answered, and the connection and other work on it are not affected."""
 
 
 def is_outage(error: BaseException) -> bool:
-    """Whether the error speaks of the database or the way to it, and not of what was asked."""
+    """Whether the error concerns the database or the connection to it rather than the statement."""
     return isinstance(error, (exc.DBAPIError, exc.TimeoutError, exc.InvalidRequestError)) and not isinstance(
         error, OUR_FAULT
     )

@@ -1,7 +1,7 @@
-"""Documents with a word of another release on which the whole noun depends. Pure but for a line in the log.
+"""Documents of another release with an unknown value on which other fields depend. Pure, except for a log line.
 
-A field with an unknown word takes the enum's safe word (``docs/upgrade.md``); here is what else of the noun follows from it. What this
-release wrote is left alone."""
+A field with an unknown value takes the enum's safe value (``docs/upgrade.md``); this module adjusts the fields that depend on it.
+Documents of this release are not changed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WORDS: Mapping[type[StrEnum], frozenset[object]] = {
 
 
 def _incident(document: Document) -> Document:
-    """Held until an operator closes it: this release can tell neither what it is about nor how far it is. A closed one stays closed."""
+    """Hold an incident until an operator closes it: this release knows neither its subject nor its progress. A closed one stays closed."""
     unknown = _unknown(document, "state", IncidentState) + _unknown(document, "kind", IncidentKind)
     if not unknown:
         return document
@@ -37,7 +37,7 @@ def _incident(document: Document) -> Document:
 
 
 def _intent(document: Document) -> Document:
-    """Never carried out and never repeated."""
+    """Mark an intent as failed: it is never carried out and never repeated."""
     unknown = _unknown(document, "state", IntentState)
     if not unknown:
         return document
@@ -59,17 +59,17 @@ RULES: Mapping[str, Callable[[Document], Document]] = {
     "Intent": _intent,
     "Recovery": _recovery,
 }
-"""By the name of the noun's type."""
+"""By class name."""
 
 
 def settled(document: Document) -> Document:
-    """The document as far as this release can place it."""
+    """The document with unknown values replaced."""
     rule = RULES.get(str(document.get("type")))
     return rule(document) if rule is not None else document
 
 
 def _unknown(document: Document, field: str, kind: type[StrEnum]) -> list[str]:
-    """The field with its word, where this release does not know it. A field that is not there, or no word, is left to the decoder."""
+    """The field and its value, if this release does not know the value. An absent or non-text field is left to the decoder."""
     word = document.get(field)
     if not isinstance(word, str) or word in _WORDS[kind]:
         return []
@@ -78,5 +78,5 @@ def _unknown(document: Document, field: str, kind: type[StrEnum]) -> list[str]:
 
 
 def _noted(document: Document, unknown: list[str], effect: str) -> str:
-    """The note that it has, and after it what is not known and what follows from that."""
+    """The document's note, followed by what is unknown and the consequence."""
     return f"{document.get('note', '')} {' and '.join(unknown)} of another release: {effect}".strip()

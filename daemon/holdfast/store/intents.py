@@ -1,4 +1,4 @@
-"""The steps of an intent: planned, started, settled; and orders on their way to agents."""
+"""States of an intent: planned, started, settled; and orders for agents."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _EVENT_OF = {
 
 
 def check_fence(connection: Connection, fence: int) -> None:
-    """Inside the transaction that it guards. Raises FencedOff unless the lease has this very fence.
+    """Check the fence inside the transaction that it guards. Raises FencedOff unless the lease has exactly this fence.
 
-    A lower fence in the store means that the store was replaced behind the leader's back: no reason to go on either."""
+    A lower fence in the store means that the store was replaced without the leader's knowledge: writing must stop then too."""
     held = connection.execute(select(t.lease.c.fence, t.lease.c.holder).with_for_update()).first()
     current = held.fence if held else 0
     if current != fence:
@@ -42,7 +42,7 @@ def check_fence(connection: Connection, fence: int) -> None:
 
 
 def start(connection: Connection, key: str, fence: int, at: datetime) -> None:
-    """Once more for a started one changes nothing: what is true outside is asked before a step is repeated."""
+    """Mark an intent as started. A repetition changes nothing: the actual state outside is checked before a step is repeated."""
     check_fence(connection, fence)
     intent = _find(connection, key)
     if intent.settled:
@@ -64,7 +64,7 @@ def finish(connection: Connection, key: str, fence: int, outcome: Outcome, at: d
 
 
 def settle_order(connection: Connection, report: Report, said: OrderOutcome) -> None:
-    """Only the agent that the order was for can settle it, once; anything else is a line in the log."""
+    """Settle an order with its outcome. Only its agent can do so, once; anything else is only logged."""
     intent = _look_up(connection, said.order_id)
     action = intent.action if intent else None
     if intent is None or not isinstance(action, SendOrder):
@@ -84,7 +84,7 @@ def settle_order(connection: Connection, report: Report, said: OrderOutcome) -> 
 def orders_for(
     connection: Connection, node: str, instance_id: str, boot_id: str, now: datetime, *, observes: bool
 ) -> list[Intent]:
-    """Neither settled nor expired nor held, in the order of planning."""
+    """Orders that are neither settled nor expired nor held, in the order of planning."""
     found = connection.execute(
         select(t.intents)
         .where(~t.intents.c.settled, t.intents.c.kind == SendOrder.__name__, t.intents.c.node == node)
@@ -127,7 +127,7 @@ def _mark_started(connection: Connection, intent: Intent, at: datetime) -> Inten
 
 
 def settle(connection: Connection, intent: Intent, outcome: Outcome, at: datetime) -> None:
-    """How it ended, with its event."""
+    """Settle an intent with its result and event."""
     settled = replace(
         intent,
         state=outcome.state,

@@ -13,15 +13,15 @@ from holdfast.store import tables as t
 
 
 def take(connection: Connection, holder: str, now: datetime, ttl_s: float, ended: Collection[str] = ()) -> Lease | None:
-    """Take or renew it; None: another one's has not run out. ``ttl_s`` 0 gives one's own back.
+    """Take or renew the lease; None: another holder's has not expired. ``ttl_s`` 0 returns the caller's own.
 
-    ``ended``: holders that have ended for certain, whose lease is not waited for. Each new holder gets a new fence."""
+    ``ended``: holders known to have ended, whose lease is taken over at once. Each new holder gets a new fence."""
     held = read(connection, lock=True)
     same = held is not None and held.holder == holder
     if held is not None and not same and held.holder not in ended and held.expires_at > now:
         return None
     fence = (held.fence if held else 0) + (0 if same else 1)
-    if held is not None and held.fence < 1:  # it could not be read: greater than any that was counted
+    if held is not None and held.fence < 1:  # unreadable: use a value above any fence issued so far
         fence = int(now.timestamp())
     taken = Lease(holder, fence, now + timedelta(seconds=ttl_s))
     row = {"id": 1, "holder": taken.holder, "fence": taken.fence, "expires_at": taken.expires_at}

@@ -1,4 +1,4 @@
-"""The schema: brought up to date when a store is opened, in one transaction under the write lock."""
+"""Schema migration when a store is opened, in one transaction under the write lock."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _FOLDER = Path(__file__).parent / "migrations"
 
 
 def upgrade(engine: Engine) -> None:
-    """Make the schema this release's own. Several processes may do so at once: the first one works, the others wait.
+    """Migrate to this release's schema. Several processes may call it at once: the first one migrates, the others wait.
 
-    An SQLite store is copied first, beside itself; where it cannot be, nothing is changed. Raises ConfigError when a newer release has
-    written the schema, Unavailable when the database does not answer or there is no room for the copy."""
+    An SQLite store is first copied in its folder; if the copy fails, nothing is changed. Raises ConfigError when a newer release has
+    written the schema, Unavailable when the database does not answer or there is no space for the copy."""
     with translated(), engine.begin() as connection:
         current = MigrationContext.configure(connection).get_current_revision()
         script = ScriptDirectory.from_config(alembic_config())
@@ -38,7 +38,7 @@ def upgrade(engine: Engine) -> None:
 
 
 def _copy_first(url: URL, current: str | None) -> None:
-    """Under the write lock: the copy holds all that was ever committed with this schema."""
+    """Copy the store under the write lock: the copy contains everything committed with the old schema."""
     if current is None:
         return
     if url.get_backend_name() != "sqlite":
@@ -59,9 +59,9 @@ def _copy_first(url: URL, current: str | None) -> None:
 
 
 BEFORE = ".before-"
-"""After the store's name, with the schema that the copy has and the time at which it was made."""
+"""File name of a copy: the store's name, the copy's schema and the time."""
 COPIES = 3
-"""Kept; older ones are removed once a new one is complete."""
+"""Number of copies kept; older ones are removed once a new one is complete."""
 
 
 def alembic_config(connection: Connection | None = None) -> Config:

@@ -1,4 +1,4 @@
-"""Which file system a path lies on: SQLite's locks and its shared memory do not work over a network. Pure."""
+"""File system of a path: SQLite's locks and shared memory do not work over a network. Pure."""
 
 from __future__ import annotations
 
@@ -38,5 +38,5 @@ def mount_type(path: PurePosixPath, mounts: str) -> str | None:
 
 
 def _unescape(word: str) -> str:
-    """The kernel writes blanks, tabs and backslashes in a mount point as three octal digits."""
+    """Decode a mount point: the kernel writes spaces, tabs and backslashes as three octal digits."""
     return re.sub(r"\\([0-7]{3})", lambda m: chr(int(m.group(1), 8)), word)

@@ -1,7 +1,7 @@
 """Node records and the inventories of their machines.
 
-A record's boot id and GPUs (those that were exchanged, too) are those of the newest inventory of the machine that serves. Both writers
-see to it (the controller that names the serving machine, the agent that sends its inventory), so neither can undo the other's word."""
+A record's boot id and GPUs (including exchanged ones) are those of the newest inventory of the serving machine. Both writers ensure
+this (the controller that names the serving machine, the agent that sends its inventory), so neither overwrites the other's data."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def put(connection: Connection, records: Iterable[NodeRecord]) -> None:
 
 
 def await_return(connection: Connection, name: str, incident_id: str) -> None:
-    """Note that this incident was closed while its node is out of service: the node's return is to be put on record."""
+    """Remember that this incident was closed while its node is out of service: the node's return is recorded later."""
     _write(connection, replace(_stored(connection, name), out_for=incident_id))
 
 
 def take_inventory(connection: Connection, report: Report, inventory: Inventory) -> None:
-    """Keep it; the node's record follows when it is the serving machine's, or when the node has none yet."""
+    """Store an inventory; the node's record follows if it is the serving machine's, or if the node has none yet."""
     row = {
         "node": report.node,
         "instance_id": report.instance_id,

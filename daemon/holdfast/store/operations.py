@@ -1,4 +1,4 @@
-"""What operators order Holdfast itself to do, each with its event."""
+"""Operators' orders to Holdfast itself, each with its event."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def _acknowledge(connection: Connection, operation: Operation, at: datetime) -> 
 
 
 def _close(connection: Connection, operation: Operation, at: datetime) -> None:
-    """A state that lasts stays live: the agent repeats it every ten minutes, and that is no news to who closed its incident. Once it was
-    cleared, in another boot, or judged worse, it is. An event that comes again is."""
+    """Close an incident. Its findings of a lasting state stay live: the agent repeats them every ten minutes, which must not count as
+    new. They count as new after they were cleared, in another boot, or at a higher severity; a repeated event always does."""
     incident = _move(connection, operation, at)
     f = t.findings.c
     over = t.findings.update().where(f.incident_id == incident.id, f.live, ~f.sticky)
@@ -76,7 +76,7 @@ def _release_brake(connection: Connection, operation: Operation, at: datetime) -
     brake = rows.brake_of(found, operation.target, at) if found else None
     if brake is None or brake.released_at is not None:
         raise NotFound(f"the brake {operation.target!r} is not tripped")
-    # It stays on record: what was drained before its release no longer counts for the next.
+    # The brake stays recorded: drains before its release no longer count for the next one.
     rows.upsert(connection, t.brakes, [{"kind": operation.target, "document": encode(replace(brake, released_at=at))}])
     rows.append(connection, [_event(operation, EventKind.BRAKE_RELEASED, at)])
 
@@ -180,7 +180,7 @@ def leaves_out(incident: Incident, operation: Operation) -> bool:
 
 
 def _write(connection: Connection, incident: Incident) -> None:
-    """Counted, so that a change made from an older book is refused."""
+    """Store an incident with a higher revision, so that a change made from an older snapshot is refused."""
     values = rows.incident_row(replace(incident, operated=incident.operated + 1))
     connection.execute(t.incidents.update().where(t.incidents.c.id == incident.id).values(**values))
 

@@ -1,4 +1,4 @@
-"""What a job's word of progress makes of its record: how far it is, in which phase, and how long its steps take. Pure."""
+"""Apply a job's progress reports to its record: step, phase and duration of steps. Pure."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from holdfast.model.book import CheckpointRecord
 from holdfast.model.report import Statement
 
 STEPPING = frozenset({"", "step"})
-"""Phases in which a run makes steps; a run that tells of no phases has the first."""
+"""Phases in which a run makes steps; a run that reports no phases has the first."""
 SLOT_S = 5.0
-"""Of what is told within so long of the run's own time in a step, the least counts."""
+"""Slot length: of the step times reported within one slot of the run's own time, the lowest counts."""
 SLOTS = 13
-"""Slots kept: from the begin of the first to that of the last is a minute at least."""
+"""Slots kept: the starts of the first and the last are at least a minute apart."""
 LONGEST_MS = 7 * 24 * 3600 * 1000
-"""A longer step has not been told of."""
+"""Longest accepted step; a longer one is ignored."""
 
 
 def told(record: CheckpointRecord, said: Statement) -> CheckpointRecord:
-    """The record after a word of progress that names a step. Another run begins anew."""
+    """Apply a progress report with a step. A new run starts with an empty record."""
     if said.restarts != record.progress_restarts:
         record = _of_new_run(record, said.restarts)
     phase = str(said.detail.get("phase") or "")
@@ -61,8 +61,8 @@ def _grew(record: CheckpointRecord, said: Statement) -> bool:
 
 
 def _longest_gap(record: CheckpointRecord, said: Statement) -> float | None:
-    """Between two words of one run, both told while it made steps. A pause in which others of an elastic job came or were lost is
-    not its own: a hang that lasted a minute would give the next one five."""
+    """Longest time between two reports of one run, both while it made steps. A pause in which other groups of an elastic job joined or
+    were lost does not count: after a one-minute hang, the next one would be allowed five."""
     regrouped = record.quorum is not None and _quorum(record, said) != record.quorum
     if record.progress_at is None or record.phase not in STEPPING or regrouped:
         return record.progress_gap_s
@@ -84,7 +84,7 @@ def _quorum(record: CheckpointRecord, said: Statement) -> int | None:
 
 
 def _ms(said: Statement, key: str) -> int | None:
-    """A time that makes sense; None: none was told."""
+    """A plausible duration; None: none was reported."""
     value = said.detail.get(key)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= LONGEST_MS:
         return None

@@ -1,4 +1,4 @@
-"""Reading for people, programs and timings: incidents, events, recoveries, intents, findings."""
+"""Queries for display, the API and timings: incidents, events, recoveries, intents, findings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.store import rows
 from holdfast.store import tables as t
 
 _MOST_ENDS = 200
-"""Of one job: Slurm uses ids again."""
+"""Recoveries of one job id; Slurm reuses ids."""
 
 
 def incidents(
@@ -115,7 +115,7 @@ def findings(connection: Connection, incident_id: str | None, node: str | None, 
 
 
 def inventories(connection: Connection, node: str) -> dict[str, Inventory]:
-    """Machine → its newest inventory, of all machines that spoke for the node."""
+    """Machine → its newest inventory, for all machines that reported for the node."""
     i = t.inventories.c
     found = connection.execute(select(i.instance_id, i.document).where(i.node == node))
     known = {row.instance_id: rows.inventory_of(row.document, node) for row in found}

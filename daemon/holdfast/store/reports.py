@@ -1,4 +1,4 @@
-"""Taking in a report: once, with all its items, in one transaction."""
+"""Ingest a report: once, with all its items, in one transaction."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ MAX_ID = 200
 """Longest name of a node, machine, boot or outbox, in characters: they are parts of an index."""
 MAX_NUMBER = 2**63 - 1
 MOST_LIVE = 1000
-"""Findings of one node that are neither cleared nor of a closed incident. A machine of 8 GPUs and 32 EFA devices has some 200 parts."""
+"""Limit of one node's live findings (not cleared, incident not closed). A machine with 8 GPUs and 32 EFA devices has about 200 parts."""
 
-# Made once: this is the hottest path of the store.
+# Built once: this is the hottest path of the store.
 _OUTBOX = [t.reports.c[name] == bindparam(name) for name in ("node", "boot_id", "outbox_id")]
 _NEWEST = select(func.max(t.reports.c.sequence)).where(*_OUTBOX)
 _SAME = select(t.reports.c.sequence).where(*_OUTBOX, t.reports.c.sequence == bindparam("sequence"))
 
 
 def accept(connection: Connection, report: Report, shown: Collection[int] | None = None) -> Accepted:
-    """``shown``: jobs that Slurm shows on the node; None: not known. Raises Rejected for names or numbers that no agent of ours sends."""
+    """Store a report. ``shown``: jobs that Slurm shows on the node; None: not known. Raises Rejected for invalid names or numbers."""
     _refuse_nonsense(report)
     name = {
         "node": report.node,
@@ -55,9 +55,9 @@ def accept(connection: Connection, report: Report, shown: Collection[int] | None
 
 
 def identity(finding: Finding) -> str:
-    """Digest of what makes a repetition: the same fault of the same machine in the same boot, judged the same.
+    """Digest that identifies a repetition: the same fault of the same machine in the same boot, with the same severity.
 
-    A worse judgement of the same fault is a finding of its own, so that correlation sees it."""
+    A higher severity of the same fault is a separate finding, so that correlation sees it."""
     parts = (
         *(finding.node, finding.instance_id, finding.boot_id, finding.check, finding.component, finding.code),
         *(finding.verdict.value, finding.severity.value, finding.remedy.value),
@@ -88,7 +88,7 @@ def _take_items(connection: Connection, report: Report, shown: Collection[int] |
 
 
 def _take_findings(connection: Connection, findings: tuple[Finding, ...]) -> None:
-    """Repetitions inside the report are counted first, so that a card with thousands of events costs one row."""
+    """Store findings. Repetitions inside the report are counted first, so that a card with thousands of events costs one row."""
     counted: dict[str, dict[str, Any]] = {}
     for finding in findings:
         name = identity(finding)
@@ -103,7 +103,7 @@ def _take_findings(connection: Connection, findings: tuple[Finding, ...]) -> Non
 
 
 def _within(connection: Connection, node: str, counted: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Without new findings of a node that has more live ones than any machine could: each is read at every turn. Repetitions count on."""
+    """Drop new findings of a node with more live ones than any machine can have: each is read in every cycle. Repetitions still count."""
     f = t.findings.c
     live = connection.execute(select(func.count()).select_from(t.findings).where(f.node == node, f.live)).scalar() or 0
     if live + len(counted) <= MOST_LIVE:
@@ -145,7 +145,7 @@ def _count_or_insert(dialect: str) -> Insert:
     new, old = statement.excluded, t.findings.c
     counting: Insert = statement.on_conflict_do_update(
         index_elements=[old.identity],
-        index_where=text("live" if dialect == "postgresql" else "live = 1"),  # word for word as in the index
+        index_where=text("live" if dialect == "postgresql" else "live = 1"),  # exactly as in the index
         set_={
             "repeats": old.repeats + new.repeats + 1,
             "last_fault_at": case((new.last_fault_at > old.last_fault_at, new.last_fault_at), else_=old.last_fault_at),
@@ -156,8 +156,8 @@ def _count_or_insert(dialect: str) -> Insert:
 
 
 def _take_clear(connection: Connection, report: Report, clear: Clear) -> None:
-    """Clears what the hardware keeps (sticky) of this machine. An event stays: only repair or an operator ends it. A fault that lies in the
-    future was seen before the clock was set back."""
+    """Clear this machine's findings of persistent (sticky) state. Findings of events stay: only repair or an operator ends them. A fault
+    dated in the future was seen before the clock was set back."""
     f = t.findings.c
     before = or_(f.last_fault_at <= clear.cleared_at, f.last_fault_at > report.received_at)
     connection.execute(
@@ -170,7 +170,7 @@ def _take_clear(connection: Connection, report: Report, clear: Clear) -> None:
 
 
 def _take_statement(connection: Connection, report: Report, said: Statement) -> bool:
-    """True: the node had no record of the job."""
+    """Apply a statement. True: the node had no record of the job."""
     c = t.checkpoints.c
     row = connection.execute(
         select(c.document, c.stated_at, c.saved_restarts).where(c.job_id == said.job_id, c.node == report.node)
@@ -197,7 +197,7 @@ def _take_statement(connection: Connection, report: Report, said: Statement) -> 
 
 
 def _keep_few(connection: Connection, node: str, shown: Collection[int] | None) -> None:
-    """Counted by the index first: its rows are small."""
+    """Delete surplus records. Counted by the index first, whose rows are small."""
     c = t.checkpoints.c
     count = connection.execute(select(func.count()).select_from(t.checkpoints).where(c.node == node)).scalar() or 0
     if count <= MOST_JOBS:

@@ -1,4 +1,4 @@
-"""A backup put in the place of an SQLite store, with every process that uses it stopped."""
+"""Restore an SQLite store from a backup, with every process that uses it stopped."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from holdfast.store.migrate import refuse_unknown, upgrade
 from holdfast.store.restored import mark, notes
 
 _ENDS = ("", "-wal", "-shm")
-"""What belongs to a database besides its file."""
+"""Suffixes of the files that belong to a database in addition to its main file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What was done."""
+    """Result of a restore."""
 
     schema: str
-    """Of the backup: a daemon of this release brings it up to date at its start."""
+    """Schema of the backup; a daemon of this release migrates it at its start."""
     replaced: Path | None
     """Where the former store is now; None: there was none."""
 
 
 def restore(url: str, source: Path, now: datetime) -> Restored:
-    """Put a copy of ``source`` in the place of the store. The former store is moved aside, never deleted.
+    """Replace the store with a copy of ``source``. The former store is moved aside, never deleted.
 
-    Nothing is changed where it raises: ConfigError for a store that is no SQLite file here or a backup of a newer release, Rejected for a
-    backup that is damaged or no store, for a store that a process still has open, and for a disk without room."""
+    On an error nothing is changed. Raises ConfigError for a store that is not a local SQLite file or a backup of a newer release,
+    Rejected for a backup that is damaged or not a store, for a store that a process still has open, and for a full disk."""
     parsed = parse_url(url)
     if parsed.get_backend_name() != "sqlite":
         raise Rejected(
@@ -58,7 +58,7 @@ def restore(url: str, source: Path, now: datetime) -> Restored:
 
 
 def mark_restored(url: str, now: datetime) -> None:
-    """The same notes in a store that another tool has put back. Raises ConfigError, Unavailable."""
+    """Write the same notes to a store that another tool has restored. Raises ConfigError, Unavailable."""
     engine = writer_engine(parse_url(url))
     try:
         upgrade(engine)
@@ -68,9 +68,10 @@ def mark_restored(url: str, now: datetime) -> None:
 
 
 def _prove_unused(store: Path) -> None:
-    """Of a database in WAL mode every open connection holds a lock: with it none other has the file open. Its log is then written into it.
+    """Take the exclusive lock, which proves that no process has the file open: in WAL mode every open connection holds a lock. The WAL
+    is then written into the file.
 
-    A file that SQLite cannot read is no database that a process could use."""
+    A file that SQLite cannot read is not a database that a process could use."""
     if not store.exists():
         return
     try:
@@ -89,7 +90,7 @@ def _prove_unused(store: Path) -> None:
 
 
 def _read(source: Path) -> tuple[bytes, str]:
-    """The backup as one file, and its schema. Read through SQLite, so that a log beside it counts; nothing is left beside one without."""
+    """The backup as one file, and its schema. Read through SQLite, so that its WAL is included; no extra files are left next to it."""
     how = "mode=ro" if source.with_name(f"{source.name}-wal").exists() else "mode=ro&immutable=1"
     try:
         with closing(sqlite3.connect(f"{source.resolve().as_uri()}?{how}", uri=True)) as backup:
@@ -106,8 +107,8 @@ def _read(source: Path) -> tuple[bytes, str]:
 
 
 def _write(store: Path, draft: Path, content: bytes) -> None:
-    """With owner and mode of the former store, for the daemons' users; without one those that daemons of one group need. By its descriptor
-    alone: the folder belongs to the daemons' user, who could put another file under the name while root writes."""
+    """Write the file with owner and mode of the former store, or, without one, those that daemons of one group need. Uses only its
+    descriptor: the folder belongs to the daemons' user, who could replace the file under this name while root writes."""
     draft.unlink(missing_ok=True)
     descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600)
     with open(descriptor, "wb") as copy:
@@ -122,9 +123,9 @@ def _write(store: Path, draft: Path, content: bytes) -> None:
 
 
 def _marked(content: bytes, now: datetime) -> bytes:
-    """The same, paused. In memory: while root writes, the name of the draft may lead elsewhere."""
+    """The same content, paused. Done in memory: the draft's name could be replaced by another file while root writes."""
     rollback = bytearray(content)
-    rollback[18:20] = b"\x01\x01"  # https://sqlite.org/fileformat.html 1.3.3: no log of its own, which memory has not
+    rollback[18:20] = b"\x01\x01"  # https://sqlite.org/fileformat.html 1.3.3: no WAL, which an in-memory database lacks
     with closing(sqlite3.connect(":memory:")) as copy:
         copy.deserialize(bytes(rollback))
         with copy:
@@ -144,7 +145,7 @@ def _exchange(store: Path, draft: Path, now: datetime) -> Path | None:
     if aside.exists():
         raise Rejected(f"{aside} exists already: try again in a second")
     there = store.exists()
-    for end in reversed(_ENDS):  # the database last: while it is in its place its log belongs to it
+    for end in reversed(_ENDS):  # the database last: as long as it is in place, its WAL belongs to it
         with suppress(FileNotFoundError):
             store.with_name(store.name + end).rename(aside.with_name(aside.name + end))
     draft.rename(store)

@@ -1,8 +1,8 @@
-"""The notes of a store that was restored from a backup, and the steps that it had planned and not begun.
+"""Notes of a store that was restored from a backup, and the steps that it had planned but not started.
 
-Between the backup and now a node may have been repaired, a job ended: such a step is no ground for one today, and is left
-out. What was begun goes on: each step asks the outside what is true before it is repeated. What was only found is the
-controller's (:mod:`holdfast.decisions.nodes.restored`).
+Between the backup and now a node may have been repaired or a job may have ended: planned steps are outdated and are dropped.
+Started ones continue: each step checks the actual state outside before it is repeated. The controller handles findings
+(:mod:`holdfast.decisions.nodes.restored`).
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ _LEFT_OUT = "planned before the store was restored: decided again if it is still
 
 
 def notes(at: datetime) -> dict[str, str]:
-    """For a store that has just been restored: it is paused, and says since when it is what it is."""
+    """Notes for a store that has just been restored: it is paused, with the time of the restore."""
     return {RESTORED: at.isoformat(), PAUSED: _PAUSE, PAUSED_AT: at.isoformat()}
 
 
 def mark(engine: Engine, at: datetime) -> None:
-    """Leave the notes in a store that another tool has restored. Raises Unavailable."""
+    """Write the notes to a store that another tool has restored. Raises Unavailable."""
     with translated(), engine.begin() as connection:
         rows.upsert(connection, t.notes, [{"key": key, "value": value} for key, value in notes(at).items()])
 
 
 def leave_out_planned(engine: Engine) -> None:
-    """Settle what was planned before the restore and not begun; nothing in any other store. Raises Unavailable."""
+    """Settle intents planned before the restore and not started; no-op for any other store. Raises Unavailable."""
     with translated(), engine.begin() as connection:
         note = connection.execute(select(t.notes.c.value).where(t.notes.c.key == RESTORED)).scalar()
         at = read_time(note)

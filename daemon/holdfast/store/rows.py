@@ -1,4 +1,4 @@
-"""Rows and nouns: how each noun is written and read. The one place that knows which field has a column."""
+"""Conversion between rows and the model's classes. The only module that knows which field has a column."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def upsert(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> 
 
 
 def next_stamp(connection: Connection, name: str) -> int:
-    """Counts up. Only inside a write transaction, which makes it unique and growing in the order of commits."""
+    """Next value of a counter. Only inside a write transaction, which makes it unique and growing in commit order."""
     value = connection.execute(select(t.stamps.c.value).where(t.stamps.c.name == name)).scalar()
     if not value:  # the first, or one that cannot be read
         stamped = t.metadata.tables[name].c.stamp
@@ -66,7 +66,7 @@ def incident_row(incident: Incident) -> dict[str, Any]:
 
 
 def incident_of(row: RowMapping) -> Incident | None:
-    """The row needs all columns, as those of the other nouns: where its document cannot be read they stand in (:mod:`.standins`).
+    """Read a node. The row must have all columns: they are used if the document cannot be read (:mod:`.standins`).
 
     None: neither the document nor the row's name can be read."""
     return readable(lambda: _incident(row), lambda: standins.incident(row), "incidents", row["id"])
@@ -79,7 +79,7 @@ def _incident(row: RowMapping) -> Incident:
 
 
 def _same(row: RowMapping, **said: object) -> None:
-    """Whether the document is this row's. Raises Unreadable."""
+    """Check that the document belongs to this row. Raises Unreadable."""
     for column, value in said.items():
         if row[column] != (clean(value) if isinstance(value, str) else value):
             raise Unreadable(f"the row's {column} is {row[column]!r:.80}, its document's {value!r:.80}")
@@ -100,7 +100,7 @@ def _finding(row: RowMapping) -> Finding:
 
 
 def recovery_row(recovery: Recovery, at: datetime | None) -> dict[str, Any]:
-    """``at``: when a final one became final, as far as the change says."""
+    """Row of a recovery. ``at``: when it became final, as far as the change says."""
     return {
         "id": recovery.id,
         "job_id": recovery.job.job_id,

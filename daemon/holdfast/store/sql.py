@@ -1,4 +1,4 @@
-"""The store behind :class:`holdfast.ports.Store`: SQLite or PostgreSQL, the same code for both."""
+"""Implementation of :class:`holdfast.ports.Store` on SQLite or PostgreSQL, with the same code for both."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ T = TypeVar("T")
 def open_store(url: str, lookback: Lookback = SHIPPED) -> SqlStore:
     """Open it and bring its schema up to date. Raises ConfigError (see :mod:`.engines`), Unavailable.
 
-    ``lookback``: how far back :meth:`SqlStore.load_book` reaches over what is over."""
+    ``lookback``: how far back :meth:`SqlStore.load_book` reaches for closed items."""
     return SqlStore(parse_url(url), lookback)
 
 
 def read_tokens(url: str) -> tuple[TokenRow, ...]:
-    """The tokens of a store that is left as it is: not made, and not brought up to date. Raises ConfigError, NotFound (there is no such
+    """Tokens of a store that is not changed: neither created nor migrated. Raises ConfigError, NotFound (there is no such
     file), Unavailable."""
     parsed = parse_url(url)
     if parsed.get_backend_name() == "sqlite" and not Path(parsed.database or "").exists():
@@ -68,7 +68,7 @@ def read_tokens(url: str) -> tuple[TokenRow, ...]:
 
 
 class SqlStore:
-    """Implements :class:`holdfast.ports.Store`; safe to use from many threads. Every method may raise Unavailable."""
+    """Implements :class:`holdfast.ports.Store`; thread-safe. Every method may raise Unavailable."""
 
     def __init__(self, url: URL, lookback: Lookback = SHIPPED) -> None:
         self._url = url
@@ -89,7 +89,7 @@ class SqlStore:
         return Path(self._url.database or "") if self._url.get_backend_name() == "sqlite" else None
 
     def close(self) -> None:
-        """Write what is queued and let go of the database."""
+        """Write what is queued and close the database."""
         self._writer.close()
         self._readers.dispose()
 
@@ -105,14 +105,14 @@ class SqlStore:
     def lease(self) -> Lease | None:
         return self._read(leases.read)
 
-    # What agents say, and what they are told
+    # Agents' reports, and orders for agents
 
     def accept(self, report: Report) -> Accepted:
         return self._writer.run(lambda c: reports.accept(c, report))
 
     def accept_soon(self, report: Report, shown: Collection[int] | None = None) -> Future[Accepted]:
         """As :meth:`accept`, without waiting: the future resolves when it is durable. For an event loop. ``shown``: jobs that Slurm shows
-        on the node, whose records no others push out; None: not known."""
+        on the node, whose records are never evicted by others; None: not known."""
         return self._writer.submit(lambda c: reports.accept(c, report, shown))
 
     def take_orders(
@@ -129,7 +129,7 @@ class SqlStore:
             return self._read(lambda c: books.load(c, self._cache, now, ahead))
 
     def commit(self, change: Change, fence: int) -> None:
-        """Also raises Stale when an operator changed one of its incidents since the book was loaded."""
+        """Also raises Stale when an operator changed one of its incidents since the snapshot was loaded."""
         at = changes.change_time(change, self._cache.loaded_at)
         self._writer.run(lambda c: changes.commit(c, change, fence, at))
 
@@ -147,7 +147,7 @@ class SqlStore:
     def operate(self, operation: Operation, at: datetime) -> None:
         self._writer.run(lambda c: operations.operate(c, operation, at))
 
-    # Reading for people and programs
+    # Queries for display and the API
 
     def incidents(
         self, *, only_open: bool = False, node: str | None = None, since: datetime | None = None, limit: int = 200
@@ -182,14 +182,14 @@ class SqlStore:
     def findings(
         self, *, incident_id: str | None = None, node: str | None = None, limit: int = 1000
     ) -> tuple[SeenFinding, ...]:
-        """Newest first, also of closed incidents, with how often each was seen."""
+        """Findings, newest first, also of closed incidents, with how often each was seen."""
         return self._read(lambda c: queries.findings(c, incident_id, node, limit))
 
     def inventories(self, node: str) -> dict[str, Inventory]:
-        """Machine → newest inventory, of every machine that spoke for the node, serving or not yet."""
+        """Machine → newest inventory, for every machine that reported for the node, serving or not yet."""
         return self._read(lambda c: queries.inventories(c, node))
 
-    # Small facts
+    # Notes
 
     def note(self, key: str) -> str | None:
         return self._read(lambda c: c.execute(select(t.notes.c.value).where(t.notes.c.key == key)).scalar())
@@ -212,25 +212,26 @@ class SqlStore:
     def add_token(
         self, role: str, subject: str, token_hash: str, at: datetime, expires_at: datetime | None = None
     ) -> None:
-        """``token_hash``: SHA-256 in hex. Raises Rejected when it is there already."""
+        """Add a token. ``token_hash``: SHA-256 in hex. Raises Rejected when it exists already."""
         row = TokenRow(token_hash, role, subject, created_at=at, expires_at=expires_at, revoked=False)
         self._writer.run(lambda c: tokens.add(c, row))
 
     def allow_enrolment(self, node: str, until: datetime) -> None:
-        """One machine more may have the node's token until then."""
+        """Allow one more machine to get the node's token until then."""
         self._writer.run(lambda c: tokens.allow_enrolment(c, node, until))
 
     def enrolment_open(self, node: str, machines: Collection[str], now: datetime) -> bool:
-        """Whether one of these machines has had no token yet, or an operator's leave for the node holds."""
+        """Whether one of these machines has had no token yet, or an operator's permission for the node is valid."""
         return self._read(lambda c: tokens.enrolment_open(c, node, machines, now))
 
     def enrol(self, node: str, instance_id: str, token_hash: str, at: datetime, *, needs_allowance: bool) -> None:
-        """Raises Rejected where the machine has had a token, or ``needs_allowance``, and no operator allowed the node."""
+        """Use up an operator's permission. Raises Rejected if there is none although the machine has had a token, or
+        ``needs_allowance``."""
         row = TokenRow(token_hash, AGENT, node, created_at=at, expires_at=None, revoked=False)
         self._writer.run(lambda c: tokens.enrol(c, row, instance_id, needs_allowance=needs_allowance))
 
     def find_token(self, token_hash: str) -> TokenRow | None:
-        """Also a revoked or expired one: ask its ``valid``."""
+        """The token of this hash, even if revoked or expired: check its ``valid``."""
         return self._read(lambda c: tokens.find(c, token_hash))
 
     def tokens_used(self, uses: Mapping[str, datetime]) -> None:
@@ -238,11 +239,11 @@ class SqlStore:
         self._writer.run(lambda c: tokens.used(c, uses))
 
     def end_tokens(self, hashes: Collection[str], at: datetime) -> tuple[TokenRow, ...]:
-        """End those that go on beyond this time and were not used in the ten minutes before; those, as they are now."""
+        """End tokens that are valid beyond this time and were not used in the ten minutes before. Returns them as they are now."""
         return self._writer.run(lambda c: tokens.end(c, hashes, at))
 
     def revoke_token(self, token_hash: str) -> bool:
-        """False: there is no such token."""
+        """Revoke a token. False: there is none."""
         return self._writer.run(lambda c: tokens.revoke(c, token_hash))
 
     def evidence(self, incident_id: str) -> Evidence | None:
@@ -258,9 +259,9 @@ class SqlStore:
         self._read(lambda c: c.execute(text("SELECT 1")).scalar())
 
     def prune(self, before: datetime, reports_before: datetime | None = None) -> int:
-        """Delete what is older, nothing of open incidents; in small transactions. Returns the number of rows.
+        """Delete older rows, but none of open incidents, in small transactions; an SQLite file then shrinks. Returns the number of rows.
 
-        ``reports_before``: the same of what tells a report from its repetition; None: as ``before``. An SQLite file then shrinks."""
+        ``reports_before``: the same limit for the rows that identify repeated reports; None: as ``before``."""
         gone = 0
         for step in upkeep.prune_steps(before, reports_before or before):
             while count := self._writer.run(step):
@@ -271,7 +272,7 @@ class SqlStore:
         return gone
 
     def backup(self, target: Path) -> None:
-        """Raises Rejected on PostgreSQL, which has better tools, and when the target exists."""
+        """Back up an SQLite store. Raises Rejected on PostgreSQL, which has better tools, and when the target exists."""
         if self._url.get_backend_name() != "sqlite":
             raise Rejected("back up PostgreSQL with pg_dump")
         upkeep.backup_sqlite(self._url, target)

@@ -1,7 +1,7 @@
-"""What is read in place of a row whose document cannot be read (damaged, or of another release): made of the row's own columns.
+"""Substitutes for rows whose document cannot be read (damaged, or of another release), built from the row's own columns.
 
-The rule is that nothing is lost and nothing is done twice: the noun is there, says that it cannot be read, and calls for an operator.
-The document stays in the row as it is until something writes the noun again (an operator who closes the incident)."""
+Nothing is lost and nothing is done twice: the substitute says that the document cannot be read, and asks for an operator.
+The document stays in the row until something writes the row again (an operator who closes the incident)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _CANNOT_BE_READ = "its record in the store cannot be read"
 
 
 def readable(read: Callable[[], T], instead: Callable[[], T], table: str, key: object) -> T:
-    """What ``read`` gives; for a document that cannot be read what ``instead`` gives, and a line in the log."""
+    """The result of ``read``; for an unreadable document that of ``instead``, with a log line."""
     try:
         return read()
     except Unreadable as error:
@@ -41,7 +41,7 @@ def readable(read: Callable[[], T], instead: Callable[[], T], table: str, key: o
 
 
 def incident(row: RowMapping) -> Incident | None:
-    """Held until an operator closes it; one that was closed stays closed. None: the row's id is none, nothing can refer to it."""
+    """An incident held until an operator closes it; a closed one stays closed. None: the row's id is invalid, nothing can refer to it."""
     if not _ID.fullmatch(row["id"]):
         return None
     new = NewIncident(
@@ -74,7 +74,7 @@ def last_fault_at(row: RowMapping) -> datetime | None:
 
 
 def finding(row: RowMapping) -> Finding:
-    """Of the node, and for an operator."""
+    """A finding of the node that asks for an operator."""
     return Finding(
         id=row["id"],
         node=row["node"],
@@ -96,7 +96,7 @@ def finding(row: RowMapping) -> Finding:
 
 
 def recovery(row: RowMapping) -> Recovery | None:
-    """Left to the job's owner. None: neither the row's own name nor its document's tells of a run."""
+    """A recovery that is left to the job's owner. None: neither the row's name nor its document identifies a run."""
     run = JobRun.parse(row["id"])
     if run is None:
         return _left_alone(row["document"])
@@ -106,7 +106,7 @@ def recovery(row: RowMapping) -> Recovery | None:
         incident_id=row["incident_id"],
         phase=RecoveryPhase.LEFT_ALONE,
         user="",
-        uid=-1,  # no user's: it is shown to operators alone
+        uid=-1,  # without a user: only operators see it
         nodes_before=(),
         excluded_before=(),
         partition="",
@@ -124,7 +124,7 @@ def _left_alone(document: Any) -> Recovery | None:
 
 
 def key_of(text: object) -> str | None:
-    """The key of a step; None: it is none."""
+    """The key of a step; None: it is invalid."""
     try:
         return Key.parse(str(text)).text
     except ValueError:
@@ -132,7 +132,7 @@ def key_of(text: object) -> str | None:
 
 
 def intent(row: RowMapping) -> Intent | None:
-    """Failed, not to be repeated: what came of it is not known. None: neither the row's key nor its document's is one."""
+    """An intent that failed and is not repeated: its effect is not known. None: neither the row's key nor its document's is valid."""
     document = row["document"]
     key = key_of(row["key"]) or key_of(document.get("key") if isinstance(document, dict) else None)
     if key is None:
@@ -152,5 +152,5 @@ def intent(row: RowMapping) -> Intent | None:
 
 
 def brake(kind: str, since: datetime) -> Brake:
-    """Holds until an operator releases it."""
+    """A brake that holds until an operator releases it."""
     return Brake(known(BrakeKind, kind) or BrakeKind.DRAINS, since, _CANNOT_BE_READ)

@@ -1,6 +1,6 @@
-"""The tables. What is searched or changed in place has a column; the rest of a noun is one JSON document (:mod:`.codec`).
+"""Database tables. Fields that are searched or changed in place have a column; the rest is one JSON document (:mod:`.codec`).
 
-A change here needs a migration beside it: a test compares the two."""
+A change here needs a migration as well: a test compares the two."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ notes = Table(
 )
 
 stamps = Table(
-    # Counters that grow with every change of a table, so that a reader asks only for what is new to it.
+    # Counters that grow with every change of a table, so that readers fetch only new rows.
     "stamps",
     metadata,
     Column("name", SafeText, primary_key=True),
@@ -35,7 +35,7 @@ stamps = Table(
 )
 
 reports = Table(
-    # One row per accepted report: what makes a repeated delivery a duplicate.
+    # One row per accepted report, to detect repeated deliveries.
     "reports",
     metadata,
     Column("node", SafeText, primary_key=True),
@@ -54,7 +54,7 @@ incidents = Table(
     Column("is_open", Flag, nullable=False),
     Column("opened_at", UtcDateTime, nullable=False),
     Column("closed_at", UtcDateTime),
-    Column("operated", SmallWhole, nullable=False),  # how often an operator changed it
+    Column("operated", SmallWhole, nullable=False),  # number of changes by operators
     Column("document", JSON, nullable=False),
     Index("incidents_open", "id", sqlite_where=text("is_open = 1"), postgresql_where=text("is_open")),
     Index("incidents_node", "node", "opened_at"),
@@ -70,9 +70,9 @@ findings = Table(
     Column("instance_id", SafeText, nullable=False),
     Column("check_id", SafeText, nullable=False),
     Column("component", SafeText, nullable=False),
-    Column("identity", SafeText, nullable=False),  # digest of what makes a repetition: see reports.identity
+    Column("identity", SafeText, nullable=False),  # digest that identifies a repetition: see reports.identity
     Column("sticky", Flag, nullable=False),
-    Column("live", Flag, nullable=False),  # a repetition of it only counts: neither cleared nor of a closed incident
+    Column("live", Flag, nullable=False),  # repetitions are only counted: neither cleared nor of a closed incident
     Column("incident_id", SafeText),
     Column("cleared_at", UtcDateTime),
     Column("repeats", Whole, nullable=False),
@@ -115,7 +115,7 @@ intents = Table(
     Column("key", SafeText, primary_key=True),
     Column("incident_id", SafeText, nullable=False),
     Column("kind", SafeText, nullable=False),
-    Column("node", SafeText),  # whom an order is for, or the node that is acted upon
+    Column("node", SafeText),  # the node of an order or action
     Column("state", SafeText, nullable=False),
     Column("settled", Flag, nullable=False),
     Column("planned_at", UtcDateTime, nullable=False),
@@ -145,7 +145,7 @@ nodes = Table(
 )
 
 inventories = Table(
-    # The newest inventory of every machine that spoke for a node, serving or not yet.
+    # The newest inventory of every machine that reported for a node, serving or not yet.
     "inventories",
     metadata,
     Column("node", SafeText, primary_key=True),
@@ -159,9 +159,9 @@ checkpoints = Table(
     "checkpoints",
     metadata,
     Column("job_id", Whole, primary_key=True, autoincrement=False),
-    Column("node", SafeText, primary_key=True),  # whose agent said so: no node overwrites another's word
-    Column("stated_at", UtcDateTime, nullable=False),  # its newest statement
-    Column("saved_restarts", SmallWhole, nullable=False),  # run that said the newest saved step
+    Column("node", SafeText, primary_key=True),  # node of the reporting agent: no node overwrites another's record
+    Column("stated_at", UtcDateTime, nullable=False),  # time of its newest statement
+    Column("saved_restarts", SmallWhole, nullable=False),  # run that reported the newest saved step
     Column("stamp", Whole, nullable=False),
     Column("document", JSON, nullable=False),
     Index("checkpoints_stamp", "stamp"),
@@ -235,7 +235,7 @@ tokens = Table(
     Column("expires_at", UtcDateTime),
     Column("revoked", Flag, nullable=False),
     Column("last_used_at", UtcDateTime),
-    Column("recorded_since", UtcDateTime),  # of a token that was made before its use was recorded
+    Column("recorded_since", UtcDateTime),  # for a token created before its use was recorded
 )
 
 name_columns(metadata)

@@ -16,11 +16,11 @@ from holdfast.store import rows
 from holdfast.store import tables as t
 
 _ENROLLED, _ALLOWED = "enrolled/", "enrolment_allowed/"
-"""Notes: by a machine's id, when it had which node's token; by a node, until when an operator's leave holds."""
+"""Notes: per machine id, when it got which node's token; per node, until when an operator's permission is valid."""
 
 
 def add(connection: Connection, row: TokenRow) -> None:
-    """Raises Rejected when the hash is no SHA-256 or is there already."""
+    """Add a token. Raises Rejected when the hash is not a SHA-256 or exists already."""
     if len(row.hash) != 64 or not set(row.hash) <= set("0123456789abcdef"):
         raise Rejected("a token is stored as its SHA-256 in lower-case hex, and as nothing else")
     if find(connection, row.hash) is not None:
@@ -41,13 +41,13 @@ def add(connection: Connection, row: TokenRow) -> None:
 
 
 def find(connection: Connection, token_hash: str) -> TokenRow | None:
-    """Also an expired or revoked one: ask :meth:`TokenRow.valid`."""
+    """The token of this hash, even if expired or revoked: check :meth:`TokenRow.valid`."""
     row = connection.execute(select(t.tokens).where(t.tokens.c.hash == token_hash)).first()
     return _row(row) if row else None
 
 
 def revoke(connection: Connection, token_hash: str) -> bool:
-    """False: there is no such token."""
+    """Revoke a token. False: there is none."""
     done = connection.execute(t.tokens.update().where(t.tokens.c.hash == token_hash).values(revoked=True))
     return done.rowcount > 0
 
@@ -65,13 +65,13 @@ def _allowed(connection: Connection, node: str, now: datetime) -> bool:
 
 
 def enrolment_open(connection: Connection, node: str, machines: Collection[str], now: datetime) -> bool:
-    """Whether one of these machines has had no token yet, or an operator's leave for the node holds."""
+    """Whether one of these machines has had no token yet, or an operator's permission for the node is valid."""
     new = any(_note(connection, f"{_ENROLLED}{machine}") is None for machine in machines)
     return new or _allowed(connection, node, now)
 
 
 def enrol(connection: Connection, row: TokenRow, instance_id: str, *, needs_allowance: bool) -> None:
-    """An operator's leave is used up. Raises Rejected where the machine has had a token, or ``needs_allowance``, and there is none."""
+    """Use up an operator's permission. Raises Rejected if there is none although the machine has had a token, or ``needs_allowance``."""
     before = _note(connection, f"{_ENROLLED}{instance_id}")
     if needs_allowance or before is not None:
         if not _allowed(connection, row.subject, row.created_at):
@@ -100,7 +100,7 @@ def used(connection: Connection, uses: Mapping[str, datetime]) -> None:
 
 
 def end(connection: Connection, hashes: Collection[str], at: datetime) -> tuple[TokenRow, ...]:
-    """End those that go on beyond this time, but none that was used, at another controller too, in the time of a handover before."""
+    """End tokens that are valid beyond this time, except those used (at any controller) within the handover time before."""
     c, quiet = t.tokens.c, at - timedelta(seconds=TOKEN_HANDOVER_S)
     goes_on = or_(c.expires_at.is_(None), c.expires_at > at)
     unused = or_(c.last_used_at.is_(None), c.last_used_at <= quiet)

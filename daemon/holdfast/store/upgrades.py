@@ -1,7 +1,7 @@
-"""Documents of earlier releases, read as this one writes them. Pure.
+"""Conversion of documents of earlier releases to this release's form. Pure.
 
-One function for each noun whose fields have changed; it gets the stored document and returns one that this release's dataclass takes.
-It must leave alone what this release wrote."""
+One function for each class whose fields have changed: it gets the stored document and returns one that this release's dataclass
+accepts. It must not change documents of this release."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _POLICIES = {"policy of partition ": "partition", "policy of QOS ": "qos"}
 
 
 def _recovery(document: Document) -> Document:
-    """``ground``, which stood only in the words of ``consent``. What is not known has none: the job-stop brake counts it."""
+    """Add ``ground``, which was only part of the text of ``consent``. An unknown text gives none: the job-stop brake counts it."""
     if "ground" in document:
         return document
     said = str(document.get("consent", ""))
@@ -34,14 +34,14 @@ def _recovery(document: Document) -> Document:
 
 
 def _set_down(document: Document) -> Document:
-    """``node_dead``, which stood only in the reason: a dead node's headline began with the name of its check."""
+    """Add ``node_dead``, which was only part of the reason: a dead node's headline started with the name of its check."""
     if "node_dead" in document:
         return document
     return {**document, "node_dead": "node.dead" in str(document.get("reason", ""))}
 
 
 def _finding(document: Document) -> Document:
-    """``failed``, which was the word of the verdict; ``would_severity`` and ``would_remedy``, which stood only in the evidence."""
+    """Add ``failed``, which the verdict implied; ``would_severity`` and ``would_remedy``, which were only in the evidence."""
     if "failed" in document and "would_severity" in document:
         return document
     grade = Grade.read(*map(document.get, ("verdict", "severity", "remedy"))) or Grade.of(Severity.WARNING)
@@ -50,7 +50,7 @@ def _finding(document: Document) -> Document:
 
 
 def _intent(document: Document) -> Document:
-    """The word for an agent's refusal of an order, which stood only in the outcome's text."""
+    """Add the agent's refusal of an order, which was only part of the outcome's text."""
     action, result = document.get("action"), document.get("result")
     if document.get("state") != "failed":
         return document
@@ -72,7 +72,7 @@ _ABOUT_JOBS = frozenset({"unexplained", "hang", "straggler"})
 
 
 def _incident(document: Document) -> Document:
-    """``kind`` and ``pair_probed``, which stood only in ``check`` and in what other fields held."""
+    """Add ``kind`` and ``pair_probed``, which followed only from ``check`` and other fields."""
     if "kind" in document:
         return document
     kind = _kind(document)
@@ -81,24 +81,24 @@ def _incident(document: Document) -> Document:
 
 
 def _kind(document: Document) -> str:
-    """The kind that the incident was opened with, as far as its row can tell; where it cannot, one that is treated alike."""
+    """The kind that the incident was opened with, if its row shows it; otherwise one that is handled in the same way."""
     shown = _KINDS.get(str(document.get("check")))
     if not _has_what(document, shown):
         shown = None
-    if shown == "unexplained":  # the headline still begins with the first check of a job that hung or was slow
+    if shown == "unexplained":  # the headline still starts with the first check of a job that hung or was slow
         first = _KINDS.get(str(document.get("headline")).partition(":")[0])
         return first if first in _ABOUT_JOBS else shown
     if shown in _ABOUT_JOBS:
         return shown
     if document.get("notice"):
         return "notice"
-    if document.get("job") and document.get("boot_id"):  # one about a job itself names no machine
+    if document.get("job") and document.get("boot_id"):  # an incident about a job itself has no machine
         return "pair"
     return shown or "fault"
 
 
 def _has_what(document: Document, kind: str | None) -> bool:
-    """Whether the row has what every incident of that kind has: the name of a check alone may have come from an agent."""
+    """Whether the row has the fields of every incident of that kind: the check's name alone may have come from an agent."""
     match kind:
         case "unexplained" | "hang" | "straggler" | "pair":
             return bool(document.get("job"))
@@ -117,7 +117,7 @@ UPGRADES: Mapping[str, Callable[[Document], Document]] = {
     "Recovery": _recovery,
     "SetDown": _set_down,
 }
-"""By the name of the noun's type."""
+"""By class name."""
 
 
 def upgraded(document: Document) -> Document:

@@ -17,20 +17,20 @@ from holdfast.model.ids import UPKEEP
 from holdfast.store import tables as t
 
 BATCH = 2000
-"""Rows deleted in one transaction: reports that come in meanwhile wait for no more than that."""
+"""Rows deleted in one transaction, which limits how long incoming reports wait."""
 
 
 BUNDLES = 20
-"""The same of evidence bundles, which may have megabytes each."""
+"""The same for evidence bundles, which may have megabytes each."""
 PAGES = 1000
-"""Pages given back to the file system in one transaction."""
+"""Pages returned to the file system in one transaction."""
 
 
 def prune_steps(before: datetime, reports_before: datetime) -> tuple[Callable[[Connection], int], ...]:
     """Deletions, each to be repeated until it returns 0; nothing of an open incident is ever among them.
 
-    ``reports_before``: of the rows by which a report's repetition is known. Incidents go last, so that a prune that was interrupted
-    finds them again."""
+    ``reports_before``: the limit for the rows that identify repeated reports. Incidents are deleted last, so that an interrupted
+    prune finds them again."""
     i, n = t.incidents.c, t.nodes.c
     recent = select(i.id).where(i.is_open | (i.closed_at >= before))
     old = select(i.id).where(~i.is_open, i.closed_at < before)
@@ -72,7 +72,7 @@ def give_back(connection: Connection) -> int:
         return 0
     left = int(connection.exec_driver_sql("PRAGMA freelist_count").scalar() or 0)
     if left:
-        # By the driver's own cursor: SQLAlchemy sees no rows in it, and would step once, which frees one page.
+        # By the driver's own cursor: SQLAlchemy expects no rows and would step once, which frees one page.
         with closing(connection.connection.cursor()) as cursor:
             cursor.execute(f"PRAGMA incremental_vacuum({PAGES})")
             cursor.fetchall()

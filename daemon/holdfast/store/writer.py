@@ -1,4 +1,4 @@
-"""The one writer thread of a process: what is queued goes into one transaction, and one commit makes all of it durable."""
+"""The writer thread of a process: queued work goes into one transaction, and one commit makes all of it durable."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 GROUP = 256
-"""Most pieces of work in one commit: bounds what an outage takes with it and how long the lock is held."""
+"""Limit of work items per commit: bounds what an outage loses and how long the lock is held."""
 BEGIN_ATTEMPTS = 3
-"""Times five seconds of busy time-out: longer than any transaction of ours."""
+"""Attempts of five seconds (busy timeout) each: longer than any transaction of Holdfast."""
 WAIT_S = 30.0
-"""A caller gives up after this long; what then became of its work is not known."""
+"""A caller gives up after this long; the outcome of its work is then unknown."""
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class _Job:
 
 
 class Writer:
-    """Runs functions that write. Each is all or nothing; an error of one leaves the others of its group untouched."""
+    """Thread that runs writing functions. Each is all or nothing; an error of one does not affect the others of its group."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -84,7 +84,7 @@ class Writer:
                 return
 
     def _next_group(self) -> tuple[list[_Job], bool]:
-        """Waits for one piece of work and takes what else is there. True: it was closed."""
+        """Wait for one work item and collect what else is queued. True: it was closed."""
         taken: list[_Job] = []
         item = self._queue.get()
         while item is not None:
@@ -135,11 +135,11 @@ def _begin(connection: Connection) -> RootTransaction:
 
 
 def _run_one(connection: Connection, job: _Job) -> None:
-    """In a savepoint of its own. Raises only when the database itself is in trouble, which undoes the whole group."""
-    connection.exec_driver_sql("SAVEPOINT piece")  # in plain SQL: SQLAlchemy compiles each of its own anew
+    """Run one work item in its own savepoint. Raises only when the database itself fails, which rolls back the whole group."""
+    connection.exec_driver_sql("SAVEPOINT piece")  # in plain SQL: SQLAlchemy would compile each savepoint again
     try:
         job.value = job.work(connection)
-    except Exception as error:  # it belongs to the caller that waits for this piece of work
+    except Exception as error:  # the error belongs to the caller that waits for this work item
         if is_outage(error):
             raise
         connection.exec_driver_sql("ROLLBACK TO SAVEPOINT piece")
