@@ -71,7 +71,6 @@ WORDS: tuple[Word, ...] = (
 
 NOT_YET: tuple[str, ...] = (
     "daemon/holdfast/practice",
-    "daemon/holdfast/providers",
     "training/examples",
     "training/holdfast_checkpoint",
     "training/holdfast_train",

@@ -1,4 +1,4 @@
-"""What can reboot or replace a machine: adapters behind ``holdfast.ports.Provider``; see ``docs/providers.md``."""
+"""Providers, which reboot and replace machines: adapters of ``holdfast.ports.Provider``; see ``docs/providers.md``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""botocore's errors in the core's words. The tables are the decision; tests walk them."""
+"""Mapping of botocore's errors to Holdfast's. The tables are the decision; tests cover every entry."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ CAPACITY_CODES = frozenset({
     # aws-parallelcluster-node 3.16.1's list of codes worth a fail-over
     "InsufficientInstanceCapacity", "InsufficientHostCapacity", "InsufficientReservedInstanceCapacity",
     "MaxSpotInstanceCountExceeded", "Unsupported", "SpotMaxPriceTooLow", "UnfulfillableCapacity", "InsufficientCapacity",
-    # EC2 API reference, error codes: another subnet, reservation or instance family may still do
+    # EC2 API reference, error codes: another subnet, reservation or instance family may still work
     "InsufficientFreeAddressesInSubnet", "ReservationCapacityExceeded", "InstanceLimitExceeded", "VcpuLimitExceeded",
-    # a reservation that is over, or long forgotten: the next offer may do
+    # a reservation that has ended or was removed: the next offer may work
     "InvalidCapacityReservationId.NotFound", "InvalidCapacityReservationState",
 })  # fmt: skip
 THROTTLE_CODES = frozenset({
@@ -50,7 +50,7 @@ UNAVAILABLE_CODES = frozenset({
     "RequestTimeout", "RequestTimeoutException",
 })  # fmt: skip
 NOT_FOUND_CODES = frozenset({"InvalidInstanceID.NotFound"})
-"""Only the instance itself: a missing launch template or subnet is a wrong setting, and Rejected."""
+"""Only for the instance itself: a missing launch template or subnet is a wrong setting, hence Rejected."""
 
 HINTS = {
     "OperationNotPermitted": "termination protection is on: clear disableApiTermination",
@@ -84,7 +84,7 @@ def _from_answer(operation: str, error: ClientError) -> OutsideError:
 
 
 def kind_of(code: str, status: int) -> type[OutsideError]:
-    """Which of the core's errors an EC2 error code is; an unknown one goes by its HTTP status."""
+    """The core's error for an EC2 error code; an unknown code is classified by its HTTP status."""
     table: tuple[tuple[frozenset[str], type[OutsideError]], ...] = (
         (CAPACITY_CODES, InsufficientCapacity),
         (THROTTLE_CODES, Throttled),
@@ -113,7 +113,7 @@ def one_line(text: str) -> str:
 
 @contextmanager
 def translated(operation: str) -> Iterator[None]:
-    """Run AWS calls of one operation: botocore's errors leave as the core's, with one log line and the request id."""
+    """Run AWS calls of one operation: botocore's errors are raised as the core's, with one log line and the request id."""
     try:
         yield
     except (ClientError, BotoCoreError) as error:

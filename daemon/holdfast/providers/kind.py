@@ -1,4 +1,4 @@
-"""What the registry, the settings, the doctor and the documentation know of a kind of provider, without its adapter."""
+"""Description of a provider kind for registry, settings, doctor and documentation, without loading its adapter."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 MAX_DEADLINE_S = 600.0
-"""Of one call to a provider: the actor waits for it, and a site's long work does not belong into a call."""
+"""Longest permitted deadline of a provider call: the actor waits for it, so a site's lengthy work must run in the background."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +23,9 @@ class Kind:
     needs_cluster_name: bool = False
     """The settings' ``cluster`` is ``[cluster] name``, and that may not be empty."""
     hears_slurm: bool = False
-    """It acts through Slurm: it takes ``scheduler`` besides."""
+    """It acts through Slurm: its adapter also takes ``scheduler``."""
     gives_drained_away: bool = False
-    """A drained node is exchanged there by somebody else, so Holdfast keeps nodes by reservations (``slurm/holding.py``)."""
+    """Another system replaces drained nodes there, so Holdfast keeps nodes by reservations (``slurm/holding.py``)."""
 
     @property
     def options(self) -> tuple[str, ...]:

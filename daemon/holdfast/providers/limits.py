@@ -1,4 +1,4 @@
-"""What a provider that lacks a verb answers: one line, Rejected. Each provider overrides what it can do."""
+"""Default answers of a provider: Rejected, in one line. Each provider overrides what it can do."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.model.machine import Instance, Notice
 
 
 class Limited(ABC):
-    """The port's verbs, each refused; the questions about what the provider does by itself, each answered with nothing."""
+    """Default implementation of the port: every action is Rejected; queries about automatic repairs and notices return nothing."""
 
     @property
     @abstractmethod

@@ -1,7 +1,7 @@
-"""Machines of EC2 Auto Scaling groups under node names: the group ends and launches, Holdfast names.
+"""EC2 Auto Scaling groups: the group terminates and launches machines, Holdfast gives them node names.
 
-A replacement ends the old machine through its group, waits until it is off, and gives the node's name to a machine that the
-group has launched since and that has none. One tag call gives name and token, so that a cut leaves all of it or nothing."""
+A replacement terminates the old machine through its group, waits until it is off, and gives the node's name to a machine that
+the group has launched since and that has none. One tag call sets name and token, so that an interruption leaves both or neither."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class AsgProvider(Ec2Machines):
         self._settings = settings
         self._groups = Groups(open_client("autoscaling", settings, session), settings.groups)
         self._naming = threading.Lock()
-        """Held while a machine is chosen and named: two nodes at once do not get the same one."""
+        """Held while a machine is chosen and named: two nodes must not get the same one."""
         self._named: dict[str, str] = {}
         """Instance id → node whose name this process gave it, or may have given it; EC2 may show a tag late."""
 
@@ -68,10 +68,10 @@ class AsgProvider(Ec2Machines):
         )
 
     def replace(self, node: str, instance_id: str, *, incident: str, token: str) -> Instance:
-        """Have the group exchange the node's machine, and name the new one. Returns the new one.
+        """Have the group replace the node's machine, and name the new one. Returns the new one.
 
         Raises Unavailable until the old one is off and the group has launched another, InsufficientCapacity when the group
-        says that it could not, Rejected for a machine that is not the node's and for a group that would launch none."""
+        reports a failed launch, Rejected for a machine that is not the node's and for a group that would launch none."""
         until_s = self._calls.time.monotonic() + self._settings.patience_s
         made = self._calls.launched(token)
         if made is not None:
@@ -90,9 +90,9 @@ class AsgProvider(Ec2Machines):
             self._calls.pause(until_s, f"the Auto Scaling group has launched no machine for {node} yet")
 
     def permissions(self, instance_id: str) -> dict[str, OutsideError | None]:
-        """Action → None where it would have succeeded, else what stands in the way; changes nothing.
+        """Action → None where it would have succeeded, else the obstacle; changes nothing.
 
-        By dry runs where EC2 has them, by reading else. Whether the group may be told to exchange a machine cannot be asked."""
+        By dry runs where EC2 has them, otherwise by reading. The permission to have the group replace a machine cannot be checked."""
         member = self._calls.ours(instance_id)
         questions = {
             "DescribeAutoScalingGroups": self._groups.all,
@@ -101,7 +101,7 @@ class AsgProvider(Ec2Machines):
         return obstacles({**shared(self._calls.client, self._settings, instance_id), **questions})
 
     def _end(self, node: str, instance_id: str, group_name: str, token: str) -> None:
-        """Order the exchange, unless it was ordered. The tag on the old machine is for people."""
+        """Order the replacement, unless it was ordered. The tag on the old machine is for operators."""
         way = self._settings.replace_by
         group = self._calls.sure(lambda: self._willing(group_name, instance_id))
         if group is None or group.members[instance_id].going:
@@ -111,7 +111,7 @@ class AsgProvider(Ec2Machines):
         log.info("event=group_replaces group=%s node=%s instance=%s by=%s", group_name, node, instance_id, way)
 
     def _willing(self, group_name: str, instance_id: str) -> Group | None:
-        """The group, if it would exchange the machine; None: that has ended meanwhile, by an order whose answer was lost."""
+        """The group, if it would replace the machine; None: the machine has ended meanwhile, by an order whose answer was lost."""
         group = self._groups.all()[group_name]
         if instance_id not in group.members and is_going(self._calls.ours_if_known(instance_id)):
             return None
@@ -156,12 +156,12 @@ class AsgProvider(Ec2Machines):
             and self._named.get(instance_id, node) == node
             and tags_of(raw).get(self._keys.node, node) == node
             and (instance_id in self._named or self._keys.node not in tags_of(raw))
-            and (since is None or age(raw)[0] >= since)  # EC2 tells whole seconds
+            and (since is None or age(raw)[0] >= since)  # EC2 reports whole seconds
         ]
         return min(found, key=lambda raw: (raw.get("InstanceId") not in self._named, age(raw)), default=None)
 
     def _ask_why(self, old: InstanceTypeDef | None, node: str) -> None:
-        """Whether the group cannot launch: say so at once instead of waiting."""
+        """Raise at once if the group cannot launch, instead of waiting."""
         name = in_group(old) if old is not None else ""
         group = self._groups.all().get(name)
         if group is None:

@@ -1,4 +1,4 @@
-"""Auto Scaling groups: how they are read, and whether one would replace a machine. Pure but for the calls."""
+"""Auto Scaling groups: reading them, and whether one would replace a machine. Pure, except for the API calls."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mypy_boto3_autoscaling.type_defs import AutoScalingGroupTypeDef
 
 SERVING_STATES = ("InService", "Pending")
-"""Beginnings of the lifecycle states of members that count: also ``Pending:Wait`` and ``Pending:Proceed``."""
+"""Prefixes of the lifecycle states of members that count: also ``Pending:Wait`` and ``Pending:Proceed``."""
 NEEDED = {"terminate": ("Launch",), "unhealthy": ("Launch", "Terminate", "ReplaceUnhealthy")}
 """Way of replacing → the group's processes that must not be suspended."""
 
@@ -31,13 +31,13 @@ class Member:
 
     @property
     def going(self) -> bool:
-        """The group has begun to end it, or will: nothing needs to be ordered again."""
+        """The group is terminating it, or will: nothing needs to be ordered again."""
         return self.state.startswith("Terminat") or not self.healthy
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """An Auto Scaling group as far as it matters here."""
+    """The relevant fields of an Auto Scaling group."""
 
     name: str
     desired: int
@@ -46,7 +46,7 @@ class Group:
     suspended: frozenset[str] = frozenset()
 
     def cannot_launch(self, way: str) -> str:
-        """Why the group would put no machine in the place of one that goes; empty: it would."""
+        """Why the group would not replace a machine that ends; empty: it would."""
         stopped = [process for process in NEEDED[way] if process in self.suspended]
         if stopped:
             return f"Auto Scaling group {self.name} has {', '.join(stopped)} suspended: resume it, or nothing takes the place"
@@ -100,7 +100,7 @@ class Groups:
         return found
 
     def end(self, instance_id: str, way: str) -> None:
-        """Have the group exchange a member; its desired capacity stays."""
+        """Have the group replace a member; its desired capacity stays."""
         try:
             if way == "unhealthy":
                 with translated("SetInstanceHealth"):

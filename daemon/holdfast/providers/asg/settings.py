@@ -14,7 +14,7 @@ WAYS = ("terminate", "unhealthy")
 
 @dataclass(frozen=True, slots=True)
 class AsgSettings:
-    """What the provider ``asg`` needs to know. Times are seconds."""
+    """Settings of the provider ``asg``. Times are in seconds."""
 
     cluster: str = required("Value of the cluster tag that a machine gets together with its node's name.")
     region: str = required("AWS region.")

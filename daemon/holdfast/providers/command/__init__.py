@@ -1,4 +1,4 @@
-"""A site's own program that reboots and replaces machines."""
+"""Provider ``command``: a site's own program that reboots and replaces machines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Machines behind a site's own script (MAAS, Ironic, xCAT, IPMI): one process per question, by ``command_contract``."""
+"""Machines managed by a site's own script (MAAS, Ironic, xCAT, IPMI): one process per request, see ``contract``."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from holdfast_checks.probes.child import Children
 log = logging.getLogger(__name__)
 
 CAPABILITIES_DEADLINE_S = 10.0
-"""It is asked while the controller starts, and needs nothing from outside."""
+"""Deadline of ``capabilities``: it is called while the controller starts, and needs nothing from outside."""
 
 
 class CommandProvider(Limited):
     """``Provider`` by a script. Thread-safe; every process is bounded by ``deadline_s`` of the settings.
 
     Calls about one machine, node or token go one after the other.
-    :meth:`replace` is for sites where the machine behind a node's name is exchanged or installed anew in place."""
+    :meth:`replace` is for sites where the machine behind a node's name is exchanged or reinstalled in place."""
 
     def __init__(self, settings: CommandSettings, children: Children | None = None) -> None:
         self._settings = settings
@@ -47,7 +47,7 @@ class CommandProvider(Limited):
 
     @property
     def can(self) -> ProviderCan:
-        """What the script declares, asked once. While it does not answer: nothing, with a warning, and it is asked again."""
+        """The script's capabilities, read once. If it does not answer: none, with a warning, and it is asked again."""
         try:
             known = self._capabilities()
         except OutsideError as error:
@@ -65,12 +65,12 @@ class CommandProvider(Limited):
         )
 
     def instance_of(self, node: str) -> Instance | None:
-        """The live machine that the script shows for the node."""
+        """The live machine of the node, as the script reports it."""
         words_only(node=node)
         return _live(self._status(node=node))
 
     def instance(self, instance_id: str) -> Instance:
-        """One machine, asked now. Raises NotFound, Rejected for an id that no script is asked about."""
+        """One machine, read now. Raises NotFound, Rejected for an id that is not safe to pass to a script."""
         words_only(instance_id=instance_id)
         shown = self._status(instance_id=instance_id)
         if shown is None:
@@ -83,9 +83,9 @@ class CommandProvider(Limited):
         return _live(self._status(token=token))
 
     def launch(self, node: str, *, incident: str, token: str) -> Instance:
-        """One machine per token: a machine that carries it already is returned, the script is not asked again.
+        """Launch one machine per token: a machine that carries it already is returned, and the script is not called again.
 
-        Raises Rejected when the token's machine is gone, and when the script gives the machine that serves the node."""
+        Raises Rejected when the token's machine is gone, and when the script returns the machine that serves the node."""
         words_only(node=node, token=token)
         self._need(Verb.LAUNCH)
         earlier = self._earlier(token, node)
@@ -101,9 +101,9 @@ class CommandProvider(Limited):
         return made
 
     def replace(self, node: str, instance_id: str, *, incident: str, token: str) -> Instance:
-        """Exchange the machine behind the node's name, or install it anew, in place; the caller has freed the node of jobs.
+        """Exchange or reinstall the machine behind the node's name in place; the caller has freed the node of jobs.
 
-        Returns once the site has taken the order: the machine, often ``pending``, whose id may be the same as before.
+        Returns once the site has accepted the order: the machine, often ``pending``, whose id may be the same as before.
         Completion is seen from ``instance().state``, the node's new boot id and, for other hardware, its GPU UUIDs.
         Idempotent by token, as ``launch``. Raises InsufficientCapacity, NotPermitted, Rejected, Unavailable."""
         words_only(node=node, instance_id=instance_id, token=token)
@@ -124,7 +124,7 @@ class CommandProvider(Limited):
         self._script.ask(self._question(Verb.ASSIGN, node=node, instance_id=instance_id))
 
     def terminate(self, instance_id: str) -> None:
-        """Give the machine back for good; one that is gone or unknown is a success and the script is not asked."""
+        """Release the machine for good; succeeds without calling the script if it is gone or unknown."""
         words_only(instance_id=instance_id)
         self._need(Verb.TERMINATE)
         try:
@@ -136,14 +136,14 @@ class CommandProvider(Limited):
             self._script.ask(self._question(Verb.TERMINATE, node=shown.node, instance_id=instance_id))
 
     def reboot(self, instance_id: str, *, incident: str = "", token: str = "") -> None:
-        """Ask for a reboot; with a token, a script that remembers it reboots once however often it is asked."""
+        """Ask for a reboot; with a token, a script that remembers it reboots once, however often it is called."""
         words_only(instance_id=instance_id, **({"token": token} if token else {}))
         self._need(Verb.REBOOT)
         self._prove(self.instance(instance_id).node, instance_id)
         self._script.ask(self._question(Verb.REBOOT, instance_id=instance_id, incident=incident, token=token))
 
     def stop_start(self, instance_id: str, *, incident: str, token: str) -> Instance:
-        """Ask for it, with the same token until the machine starts again. Raises Unavailable while it stops or is off."""
+        """Ask for a stop and start; repeat with the same token until the machine starts. Raises Unavailable while it stops or is off."""
         words_only(instance_id=instance_id, token=token)
         self._need(Verb.STOP_START)
         self._prove(self.instance(instance_id).node, instance_id)
@@ -170,7 +170,7 @@ class CommandProvider(Limited):
             raise Rejected(f"provider command: the script does not declare the verb {verb}")
 
     def _prove(self, node: str, instance_id: str) -> None:
-        """The script, asked by the node's name, must answer with this machine before it is asked to act on it. Raises Rejected,
+        """Check that the script reports this machine for the node's name before it is asked to act on it. Raises Rejected,
         NotFound for a machine that it does not know."""
         serving = self.instance_of(node) if node else None
         if serving is not None and serving.instance_id != instance_id:
@@ -181,7 +181,7 @@ class CommandProvider(Limited):
             raise Rejected(f"provider command: {instance_id} is left alone: {whose}")
 
     def _earlier(self, token: str, node: str) -> Instance | None:
-        """What this token has made already."""
+        """The machine that this token has created already."""
         found = self._status(token=token)
         if found is None:
             return None

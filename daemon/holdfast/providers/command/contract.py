@@ -1,6 +1,6 @@
-"""The contract between Holdfast and a site's own script, as data: what is said to it and how its answer is read. Pure.
+"""The contract between Holdfast and a site's own script, as data: requests and how answers are parsed. Pure.
 
-``docs/providers.md`` is the same for people; a test compares the two. Standard library only."""
+``docs/providers.md`` documents the same; a test compares the two. Standard library only."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from holdfast.model.errors import (
 from holdfast.model.machine import Instance
 
 CONTRACT = 1
-"""Its version, in every request; ``capabilities`` answers with the one that the script was written for."""
+"""Version of the contract, in every request; ``capabilities`` answers with the version that the script was written for."""
 
 
 class Verb(StrEnum):
-    """What a script may be asked; the first argument that follows the configured ones."""
+    """Verbs of a script; the first argument after the configured ones."""
 
     CAPABILITIES = "capabilities"
     STATUS = "status"
@@ -41,10 +41,10 @@ class Verb(StrEnum):
 
 
 LAUNCH_FIRST = frozenset({Verb.LAUNCH, Verb.ASSIGN, Verb.TERMINATE})
-"""Of use only together."""
+"""Only useful together."""
 
 STATES = ("pending", "running", "stopping", "stopped", "shutting-down", "terminated")
-"""EC2's words, as everywhere behind the port."""
+"""EC2's states, as for all providers."""
 GONE = ("shutting-down", "terminated")
 
 EXITS: Mapping[int, type[OutsideError]] = {
@@ -55,19 +55,19 @@ EXITS: Mapping[int, type[OutsideError]] = {
     114: Throttled,
     115: Unavailable,
 }
-"""Exit status → error. Any other is Unavailable: nothing is known about what was done. No common tool ends with one of
-these, so that a status which ``set -e`` lets through is not taken for an answer."""
+"""Exit status → error. Any other is Unavailable: the effect is unknown. No common tool exits with one of
+these, so that a status passed on by ``set -e`` is not taken for an answer."""
 
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,127}")
 
 
 class Garbage(ValueError):
-    """The script's answer is none; the text says in one line what is wrong with it."""
+    """The script's answer is invalid; the text says in one line what is wrong with it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One call of the script."""
+    """One request to the script."""
 
     verb: Verb
     cluster: str
@@ -96,7 +96,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a script says that it can."""
+    """Capabilities that a script reports."""
 
     verbs: frozenset[Verb]
     power_off_confirmed: bool = False
@@ -105,14 +105,14 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A machine with the token of the launch or replacement that made it what it is."""
+    """A machine with the token of the launch or replacement that created it."""
 
     instance: Instance
     token: str = ""
 
 
 def words_only(**values: str) -> None:
-    """Raises Rejected unless each is safe as an argument and a file's name: agents choose some of them."""
+    """Check that each value is safe as an argument and a file name: some come from agents. Raises Rejected."""
     for name, value in values.items():
         if not _WORD.fullmatch(value):
             raise Rejected(
@@ -121,7 +121,7 @@ def words_only(**values: str) -> None:
 
 
 def read_object(out: bytes) -> Mapping[str, Any]:
-    """Standard output as one JSON object. Raises Garbage."""
+    """Parse standard output as one JSON object. Raises Garbage."""
     try:
         answer = json.loads(out.decode("utf-8"))
     except (ValueError, RecursionError) as error:
@@ -132,7 +132,7 @@ def read_object(out: bytes) -> Mapping[str, Any]:
 
 
 def read_capabilities(answer: Mapping[str, Any]) -> tuple[Capabilities, tuple[str, ...]]:
-    """What it can, and verbs that are not known here. Raises Garbage."""
+    """Parse the capabilities, and the verbs that are not known here. Raises Garbage."""
     if answer.get("contract") != CONTRACT:
         raise Garbage(f"contract is {answer.get('contract')!r}, this Holdfast speaks {CONTRACT}")
     named = answer.get("verbs")
@@ -152,7 +152,7 @@ def read_capabilities(answer: Mapping[str, Any]) -> tuple[Capabilities, tuple[st
 
 
 def read_machine(answer: Mapping[str, Any], question: Question) -> Machine | None:
-    """The machine of an answer, which must be the one that was asked for; None: there is none. Raises Garbage."""
+    """Parse the machine of an answer, which must be the requested one; None: there is none. Raises Garbage."""
     if "machine" not in answer:
         raise Garbage("the answer has no key machine (null: there is none)")
     raw = answer["machine"]
@@ -162,8 +162,8 @@ def read_machine(answer: Mapping[str, Any], question: Question) -> Machine | Non
         raise Garbage(f"machine is {raw!r}, not an object")
     machine = _machine(raw)
     shown = machine.instance
-    replaces = question.verb is Verb.REPLACE  # the id that was asked about may be the old one
-    keeps = question.verb is Verb.STOP_START  # the machine stays what an earlier token made of it
+    replaces = question.verb is Verb.REPLACE  # the requested id may be the old one
+    keeps = question.verb is Verb.STOP_START  # the machine keeps the token that created it
     pairs = (
         ("instance_id", "" if replaces else question.instance_id, shown.instance_id),
         ("node", question.node, shown.node),
@@ -220,7 +220,7 @@ def _time(value: object) -> datetime | None:
 
 
 def failure(status: int, out: bytes, err: bytes) -> OutsideError:
-    """The core's error for an exit status other than 0, with the script's own words in one line."""
+    """The core's error for an exit status other than 0, with the script's message in one line."""
     words = _said(out) or _last_line(err) or "no message"
     kind = EXITS.get(status)
     if kind is not None:

@@ -1,4 +1,4 @@
-"""Runs a site's script, one process per question: deadline, bounded output, the core's errors."""
+"""Run a site's script, one process per request: deadline, bounded output, the core's errors."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from holdfast_checks.probes.child import Children, Finished, Hung
 log = logging.getLogger(__name__)
 
 MAX_OUTPUT_BYTES = 65536
-"""Kept of standard output and of standard error; more standard output than that is no answer."""
+"""Bytes kept of standard output and standard error each; longer standard output is an invalid answer."""
 
 
 class Script:
-    """A site's script. Thread-safe: questions about one machine, node or token go one after the other."""
+    """A site's script. Thread-safe: requests about one machine, node or token run one after the other."""
 
     def __init__(self, command: tuple[str, ...], children: Children) -> None:
         self._command = command
         self._children = children
 
     def ask(self, question: Question) -> Mapping[str, Any]:
-        """Run it once; its answer. Raises one of the core's errors, logged once.
+        """Run the script once and return its answer. Raises one of the core's errors, logged once.
 
-        What it leaves running in its process group is killed when it ends or the deadline passes."""
+        Remaining processes of its process group are killed when it ends or the deadline passes."""
         try:
             done = self._run(question)
             if done.status != 0:
@@ -47,7 +47,7 @@ class Script:
             self.refuse(question, error)
 
     def refuse(self, question: Question, garbage: Garbage) -> NoReturn:
-        """Its answer is none: Unavailable, since an effect may have been had."""
+        """Unavailable for an invalid answer, since the script may have acted."""
         error = Unavailable(f"provider command: {question}: {garbage}")
         _log_failure(question, error)
         raise error from garbage

@@ -12,7 +12,7 @@ from holdfast_checks.settings.option import option, required
 
 @dataclass(frozen=True, slots=True)
 class CommandSettings:
-    """What the provider ``command`` needs to know: a site's own script, see ``docs/providers.md``."""
+    """Settings of the provider ``command``: a site's own script, see ``docs/providers.md``."""
 
     cluster: str = required("Name of the cluster, passed to the script; may be empty.")
     command: tuple[str, ...] = required(

@@ -1,6 +1,6 @@
-"""Plain EC2: machines from a launch template, known by tags.
+"""Provider ``ec2``: machines from a launch template, identified by tags.
 
-Where there is capacity: launch, validate, assign, then terminate the old one. In a full reservation: replace in place."""
+With free capacity: launch, validate, assign, then terminate the old one. In a full reservation: replace in place."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class Ec2Provider(Ec2Machines):
-    """``Provider`` on EC2. Thread-safe; every call is bounded by attempts × time-outs of the settings."""
+    """``Provider`` on EC2. Thread-safe; every call is bounded by attempts × timeouts of the settings."""
 
     def __init__(
         self,
@@ -71,13 +71,13 @@ class Ec2Provider(Ec2Machines):
         return tuple(sorted((read_instance(raw, self._keys) for raw in found), key=lambda i: i.instance_id))
 
     def launch(self, node: str, *, incident: str, token: str) -> Instance:
-        """One machine per token, from the first offer that has capacity: a candidate for the node's name."""
+        """Launch one machine per token, from the first offer that has capacity: a candidate for the node's name."""
         if not self._settings.launch_first:
             self._refuse(f"launch a machine for {node} in addition to the old one: launch_first is false")
         return self._launcher.launch(node, incident=incident, token=token, role=CANDIDATE)
 
     def assign(self, instance_id: str, node: str) -> None:
-        """Retire the name's holders, then tag this machine as serving: a crash between leaves nobody serving, not two."""
+        """Retire the name's holders, then tag this machine as serving: a crash in between leaves no machine serving rather than two."""
         self._calls.ours(instance_id, live=True)
         for raw in self._calls.serving(node):
             holder = raw.get("InstanceId", "")
@@ -87,10 +87,10 @@ class Ec2Provider(Ec2Machines):
         log.info("event=assigned node=%s instance=%s", node, instance_id)
 
     def terminate(self, instance_id: str) -> None:
-        """Ask EC2 to end a machine of this cluster; ``instance().state`` says when it is off.
+        """Ask EC2 to terminate a machine of this cluster; ``instance().state`` shows when it is off.
 
         Success when it is gone or unknown. Raises Rejected for a foreign machine, one of an Auto Scaling group, one with
-        termination protection, and where machines are replaced in place: an end alone would leave the node without one."""
+        termination protection, and where machines are replaced in place: a termination alone would leave the node without one."""
         if not self._settings.launch_first:
             self._refuse(f"terminate {instance_id} alone: launch_first is false, so it is replaced in place")
         try:
@@ -107,21 +107,21 @@ class Ec2Provider(Ec2Machines):
         log.info("event=terminated instance=%s node=%s", instance_id, tags_of(raw).get(self._keys.node, "-"))
 
     def replace(self, node: str, instance_id: str, *, incident: str, token: str) -> Instance:
-        """End the node's machine and launch the next under its name; see ``ec2_exchange``. Rejected where a machine can be
-        launched beside the old one."""
+        """Terminate the node's machine and launch the next under its name; see ``exchange``. Rejected where a machine can be
+        launched while the old one exists."""
         if self._settings.launch_first:
             self._refuse(f"exchange the machine of {node} in place: launch_first is true")
         return exchange(self._calls, self._launcher, node=node, instance_id=instance_id, incident=incident, token=token)
 
     def stop_start(self, instance_id: str, *, incident: str, token: str) -> Instance:
-        """Stop and start a machine of this cluster, which puts it on another host; see ``ec2_stop_start``."""
+        """Stop and start a machine of this cluster, which moves it to another host; see ``stop_start``."""
         force_after_s = self._settings.force_stop_s
         made = stop_start(self._calls, self._stops, instance_id, token=token, force_after_s=force_after_s)
         log.info("event=stopped_and_started instance=%s incident=%s token=%s", instance_id, incident, token)
         return made
 
     def permissions(self, instance_id: str) -> dict[str, OutsideError | None]:
-        """EC2 action → None where a dry run would have succeeded, else what stands in the way; changes nothing.
+        """EC2 action → None where a dry run would have succeeded, else the obstacle; changes nothing.
 
-        ``instance_id``: any machine of the cluster. For ``holdfast doctor``; the first offer stands for all."""
+        ``instance_id``: any machine of the cluster. For ``holdfast doctor``; only the first offer is checked."""
         return dry_runs(self._calls.client, self._settings, instance_id)

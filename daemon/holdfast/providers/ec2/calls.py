@@ -1,4 +1,4 @@
-"""The EC2 calls that the providers share: translated errors, pages, eventual consistency, and the rule "only what is ours"."""
+"""EC2 calls shared by the providers: translated errors, pages, eventual consistency, and access only to our own machines."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _FIRST_WAIT_S = 0.1
 
 
 class Access(Protocol):
-    """What the settings of every provider on EC2 have in common."""
+    """Common settings of the providers on EC2."""
 
     @property
     def cluster(self) -> str: ...
@@ -64,7 +64,7 @@ class Access(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Time:
-    """Clocks, so that tests own them."""
+    """Clocks, replaceable in tests."""
 
     sleep: Callable[[float], None] = time.sleep
     monotonic: Callable[[], float] = time.monotonic
@@ -87,13 +87,13 @@ def open_client(service: str, access: Access, session: boto3.session.Session | N
 
 
 class Ec2Calls:
-    """One account's machines within a scope: a tag's key and the values by which machines are ours. Thread-safe."""
+    """Machines of one account within a scope: a tag key and the values that mark our machines. Thread-safe."""
 
     def __init__(self, access: Access, scope: tuple[str, tuple[str, ...]], client: EC2Client, clock: Time) -> None:
         self.access, self.keys, self.client, self.time = access, access.tags, client, clock
         self._scope = scope
         self._settled: set[str] = set()
-        """Ids whose being known or unknown to EC2 is believed at once."""
+        """Ids for which EC2's answer (known or unknown) is trusted at once."""
         self._born_s = clock.monotonic()
 
     def tagged(self, tags: Mapping[str, str]) -> Iterator[InstanceTypeDef]:
@@ -115,7 +115,7 @@ class Ec2Calls:
         return [raw for raw in self.tagged({self.keys.node: node}) if serves(raw, self.keys, node)]
 
     def launched(self, token: str) -> Instance | None:
-        """The live machine of this token; the oldest should there be several, with a warning that names the rest."""
+        """The live machine of this token; if there are several, the oldest, with a warning that names the rest."""
         found = sorted(self.tagged({self.keys.token: token}), key=age)
         if not found:
             return None
@@ -125,7 +125,7 @@ class Ec2Calls:
         return read_instance(found[0], self.keys)
 
     def ours(self, instance_id: str, *, live: bool = False) -> InstanceTypeDef:
-        """The machine, if it is ours: nothing else is ever touched. Raises Rejected, NotFound."""
+        """The machine, if it is ours: no other is ever changed. Raises Rejected, NotFound."""
         raw = self.settle(instance_id, lambda: self.describe(instance_id))
         if not self._is_ours(raw):
             key, values = self._scope
@@ -136,7 +136,7 @@ class Ec2Calls:
         return raw
 
     def ours_if_known(self, instance_id: str) -> InstanceTypeDef | None:
-        """The same; None: EC2 does not know the id, as an hour after a machine's end."""
+        """The same; None: EC2 does not know the id, for example an hour after termination."""
         try:
             return self.ours(instance_id)
         except NotFound:
@@ -151,7 +151,7 @@ class Ec2Calls:
         raise NotFound(f"DescribeInstances: EC2 shows no {instance_id}")
 
     def healthy(self, instance_id: str) -> bool | None:
-        """EC2's status checks; None: no word, good or bad."""
+        """EC2's status checks; None: no result yet."""
         try:
             with translated("DescribeInstanceStatus"):
                 answer = self.client.describe_instance_status(InstanceIds=[instance_id], IncludeAllInstances=True)
@@ -172,16 +172,16 @@ class Ec2Calls:
         self.settle(instance_id, create)
 
     def terminate(self, instance_id: str) -> None:
-        """End a machine that was just described as live."""
+        """Terminate a machine that was just described as live."""
         try:
             with translated("TerminateInstances"):
                 self.client.terminate_instances(InstanceIds=[instance_id])
         except NotFound as error:
-            # Just described as live: a stale reader, and taking it for gone would leak a machine.
+            # Just described as live, so this read is stale: treating it as gone would leak a machine.
             raise Unavailable(f"EC2 shows {instance_id} and does not know it: ask again") from error
 
     def await_off(self, instance_id: str, until_s: float) -> None:
-        """Until the machine is terminated, or unknown. Raises Unavailable at ``until_s`` (monotonic)."""
+        """Wait until the machine is terminated, or unknown. Raises Unavailable at ``until_s`` (monotonic)."""
         while True:
             raw = self.ours_if_known(instance_id)
             if raw is None or state_of(raw) == "terminated":
@@ -189,14 +189,14 @@ class Ec2Calls:
             self.pause(until_s, f"{instance_id} is {state_of(raw)}, not off yet")
 
     def pause(self, until_s: float, why: str) -> None:
-        """Wait a moment for what is on its way. Raises Unavailable with the reason once ``until_s`` (monotonic) has passed."""
+        """Wait a moment for a pending change. Raises Unavailable with the reason once ``until_s`` (monotonic) has passed."""
         left_s = until_s - self.time.monotonic()
         if left_s <= 0:
             raise Unavailable(f"{why}: ask again")
         self.time.sleep(min(left_s, max(_FIRST_WAIT_S, self.access.patience_s / 20)))
 
     def sure(self, look: Callable[[], T]) -> T:
-        """What was read. A refusal that rests on what EC2 shows is believed once it lasts (tags and states may be late)."""
+        """Repeat a read while it is refused: a refusal based on EC2's data is trusted only if it lasts (tags and states may be late)."""
         deadline = self.time.monotonic() + self.access.consistency_wait_s
         while True:
             try:
@@ -209,15 +209,15 @@ class Ec2Calls:
                 self.time.sleep(5 * _FIRST_WAIT_S)
 
     def await_consistency(self) -> None:
-        """Right after the start: until EC2 shows what the process before this one did."""
+        """Wait after the start until EC2 shows the changes of the previous process."""
         left_s = self._born_s + self.access.consistency_wait_s - self.time.monotonic()
         if left_s > 0:
             self.time.sleep(left_s)
 
     def settle(self, instance_id: str, call: Callable[[], T]) -> T:
-        """Repeat a call while EC2 does not know an id that it may have given out a moment ago.
+        """Repeat a call while EC2 does not know an id that it may have issued a moment ago.
 
-        Waited for once per id; from then on NotFound is believed at once."""
+        Waits once per id; from then on NotFound is trusted at once."""
         wait_s, deadline = _FIRST_WAIT_S, self.time.monotonic() + self.access.consistency_wait_s
         while True:
             try:
@@ -238,10 +238,10 @@ class Ec2Calls:
 
 
 def age(raw: InstanceTypeDef) -> tuple[datetime, str]:
-    """Sorts machines, the oldest first; one without a LaunchTime is the youngest."""
+    """Sort key: the oldest machine first; one without a LaunchTime is the newest."""
     return (raw.get("LaunchTime", datetime.max.replace(tzinfo=UTC)), raw.get("InstanceId", ""))
 
 
 def is_going(raw: InstanceTypeDef | None) -> bool:
-    """Going, gone, or not known any more."""
+    """Whether a machine is ending, gone, or no longer known."""
     return raw is None or state_of(raw) in GONE_STATES

@@ -1,4 +1,4 @@
-"""Capacity reservations and Capacity Blocks: when they end, and what follows from it. Pure but for the one call."""
+"""Capacity reservations and Capacity Blocks: when they end, and the consequences. Pure, except for one API call."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ _PAGE_IDS = 100
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """A capacity reservation, as far as it matters here."""
+    """The relevant fields of a capacity reservation."""
 
     reservation_id: str
     state: str
     """``active``, ``expired``, ``cancelled``, ``scheduled`` … as EC2 spells them."""
     block: bool
-    """Its machines end with it; those of an ordinary reservation go on, on demand."""
+    """Its machines end with it; those of an ordinary reservation continue as on-demand machines."""
     instance_type: str = ""
     ends_at: datetime | None = None
 
     @property
     def machines_end_at(self) -> datetime | None:
-        """When EC2 begins to end its machines; None: not by this."""
+        """When EC2 starts to terminate its machines; None: not because of the reservation."""
         if not self.block or self.ends_at is None:
             return None
         ultra = self.instance_type.startswith(ULTRASERVERS)
@@ -46,7 +46,7 @@ class Reserved:
 
 
 def why_skip(offer: Offer, reserved: Mapping[str, Reserved], now: datetime, margin_s: float) -> str:
-    """Why no machine should be asked from this offer now; empty: ask. A reservation that was not seen is asked: EC2 answers."""
+    """Why no machine should be requested from this offer now; empty: request. If the reservation was not seen, try: EC2 decides."""
     known = reserved.get(offer.capacity_reservation_id)
     if known is None:
         return ""
@@ -58,7 +58,7 @@ def why_skip(offer: Offer, reserved: Mapping[str, Reserved], now: datetime, marg
 
 
 def look_up(client: EC2Client, ids: Iterable[str]) -> dict[str, Reserved]:
-    """The reservations of these ids; one that EC2 does not know (any more) is left out. Raises the core's errors."""
+    """The reservations of these ids, without those that EC2 does not know (any more). Raises the core's errors."""
     wanted = sorted({reservation_id for reservation_id in ids if reservation_id})
     found: dict[str, Reserved] = {}
     for first in range(0, len(wanted), _PAGE_IDS):
@@ -67,7 +67,7 @@ def look_up(client: EC2Client, ids: Iterable[str]) -> dict[str, Reserved]:
 
 
 def _known(client: EC2Client, ids: list[str]) -> dict[str, Reserved]:
-    """One unknown id fails a whole call: then each is asked by itself."""
+    """Read the reservations; since one unknown id fails a whole call, each is then requested separately."""
     try:
         with translated("DescribeCapacityReservations"):
             answer = client.describe_capacity_reservations(CapacityReservationIds=ids)

@@ -1,7 +1,7 @@
-"""Replacement in place, for a full reservation: end the old machine, then launch its successor under the node's name.
+"""Replacement in place, for a full reservation: terminate the old machine, then launch its successor under the node's name.
 
-Every step finds what was done before it, so that it may be cut anywhere and repeated: the token's machine first, then
-the old one's end, then the launch, whose ClientToken makes it one."""
+Every step detects what was done before, so that an interrupted replacement can be repeated: first the token's machine is
+searched, then the old one is terminated, then the new one launched, whose ClientToken prevents a second launch."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ log = logging.getLogger(__name__)
 def exchange(
     calls: Ec2Calls, launcher: Launcher, *, node: str, instance_id: str, incident: str, token: str
 ) -> Instance:
-    """End the node's machine, wait until it is off, launch the next one. Returns that one.
+    """Terminate the node's machine, wait until it is off, launch the next one. Returns the new one.
 
-    Raises Unavailable while the old one is going, InsufficientCapacity while there is no place for the new one (the node has
-    no machine then: ask again with the same token), Rejected for a machine that is not the node's."""
+    Raises Unavailable while the old one is shutting down, InsufficientCapacity while there is no place for the new one (the node has
+    no machine then: call again with the same token), Rejected for a machine that is not the node's."""
     until_s = calls.time.monotonic() + calls.access.patience_s
     made = calls.launched(token)
     if made is not None:

@@ -1,4 +1,4 @@
-"""A machine from the first offer that has one: fail-over over types, subnets, templates, reservations and Capacity Blocks."""
+"""Launch from the first offer with capacity: failover across types, subnets, templates, reservations and Capacity Blocks."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class Launcher:
     def __init__(self, calls: Ec2Calls, settings: Ec2Settings) -> None:
         self._calls, self._settings = calls, settings
         self._asked: dict[str, Offer] = {}
-        """Token → the offer whose answer is not known, or which gave the machine: asked first when the token comes again."""
+        """Token → the offer whose answer is not known, or which provided the machine: tried first when the token is repeated."""
 
     def launch(self, node: str, *, incident: str, token: str, role: str) -> Instance:
-        """One machine per token, from the first offer that has capacity.
+        """Launch one machine per token, from the first offer that has capacity.
 
-        Asks for an earlier launch of this token first, since an earlier offer may have capacity again by now.
-        InsufficientCapacity names every offer's refusal; Rejected once the token's machine has ended."""
+        Looks for an earlier launch of this token first, since an earlier offer may have capacity again by now.
+        Raises InsufficientCapacity with every offer's reason, Rejected if the token's machine has ended."""
         earlier = self._earlier(token)
         if earlier is not None:
             log.info("event=launch_found node=%s incident=%s instance=%s", node, incident, earlier.instance_id)
@@ -48,14 +48,14 @@ class Launcher:
         raise InsufficientCapacity(f"no offer has a machine for {node}: {'; '.join(refusals)}")
 
     def prove_worthwhile(self, node: str) -> None:
-        """Before a machine is ended for the next: raises InsufficientCapacity when every offer would be passed over."""
+        """Check before a machine is terminated for the next: raises InsufficientCapacity when every offer would be skipped."""
         skipped = self._skipped()
         if all(offer in skipped for offer in self._settings.offers):
             reasons = "; ".join(f"{offer}: {why}" for offer, why in skipped.items())
             raise InsufficientCapacity(f"no offer would have a machine for {node}, so its old one stays: {reasons}")
 
     def _skipped(self) -> dict[Offer, str]:
-        """Offers that are not asked now, with the reason."""
+        """Offers that are skipped now, with the reason."""
         reserved = self._reserved()
         now, margin_s = self._calls.time.now(), self._settings.block_margin_s
         reasons = {offer: why_skip(offer, reserved, now, margin_s) for offer in self._settings.offers}
@@ -64,20 +64,20 @@ class Launcher:
     def _earlier(self, token: str) -> Instance | None:
         earlier = self._calls.launched(token)
         if earlier is None and len(self._settings.offers) > 1 and token not in self._asked:
-            # The process before this one may have asked a later offer a moment ago, which EC2 does not show yet.
+            # The previous process may have used a later offer a moment ago, which EC2 does not show yet.
             self._calls.await_consistency()
             earlier = self._calls.launched(token)
         return earlier
 
     def _in_order(self, token: str) -> Iterator[Offer]:
-        """The offers; one that this token was asked from already comes first, since its ClientToken gives the same machine."""
+        """The offers; one already used with this token comes first, since its ClientToken returns the same machine."""
         asked = self._asked.get(token)
         if asked is not None:
             yield asked
         yield from (offer for offer in self._settings.offers if offer != asked)
 
     def _reserved(self) -> dict[str, Reserved]:
-        """What is known of the offers' reservations. One that cannot be asked is no reason to ask for no machine."""
+        """The offers' reservations as far as known. A reservation that cannot be read does not prevent a launch."""
         ids = [offer.capacity_reservation_id for offer in self._settings.offers if offer.capacity_reservation_id]
         if not ids:
             return {}

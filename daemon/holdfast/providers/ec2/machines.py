@@ -1,4 +1,4 @@
-"""What every provider on EC2 does the same way: show machines, reboot them, pass on what EC2 says of them."""
+"""Common part of the providers on EC2: show machines, reboot them, pass on EC2's notices."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class Ec2Machines(Limited):
-    """Our machines on EC2. Thread-safe; every call is bounded by attempts × time-outs of the settings."""
+    """Our machines on EC2. Thread-safe; every call is bounded by attempts × timeouts of the settings."""
 
     def __init__(self, calls: Ec2Calls) -> None:
         self._calls = calls
@@ -26,7 +26,7 @@ class Ec2Machines(Limited):
     def instance_of(self, node: str) -> Instance | None:
         """The live machine tagged with the node's name; ``healthy`` is left None.
 
-        Raises Rejected when several claim the name: nobody can tell which one serves."""
+        Raises Rejected when several claim the name: it is unknown which one serves."""
         claims = self._calls.serving(node)
         if len(claims) > 1:
             ids = ", ".join(sorted(raw.get("InstanceId", "") for raw in claims))
@@ -43,11 +43,11 @@ class Ec2Machines(Limited):
         return read_instance(raw, self._keys, healthy)
 
     def metadata_options(self, instance_id: str) -> MetadataOptions | None:
-        """Of any machine, ours or not: the head node is none of ours. None: EC2 does not say."""
+        """Of any machine, ours or not (the head node is not ours). None: EC2 does not report it."""
         return read_metadata_options(self._calls.describe(instance_id))
 
     def find_launched(self, token: str) -> Instance | None:
-        """The live machine of this token; the oldest should there be several, with a warning that names the rest."""
+        """The live machine of this token; if there are several, the oldest, with a warning that names the rest."""
         return self._calls.launched(token)
 
     def notices(self) -> tuple[Notice, ...]:
@@ -65,7 +65,7 @@ class Ec2Machines(Limited):
         log.info("event=reboot_asked instance=%s incident=%s token=%s", instance_id, incident or "-", token or "-")
 
     def report_fault(self, instance_id: str, *, since: datetime, text: str) -> None:
-        """ReportInstanceStatus: feedback to AWS, which changes nothing and is answered by nobody."""
+        """ReportInstanceStatus: feedback to AWS, which changes nothing and gets no reply."""
         self._calls.ours(instance_id)
         with translated("ReportInstanceStatus"):
             self._calls.client.report_instance_status(

@@ -1,6 +1,6 @@
-"""What EC2 says by itself of our machines: failed status checks, scheduled events, spot interruptions, the end of a Capacity Block.
+"""EC2's notices about our machines: failed status checks, scheduled events, spot interruptions, the end of a Capacity Block.
 
-Five filtered questions and one list answer for any number of machines: no call is made for each."""
+Five filtered requests and one list cover any number of machines: there is no call per machine."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ EVENTS = {
 }
 """EC2's codes of scheduled events."""
 INTERRUPTED = ("marked-for-termination", "marked-for-stop")
-"""Status codes of spot requests whose machine is about to be taken back (EC2 User Guide, "Spot request status")."""
+"""Status codes of spot requests whose machine is about to be reclaimed (EC2 User Guide, "Spot request status")."""
 NOTICE = timedelta(minutes=2)
-"""From the mark to the interruption (EC2 User Guide, "Spot Instance interruption notices")."""
+"""Time from the mark to the interruption (EC2 User Guide, "Spot Instance interruption notices")."""
 _OVER = re.compile(r"\s*\[[^\]]*\]")
-"""Finished events stay listed for up to a week with ``[Completed]`` or ``[Canceled]`` before their text; any other word there
-is taken the same way."""
+"""Finished events stay listed for up to a week with ``[Completed]`` or ``[Canceled]`` before their text; any other prefix in brackets
+is handled the same way."""
 
 
 def notices(calls: Ec2Calls) -> tuple[Notice, ...]:
-    """All of them, by instance id. Raises the core's errors."""
+    """All notices, by instance id. Raises the core's errors."""
     machines = {raw.get("InstanceId", ""): raw for raw in calls.tagged({})}
     if not machines:
         return ()
@@ -71,7 +71,7 @@ def _said(client: EC2Client, page_size: int, nodes: Mapping[str, str]) -> Iterat
 
 
 def read_status(status: InstanceStatusTypeDef, node: str) -> Iterator[Notice]:
-    """The notices in one machine's status. Only ``impaired`` counts: no data and ``initializing`` are no news."""
+    """The notices in one machine's status. Only ``impaired`` counts: missing data and ``initializing`` are ignored."""
     instance_id = status.get("InstanceId", "")
     parts: Mapping[str, Any] = status
     for part, code in CHECKS.items():
@@ -102,7 +102,7 @@ def _interrupted(calls: Ec2Calls, machines: Mapping[str, InstanceTypeDef], nodes
                 PaginationConfig={"PageSize": calls.access.page_size},
             )
             requests = [request for page in pages for request in page["SpotInstanceRequests"]]
-    except NotPermitted:  # said by the doctor; the agents tell of interruptions too
+    except NotPermitted:  # reported by the doctor; the agents report interruptions too
         return []
     return [n for request in requests for n in read_request(request, nodes)]
 
@@ -128,7 +128,7 @@ def _ending(calls: Ec2Calls, machines: Mapping[str, InstanceTypeDef], nodes: Map
         return ()
     try:
         reserved = look_up(calls.client, reservation_of.values())
-    except NotPermitted:  # said in the log and by the doctor; what else EC2 says is worth having
+    except NotPermitted:  # logged, and reported by the doctor; EC2's other notices are still useful
         return ()
     return read_ends(reservation_of, reserved, nodes, calls.time.now(), calls.access.block_notice_s)
 

@@ -1,4 +1,4 @@
-"""Whether EC2 would let us act, asked by dry runs."""
+"""Check of EC2 permissions by dry runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
 
 WOULD_SUCCEED = "DryRunOperation"
-"""The error code by which EC2 says that the call would have been carried out."""
+"""EC2's error code for a dry run that would have succeeded."""
 
 
 Questions = Mapping[str, Callable[[], object]]
@@ -40,7 +40,7 @@ def dry_runs(client: EC2Client, settings: Ec2Settings, instance_id: str) -> dict
 
 
 def shared(client: EC2Client, access: Access, instance_id: str, reservations: Sequence[str] = ()) -> Questions:
-    """What every provider on EC2 needs."""
+    """Permissions that every provider on EC2 needs."""
     ids = [instance_id]
     tag = {"Key": access.tags.cluster, "Value": access.cluster}
     return {
@@ -59,7 +59,7 @@ def shared(client: EC2Client, access: Access, instance_id: str, reservations: Se
 
 
 def obstacles(questions: Questions) -> dict[str, OutsideError | None]:
-    """Ask each. Action → None when it would succeed, else the error that it would meet."""
+    """Check each action. Action → None when it would succeed, else the error that it would meet."""
     return {action: _obstacle(action, call) for action, call in questions.items()}
 
 

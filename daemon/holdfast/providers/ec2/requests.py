@@ -1,4 +1,4 @@
-"""What is sent to EC2 and how its answers read: pure functions, no call is made here."""
+"""EC2 requests and parsing of EC2's answers: pure functions, no calls."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ CANDIDATE, SERVING, RETIRED = "candidate", "serving", "retired"
 LIVE_STATES = ("pending", "running", "stopping", "stopped")
 GONE_STATES = ("shutting-down", "terminated")
 ASG_TAG = "aws:autoscaling:groupName"
-"""Set by EC2 Auto Scaling on the machines of a group, which would put a new one in the place of each that we end."""
+"""Tag that EC2 Auto Scaling sets on the machines of a group, which would replace each one that we terminate."""
 CLIENT_TOKEN_MAX = 64
 """EC2's limit for a ClientToken, ASCII characters."""
 _DIGEST_CHARS = 8
 TOKEN_MAX = CLIENT_TOKEN_MAX - _DIGEST_CHARS - 1
-"""What is left for a caller's token, so that the offer's suffix fits."""
+"""Longest token of a caller, so that the offer's suffix fits."""
 
 
 def client_token(token: str, settings: Ec2Settings, offer: Offer) -> str:
@@ -86,7 +86,7 @@ def tags_of(raw: InstanceTypeDef) -> dict[str, str]:
 
 
 def state_of(raw: InstanceTypeDef) -> str:
-    """EC2's word for the state; ``pending`` when the answer has none (a launch just accepted)."""
+    """EC2's name for the state; ``pending`` when the answer has none (a launch just accepted)."""
     return str(raw.get("State", {}).get("Name", "pending"))
 
 
@@ -105,7 +105,7 @@ def read_instance(raw: InstanceTypeDef, keys: TagKeys, healthy: bool | None = No
 
 
 def read_metadata_options(raw: InstanceTypeDef) -> MetadataOptions | None:
-    """None: EC2 does not say, or the machine has no metadata."""
+    """None: EC2 does not report it, or the machine has no metadata."""
     options = raw.get("MetadataOptions", {})
     tokens, hops = options.get("HttpTokens"), options.get("HttpPutResponseHopLimit")
     if tokens is None or hops is None or options.get("HttpEndpoint") == "disabled":
@@ -133,7 +133,7 @@ _REASONS: tuple[tuple[ReportInstanceReasonCodesType, tuple[str, ...]], ...] = (
 
 
 def reason_codes(text: str) -> list[ReportInstanceReasonCodesType]:
-    """ReportInstanceStatus' ReasonCodes for a fault in our words; ``other`` for what EC2 has no code for, such as a GPU."""
+    """ReportInstanceStatus' ReasonCodes for a fault; ``other`` where EC2 has no code, such as for a GPU."""
     low = f"{text.lower()} "
     codes = [code for code, words in _REASONS if any(word in low for word in words)]
     return codes or ["other"]
@@ -142,7 +142,7 @@ def reason_codes(text: str) -> list[ReportInstanceReasonCodesType]:
 def judge_status(status: InstanceStatusTypeDef) -> bool | None:
     """Healthy by EC2's status checks: False once one is impaired, True when both are ok, else not known (yet).
 
-    ``initializing``, ``insufficient-data`` and ``not-applicable`` are no news, good or bad."""
+    ``initializing``, ``insufficient-data`` and ``not-applicable`` say nothing, good or bad."""
     said: list[Mapping[str, Any]] = [
         status.get("SystemStatus", {}), status.get("InstanceStatus", {}), status.get("AttachedEbsStatus", {}),
     ]  # fmt: skip

@@ -15,7 +15,7 @@ MARKETS = ("", "spot", "capacity-block")
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """One way to get a machine; offers are tried in order. An empty field is left to the launch template."""
+    """One way to get a machine; offers are tried in order. An empty field leaves the choice to the launch template."""
 
     instance_type: str = ""
     subnet_id: str = ""
@@ -38,7 +38,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class TagKeys:
-    """Keys of the tags by which Holdfast knows its machines."""
+    """Keys of the tags by which Holdfast identifies its machines."""
 
     cluster: str = "holdfast:cluster"
     node: str = "holdfast:node"
@@ -48,12 +48,12 @@ class TagKeys:
     role: str = "holdfast:role"
     """``candidate`` until handed over, ``serving`` after, ``retired`` once another has its name. Absent is serving."""
     order: str = "holdfast:order"
-    """What was ordered for the machine last: ``stop`` or ``replace``, the token, and when."""
+    """The last order for the machine: ``stop`` or ``replace``, the token, and when."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ec2Settings:
-    """What the EC2 provider needs to know. Times are seconds."""
+    """Settings of the EC2 provider. Times are in seconds."""
 
     cluster: str = required("Value of the cluster tag: only machines with it are ever touched.")
     region: str = required("AWS region.")

@@ -1,7 +1,7 @@
-"""Stop and start: another host under the same instance id. Idempotent by a tag that is written once the stop is accepted.
+"""Stop and start: moves a machine to another host under the same instance id. Idempotent by a tag written once the stop is accepted.
 
 The tag holds the token, the LaunchTime that the machine had, and when it was stopped. A start gives the machine a new
-LaunchTime: that is how a repeat tells a machine that came back from one that EC2 still shows running."""
+LaunchTime: by that a repeated call distinguishes a restarted machine from one that EC2 still shows as running."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ VERB = "stop"
 
 @dataclass(frozen=True, slots=True)
 class StopOrder:
-    """What the tag says."""
+    """Content of the tag."""
 
     token: str
     launched_s: float
@@ -38,7 +38,7 @@ class StopOrder:
 
 
 def read_order(text: str) -> StopOrder | None:
-    """The tag's order; None: it is none of ours, or another one's."""
+    """The order in the tag; None: it is not ours, or is for another action."""
     words = text.split(" ")
     if len(words) != 4 or words[0] != VERB:
         return None
@@ -68,7 +68,7 @@ def stop_start(
 ) -> Instance:
     """Stop the machine, wait for it, start it. Returns once the start is accepted, or was before.
 
-    ``orders``: what this process has ordered, by token; EC2 may show a tag late. Raises Unavailable while it is stopping (ask
+    ``orders``: orders of this process, by token; EC2 may show a tag late. Raises Unavailable while it is stopping (ask
     again with the same token), InsufficientCapacity while no host takes it (it stays stopped), Rejected for one that cannot be
     stopped."""
     if not token or " " in token:
@@ -94,7 +94,7 @@ def stop_start(
         if state == "stopping" and age_s >= force_after_s:
             _call_stop(calls, instance_id, force=True)
         elif state == "running" and age_s > calls.access.consistency_wait_s:
-            _call_stop(calls, instance_id, force=False)  # not started since, and not stopped: ordered again
+            _call_stop(calls, instance_id, force=False)  # neither started since nor stopped: order the stop again
         calls.pause(until_s, f"{instance_id} is {state} while it is stopped and started")
 
 
@@ -129,5 +129,5 @@ def _start(calls: Ec2Calls, raw: InstanceTypeDef) -> Instance:
 
 
 def _launched_s(raw: InstanceTypeDef) -> float:
-    """As precise as the tag keeps it."""
+    """Time with the precision of the tag."""
     return round(raw.get("LaunchTime", datetime.fromtimestamp(0, UTC)).timestamp(), 3)

@@ -1,6 +1,6 @@
-"""SageMaker HyperPod on Slurm: machines that are rebooted or exchanged in place, behind a name that stays.
+"""SageMaker HyperPod on Slurm: machines are rebooted or replaced in place, and keep their node name.
 
-HyperPod has no client token and repairs by itself where NodeRecovery is Automatic. So every action first reads
+HyperPod has no client token, and repairs nodes automatically where NodeRecovery is Automatic. So every action first reads
 NodeRecovery and the list again, and is keyed by the instance id, which ends with its machine."""
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ log = logging.getLogger(__name__)
 
 
 class HyperpodProvider(Limited):
-    """``Provider`` on HyperPod. Thread-safe; every call is bounded by calls × attempts × time-outs of the settings.
+    """``Provider`` on HyperPod. Thread-safe; every call is bounded by calls × attempts × timeouts of the settings.
 
-    The port's ``launch``, ``assign`` and ``terminate`` do not exist here; :meth:`replace` does their work in one."""
+    ``launch``, ``assign`` and ``terminate`` are not supported; :meth:`replace` does all three in one call."""
 
     def __init__(self, settings: HyperpodSettings, *, session: boto3.session.Session | None = None) -> None:
         self._settings = settings
         self._api = HyperpodApi(settings, session)
         self._addresses: dict[str, str] = {}
-        """Instance id → address, as DescribeClusterNode said once: an id keeps its address."""
+        """Instance id → address, from DescribeClusterNode: an id keeps its address."""
 
     @property
     def name(self) -> str:
@@ -51,7 +51,7 @@ class HyperpodProvider(Limited):
 
     @property
     def can(self) -> ProviderCan:
-        """``power_off_confirmed`` is false: an id that is no longer listed is no proof that a machine is off."""
+        """``power_off_confirmed`` is false: an id that is no longer listed does not prove that the machine is off."""
         lead = self._settings.mode == LEAD
         return ProviderCan(
             reboot=lead,
@@ -64,11 +64,11 @@ class HyperpodProvider(Limited):
         )
 
     def repairs_itself(self) -> bool:
-        """Mode ``observe``, or NodeRecovery is anything but ``None``. Asked now; raises Unavailable, Throttled."""
+        """Whether the mode is ``observe`` or NodeRecovery is anything but ``None``. Read now; raises Unavailable, Throttled."""
         return self._settings.mode != LEAD or self._api.cluster().repairs_itself
 
     def notices(self) -> tuple[Notice, ...]:
-        """``IMPAIRED`` for each machine that ListClusterNodes shows as Failure; it says nothing else by itself."""
+        """``IMPAIRED`` for each machine that ListClusterNodes shows as Failure; HyperPod has no other notices."""
         return tuple(notice for node in self._list() if (notice := node.as_notice()) is not None)
 
     def nodes(self) -> tuple[PodNode, ...]:
@@ -76,31 +76,31 @@ class HyperpodProvider(Limited):
         return self._list()
 
     def instance_of(self, node: str) -> Instance | None:
-        """The machine of this node name that is not on its way out; None while HyperPod shows none.
+        """The machine of this node name that is not shutting down; None while HyperPod shows none.
 
         Raises Unavailable while several are listed under the name."""
         found = serving(self._list(), node) or serving(self._list_in_detail(), node)
         return found.as_instance() if found else None
 
     def instance(self, instance_id: str) -> Instance:
-        """One machine, from the list. ``healthy`` is False for Failure, else None: HyperPod says nothing good of a node."""
+        """One machine, from the list. ``healthy`` is False for Failure, else None: HyperPod never reports a node as healthy."""
         return self._one(instance_id).as_instance()
 
     def replace(self, node: str, instance_id: str, *, incident: str, token: str) -> Instance:
-        """Make sure that this machine goes and another takes its place under the node's name. The caller has freed the node.
+        """Replace this machine with another under the same node name. The caller has freed the node of jobs.
 
-        Repeat it freely with the same instance id: a machine that is going, or has gone, is under way and nothing is
-        sent; a later machine of the node has another id and cannot be hit. Returns the machine as HyperPod shows it: the
-        old id until it is gone, then the new one. ``token`` is for the log alone, HyperPod takes none.
+        Safe to repeat with the same instance id: if the machine is shutting down or gone, nothing is sent; a later machine
+        of the node has another id and is never affected. Returns the machine as HyperPod shows it: the old id until it is
+        gone, then the new one. ``token`` is only logged, HyperPod takes none.
 
         Raises RepairsItself; Rejected for a head node, or a machine that is not the node's; Unavailable while HyperPod works
-        on the machine or on the cluster, and when nothing is known about what happened: ask again."""
+        on the machine or on the cluster, and when the effect is unknown: call again."""
         cluster = self._may_act()
         listed = self._known(node, instance_id)
         old = next((n for n in listed if n.instance_id == instance_id), None)
         if old is None:
             return self._successor(listed, node, instance_id)
-        if old.status in GOING and old.node in ("", node):  # resource_config.json forgets the name before the list does
+        if old.status in GOING and old.node in ("", node):  # resource_config.json loses the name before the list does
             log.info("event=replace_under_way node=%s incident=%s instance=%s", node, incident, instance_id)
             return _going(instance_id, node, old)
         self._refuse_wrong(old, node, cluster)
@@ -113,9 +113,9 @@ class HyperpodProvider(Limited):
         return self._after_replace(node, instance_id, result)
 
     def reboot(self, instance_id: str, *, incident: str = "", token: str = "") -> None:
-        """Ask for a reboot. Success also when an operation is on the node already; completion is seen from the boot id.
+        """Ask for a reboot. Succeeds also when an operation is running on the node already; completion is seen from the boot id.
 
-        Not idempotent once the first reboot is over: HyperPod shows no boot, so compare boot ids before a repetition."""
+        Not idempotent after the first reboot: HyperPod does not show boots, so compare boot ids before repeating it."""
         cluster = self._may_act()
         node = self._one(instance_id)
         self._refuse_head(node, cluster)
@@ -131,7 +131,7 @@ class HyperpodProvider(Limited):
         raise Rejected(f"provider hyperpod cannot {what}: HyperPod exchanges a machine in place, see replace")
 
     def _may_act(self) -> PodCluster:
-        """The last look before an action. Raises RepairsItself, Unavailable, Rejected."""
+        """The final check before an action. Raises RepairsItself, Unavailable, Rejected."""
         if self._settings.mode != LEAD:
             raise RepairsItself("provider hyperpod is in mode observe: HyperPod repairs, Holdfast watches")
         cluster = self._api.cluster()
@@ -150,7 +150,7 @@ class HyperpodProvider(Limited):
         return tuple(named(node, config, self._addresses, style) for node in raws)
 
     def _list_in_detail(self) -> tuple[PodNode, ...]:
-        """The list, after DescribeClusterNode for each machine that is up and has no address yet. Asked once per id."""
+        """The list, after one DescribeClusterNode per id for machines that are up and have no address yet."""
         for node in self._list():
             if not node.address and node.status in STEADY:
                 try:
@@ -160,7 +160,7 @@ class HyperpodProvider(Limited):
         return self._list()
 
     def _known(self, node: str, instance_id: str) -> tuple[PodNode, ...]:
-        """The list; in detail where it shows the machine without a name."""
+        """The list; with details where it shows the machine without a name."""
         listed = self._list()
         nameless = any(n.instance_id == instance_id and not n.node for n in listed)
         return self._list_in_detail() if nameless else listed
@@ -172,7 +172,7 @@ class HyperpodProvider(Limited):
         raise NotFound(f"HyperPod lists no {instance_id} in {self._settings.cluster}")
 
     def _resource_config(self) -> ResourceConfig:
-        """The file, read now; an absent, torn or foreign one is none."""
+        """The file, read now; None if it is absent, incomplete or of another cluster."""
         if not self._settings.resource_config:
             return ResourceConfig()
         try:
@@ -211,7 +211,7 @@ class HyperpodProvider(Limited):
         return found.as_instance()
 
     def _after_replace(self, node: str, instance_id: str, result: BatchResult) -> Instance:
-        """What HyperPod lists now, whatever it answered. Its list may still show the old machine as it was."""
+        """The machine as HyperPod lists it after an action. The list may still show the old machine unchanged."""
         listed = self._list()
         old = next((n for n in listed if n.instance_id == instance_id), None)
         if old is None and result.verdict is not Verdict.GONE:
@@ -224,7 +224,7 @@ class HyperpodProvider(Limited):
 
 
 def _going(instance_id: str, node: str, old: PodNode | None = None) -> Instance:
-    """An accepted order: the old machine is on its way out, whatever a late list shows."""
+    """The result of an accepted order: the old machine is shutting down, whatever an outdated list shows."""
     address = old.address if old is not None else ""
     return Instance(instance_id=instance_id, node=node, state="shutting-down", address=address)
 

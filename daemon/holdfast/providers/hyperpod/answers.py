@@ -1,4 +1,4 @@
-"""How HyperPod's answers read: nodes, the cluster's say about repairs, results of a batch. Pure functions."""
+"""Parsing of HyperPod's answers: nodes, the cluster's repair settings, results of a batch. Pure functions."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from holdfast.providers.hyperpod.names import ResourceConfig, address_of_host, n
 
 STATES = {
     "Running": "running",
-    "Failure": "running",  # nobody says that it is off; healthy is False
+    "Failure": "running",  # not reported as off; healthy is False
     "Pending": "pending",
     "SystemUpdating": "pending",
     "DeepHealthCheckInProgress": "pending",
     "ShuttingDown": "shutting-down",
     "NotFound": "terminated",
 }
-"""InstanceStatus.Status → the port's word. One that is not here is ``pending``: no news, and nothing to act on."""
+"""InstanceStatus.Status → the port's state. Unlisted ones are ``pending``, on which Holdfast does not act."""
 STEADY = ("Running", "Failure")
-"""Only in these a node takes a replacement or a reboot."""
+"""Statuses in which a node accepts a replacement or a reboot."""
 GOING = ("ShuttingDown", "NotFound")
 
 
@@ -51,7 +51,7 @@ class PodNode:
         )
 
     def as_notice(self) -> Notice | None:
-        """HyperPod's own bad word about the machine. Since when is not told."""
+        """HyperPod reports the machine as failed. It does not report since when."""
         if self.status != "Failure":
             return None
         text = " ".join(self.message.split())[:300] or "InstanceStatus is Failure"
@@ -79,7 +79,7 @@ def named(node: PodNode, config: ResourceConfig, addresses: Mapping[str, str], s
 
 
 def serving(nodes: Sequence[PodNode], name: str) -> PodNode | None:
-    """The machine that has the node's name and is not on its way out. Raises Unavailable when several have it."""
+    """The machine that has the node's name and is not shutting down. Raises Unavailable when several have it."""
     found = [node for node in nodes if node.node == name and node.status not in GOING]
     if len(found) > 1:
         ids = ", ".join(sorted(node.instance_id for node in found))
@@ -88,19 +88,19 @@ def serving(nodes: Sequence[PodNode], name: str) -> PodNode | None:
 
 
 class Verdict(StrEnum):
-    """What a batch call said about one id."""
+    """Result of a batch call for one id."""
 
     ACCEPTED = "accepted"
     IN_USE = "in_use"
-    """Another operation is on the node already."""
+    """Another operation is running on the node already."""
     BUSY = "busy"
-    """Its status takes no such operation now."""
+    """Its status does not permit the operation now."""
     GONE = "gone"
     """HyperPod does not know the id (any more)."""
     FAILED = "failed"
-    """An error of HyperPod's for this node; nothing is known about what happened."""
+    """A HyperPod error for this node; the effect is unknown."""
     UNKNOWN = "unknown"
-    """No answer, or one that does not mention it, or a code that is not known: ask what is true before repeating."""
+    """No answer, an answer without this id, or an unknown code: check the actual state before repeating."""
 
 
 VERDICTS = {
@@ -119,7 +119,7 @@ class BatchResult:
 
 
 def read_batch(asked: Sequence[str], answer: Mapping[str, Any]) -> dict[str, BatchResult]:
-    """A 200's verdict for each id that was asked. An id that is in ``Failed`` failed, even where it is in ``Successful`` too."""
+    """Result per requested id of a 200 response. An id in ``Failed`` failed, even if it is in ``Successful`` too."""
     failed = {entry.get("NodeId"): entry for entry in answer.get("Failed", [])}
     accepted = set(answer.get("Successful", []))
     return {instance_id: _result(failed.get(instance_id), instance_id in accepted) for instance_id in asked}
@@ -136,18 +136,18 @@ def _result(failure: Mapping[str, Any] | None, accepted: bool) -> BatchResult:
 
 @dataclass(frozen=True, slots=True)
 class PodCluster:
-    """DescribeCluster, as far as it decides who acts."""
+    """Fields of DescribeCluster that decide who acts."""
 
     status: str
     node_recovery: str
-    """``Automatic`` also when the answer has none: it is HyperPod's default."""
+    """``Automatic`` also when the answer has no value: it is HyperPod's default."""
     continuous: bool
     head_groups: frozenset[str]
-    """Groups whose SlurmConfig says Controller."""
+    """Groups whose SlurmConfig has the node type Controller."""
 
     @property
     def repairs_itself(self) -> bool:
-        """Only the exact word ``None`` means that HyperPod leaves repairs to others."""
+        """Whether HyperPod leaves repairs to others: only the exact value ``None`` means that."""
         return self.node_recovery != "None"
 
 

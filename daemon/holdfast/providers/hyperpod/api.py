@@ -1,4 +1,4 @@
-"""HyperPod's calls, bounded and in the core's errors. Reading is retried; a call that acts is sent once."""
+"""HyperPod API calls, bounded and with the core's errors. Reads are retried; a call that acts is sent once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 REPLACE, REBOOT = "BatchReplaceClusterNodes", "BatchRebootClusterNodes"
 MAX_PAGES = 1000
-"""Of one list; a token that never ends is an error and not a loop."""
+"""Most pages of one list; more is an error, not an endless loop."""
 
 
 class SageMaker(Protocol):
@@ -42,7 +42,7 @@ class HyperpodApi:
         self._act = _open_client(settings, opened, 1)
 
     def cluster(self) -> PodCluster:
-        """DescribeCluster, asked now."""
+        """DescribeCluster, called now."""
         with translated("DescribeCluster"):
             return read_cluster(self._read.describe_cluster(ClusterName=self._settings.cluster))
 
@@ -59,7 +59,7 @@ class HyperpodApi:
         raise Unavailable(f"ListClusterNodes: more than {MAX_PAGES} pages")
 
     def details(self, instance_id: str) -> Answer:
-        """DescribeClusterNode. Raises NotFound when HyperPod has no such node (the list decides whether that is so)."""
+        """DescribeClusterNode. Raises NotFound when HyperPod reports no such node (the list decides whether it exists)."""
         with translated("DescribeClusterNode"):
             try:
                 answer = self._read.describe_cluster_node(ClusterName=self._settings.cluster, NodeId=instance_id)
@@ -70,8 +70,8 @@ class HyperpodApi:
         return cast("Answer", answer["NodeDetails"])
 
     def ask(self, operation: str, instance_id: str) -> BatchResult:
-        """The verdict. An instance id alone is sent, never a logical id: it ends with its machine, so that a repeated replacement can
-        never hit the new one."""
+        """Send a batch call and return its result. Only the instance id is sent, never a logical id: it ends with its machine, so
+        that a repeated replacement never affects the new one."""
         call = self._act.batch_replace_cluster_nodes if operation == REPLACE else self._act.batch_reboot_cluster_nodes
         with translated(operation):
             return read_batch([instance_id], call(ClusterName=self._settings.cluster, NodeIds=[instance_id]))[

@@ -1,7 +1,7 @@
-"""Slurm's node names and HyperPod's instance ids: what ``resource_config.json`` and the API say about the join. Pure.
+"""Mapping of Slurm's node names to HyperPod's instance ids, from ``resource_config.json`` and the API. Pure.
 
-The API's list decides which machines there are. The file only adds names for ids that the list shows: the copy on a node
-may be older than the last replacement, and an id never changes its address, so an old file lacks names and has no wrong ones."""
+The API's list decides which machines exist. The file only adds names for ids in the list: the copy on a node may be older
+than the last replacement. An id never changes its address, so an old file lacks names but has no wrong ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HOST = re.compile(r"ip-\d{1,3}-\d{1,3}-\d{1,3}-\d{1,3}")
 
 @dataclass(frozen=True, slots=True)
 class ResourceConfig:
-    """What Holdfast takes from ``resource_config.json``."""
+    """Fields that Holdfast reads from ``resource_config.json``."""
 
     cluster: str = ""
     arn: str = ""
@@ -34,7 +34,7 @@ class ResourceConfig:
 
 
 def read_resource_config(text: str) -> ResourceConfig:
-    """Parse the file. Raises ValueError when it is not JSON of that shape; a single strange instance is passed over."""
+    """Parse the file. Raises ValueError when it is not JSON of that shape; a single malformed instance is skipped."""
     data = json.loads(text)
     if not isinstance(data, dict):
         raise ValueError("resource_config.json holds no object")

@@ -16,7 +16,7 @@ PAGE_MAX = 100
 
 @dataclass(frozen=True, slots=True)
 class HyperpodSettings:
-    """What the HyperPod provider needs to know. Times are seconds."""
+    """Settings of the HyperPod provider. Times are in seconds."""
 
     cluster: str = required("ClusterName: the HyperPod cluster's name or ARN.")
     region: str = required("AWS region.")

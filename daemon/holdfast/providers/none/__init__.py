@@ -1,4 +1,4 @@
-"""No provider: nodes are drained and jobs recovered, and people repair machines."""
+"""Provider ``none``: nodes are drained and jobs recovered, and operators repair machines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The provider for machines that nobody can reboot or replace by an API: a person does it, Holdfast waits."""
+"""Provider for machines without an API to reboot or replace them: an operator does it, Holdfast waits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.providers.limits import Limited
 
 
 class NoProvider(Limited):
-    """Knows no machine and can do nothing; every verb is Rejected with the reason."""
+    """Has no machines and no capabilities; every action is Rejected with the reason."""
 
     @property
     def name(self) -> str:

@@ -1,8 +1,8 @@
-"""AWS ParallelCluster: clustermgtd owns the machines, and is asked through Slurm.
+"""AWS ParallelCluster: clustermgtd owns the machines, and is controlled through Slurm.
 
-A node that Slurm powers down loses its machine at clustermgtd's next turn (60 s). A static node (``queue-st-resource-1``) then gets
-another by itself; a dynamic one (``queue-dy-resource-1``) once Slurm powers it up. Which machine serves a node EC2 says: the one at
-the node's NodeAddr. How nodes are kept meanwhile is ``slurm/holding.py``; the facts are in
+A node that Slurm powers down loses its machine at clustermgtd's next iteration (60 s). A static node (``queue-st-resource-1``) then
+gets another automatically; a dynamic one (``queue-dy-resource-1``) once Slurm powers it up. The machine that serves a node is the
+one that EC2 shows at the node's NodeAddr. ``slurm/holding.py`` keeps nodes meanwhile; the facts are in
 ``docs/decisions/0006-held-by-reservation.md``."""
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LOOK_EVERY_S = 2.0
 
 
 class Machines(Protocol):
-    """EC2, as far as it is needed: see :class:`holdfast.providers.parallelcluster.ec2_machines.ClusterMachines`."""
+    """The part of EC2 that is needed: see :class:`holdfast.providers.parallelcluster.ec2_machines.ClusterMachines`."""
 
     def at(self, address: str) -> Instance | None: ...
 
@@ -41,7 +41,7 @@ class Machines(Protocol):
 
 
 def is_dynamic(node: str) -> bool:
-    """By ParallelCluster's node names: ``queue-dy-resource-1``; static ones have ``-st-``."""
+    """Pattern of ParallelCluster's dynamic node names, ``queue-dy-resource-1``; static ones have ``-st-``."""
     return _DYNAMIC.fullmatch(node) is not None
 
 
@@ -88,7 +88,7 @@ class ParallelClusterProvider(Limited):
         return self._serving(shown)
 
     def instance(self, instance_id: str) -> Instance:
-        """One machine by EC2's word; ``node`` is the one that has its address in Slurm now."""
+        """One machine as EC2 shows it; ``node`` is the one that has its address in Slurm now."""
         found = self._machines.one(instance_id)
         nodes = self._slurm.all_nodes().values() if found.state not in _GONE and found.address else ()
         names = [node.name for node in nodes if node.address == found.address]
@@ -97,9 +97,9 @@ class ParallelClusterProvider(Limited):
     def replace(self, node: str, instance_id: str, *, incident: str, token: str) -> Instance:
         """Have Slurm power the node down and clustermgtd put another machine behind it. The caller has freed the node.
 
-        Repeat it freely: a machine that is going, gone or no longer the node's is under way, and a later one of the node has another
-        id and cannot be hit. A job that has started meanwhile is not killed: Slurm waits for it. A dynamic node is waited for and
-        powered up again: Unavailable until then. Raises Rejected when the machine is another node's."""
+        Safe to repeat: a machine that is shutting down, gone or no longer the node's counts as being replaced, and a later one of the
+        node has another id and is never affected. A job that has started meanwhile is not killed: Slurm waits for it. A dynamic node
+        is powered up again after it is off: Unavailable until then. Raises Rejected when the machine is another node's."""
         shown = self._slurm.node(node)
         serving = self._serving(shown)
         if serving is not None and serving.instance_id != instance_id:
@@ -127,7 +127,7 @@ class ParallelClusterProvider(Limited):
         log.info("event=reboot_asked instance=%s", instance_id)
 
     def _serving(self, shown: Node) -> Instance | None:
-        if shown.address in ("", shown.name):  # clustermgtd's sign for: no machine
+        if shown.address in ("", shown.name):  # clustermgtd's mark for "no machine"
             return None
         found = self._machines.at(shown.address)
         return changed(found, node=shown.name) if found is not None else None
@@ -141,7 +141,7 @@ class ParallelClusterProvider(Limited):
             raise Rejected(f"{instance_id} is {whose}'s machine, not {node}'s: left alone")
 
     def _prove_gone(self, shown: Node, instance_id: str) -> None:
-        """Slurm names an address at which EC2 shows nothing: only if the machine is gone has it been let go."""
+        """Slurm names an address at which EC2 shows nothing: the node released its machine only if the machine is gone."""
         if shown.address in ("", shown.name):
             return
         try:
@@ -152,7 +152,7 @@ class ParallelClusterProvider(Limited):
             raise Unavailable(f"EC2 shows {instance_id} {old.state}, and nothing at {shown.name}'s address: ask again")
 
     def _bring_back(self, node: str) -> None:
-        """A dynamic node that is off is powered up, so that its next machine can be validated before a job needs it."""
+        """Power up a dynamic node that is off, so that its next machine can be validated before a job needs it."""
         until_s = self._monotonic() + self._settings.patience_s
         while True:
             shown = self._slurm.node(node)
@@ -173,7 +173,7 @@ class ParallelClusterProvider(Limited):
 
 
 def _asked_for(shown: Node) -> bool:
-    """Slurm is at it already, or the node is DOWN, which clustermgtd answers in the same way."""
+    """Whether Slurm is powering the node down already, or the node is DOWN, on which clustermgtd acts in the same way."""
     return shown.down or bool(shown.flags & _GOING_DOWN)
 
 

@@ -1,4 +1,4 @@
-"""The machines of a ParallelCluster, as EC2 shows them by ParallelCluster's own tags. They are looked at, and rebooted at most."""
+"""Machines of a ParallelCluster, found by ParallelCluster's own tags in EC2. They are only read, or rebooted."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COMPUTE = "Compute"
 
 
 class ClusterMachines:
-    """Thread-safe; every call is bounded by attempts × time-outs of the settings."""
+    """Machines in EC2. Thread-safe; every call is bounded by attempts × timeouts of the settings."""
 
     def __init__(self, settings: ParallelClusterSettings, *, session: boto3.session.Session | None = None) -> None:
         self._cluster = settings.cluster
@@ -61,7 +61,7 @@ class ClusterMachines:
         return _read(ours[0]) if ours else None
 
     def one(self, instance_id: str) -> Instance:
-        """One compute machine of this cluster with EC2's status checks. Raises NotFound; Rejected for somebody else's."""
+        """One compute machine of this cluster with EC2's status checks. Raises NotFound; Rejected for any other machine."""
         with translated("DescribeInstances"):
             answer = self._client.describe_instances(InstanceIds=[instance_id])
         raw = next((raw for r in answer["Reservations"] for raw in r.get("Instances", [])), None)

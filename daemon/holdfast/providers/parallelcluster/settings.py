@@ -10,7 +10,7 @@ from holdfast_checks.settings.option import option, required
 
 @dataclass(frozen=True, slots=True)
 class ParallelClusterSettings:
-    """What the ParallelCluster provider needs to know. Times are seconds."""
+    """Settings of the ParallelCluster provider. Times are in seconds."""
 
     cluster: str = required(
         "Name of the cluster in ParallelCluster: the value of the tag parallelcluster:cluster-name."
