@@ -70,7 +70,6 @@ WORDS: tuple[Word, ...] = (
 )
 
 NOT_YET: tuple[str, ...] = (
-    "daemon/holdfast/practice",
     "training/examples",
     "training/holdfast_checkpoint",
     "training/holdfast_train",

@@ -1,8 +1,8 @@
-"""A local EC2 for practice and tests: moto's server in a process of its own, extended where moto lacks a behaviour.
+"""A local EC2 emulator for practice and tests: moto's server in a separate process, extended where moto lacks a behavior.
 
-``python -m holdfast.practice.aws --port P --state FILE`` runs it; ``client.py`` starts it and talks to its control
-endpoint, ``seed.py`` puts one instance per node into it, ``cloud.py`` turns its instances into emulated hosts.
-This package imports neither moto nor boto3 by itself.
+``python -m holdfast.practice.aws --port P --state FILE`` runs it; ``client.py`` starts it and calls its control
+endpoint, ``seed.py`` creates one instance per node in it, ``cloud.py`` turns its instances into emulated hosts.
+Importing this package loads neither moto nor boto3.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 CONTROL_PREFIX = "/_practice/"
 """Paths of the control endpoint."""
 REGION = "us-east-1"
-"""The one region that the practice uses; moto prepares its default network there."""
+"""The only region that the practice uses; moto creates its default network there."""
 
 
 def practice_env(endpoint: str) -> dict[str, str]:
-    """Environment in which boto3 talks to the emulator at ``endpoint`` and to nothing else.
+    """Environment in which boto3 calls only the emulator at ``endpoint``.
 
     Keeps boto3 away from the caller's own credentials, profiles, instance metadata and proxies."""
     return {

@@ -1,4 +1,4 @@
-"""The log of every API call that reached the emulator: what tests count effects in."""
+"""Log of every API call that reached the emulator; tests count effects in it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Call:
     effects: list[str] = field(default_factory=list)
     """Ids of the instances that it launched, ended, rebooted, stopped or started."""
     replayed: bool = False
-    """Taken from the journal at start."""
+    """Whether the call was replayed from the journal at start."""
 
 
 class CallLog:
@@ -40,7 +40,7 @@ class CallLog:
 
     @property
     def count(self) -> int:
-        """Calls so far, which is the number of the newest."""
+        """Number of calls so far, which is the number of the newest."""
         return len(self._calls)
 
     def select(self, action: str = "", since: int = 0) -> Iterable[dict[str, Any]]:

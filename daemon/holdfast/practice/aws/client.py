@@ -1,4 +1,4 @@
-"""Starts the emulator's process and speaks to its control endpoint. Standard library only."""
+"""Start the emulator's process and call its control endpoint. Standard library only."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from holdfast.practice.aws.faults import Fault, Weather
 
 log = logging.getLogger(__name__)
 START_TIMEOUT_S = 60.0
-"""Importing moto takes 1.5 s on an idle core and far longer on a crowded machine."""
+"""Start timeout: importing moto takes 1.5 s on an idle core and far longer on a busy machine."""
 STOP_TIMEOUT_S = 10.0
 
 
@@ -75,11 +75,11 @@ class EmulatorControl:
         self._ask("POST", "clear", {})
 
     def hide_new(self, describes: int) -> None:
-        """Instances launched from now on are InvalidInstanceID.NotFound for so many describes."""
+        """Instances launched from now on are InvalidInstanceID.NotFound for this many describe calls."""
         self._ask("POST", "hide", {"describes": describes})
 
     def impair(self, instance_id: str, which: str = "system", since: datetime | None = None) -> None:
-        """Fail the instance's ``system``, ``instance`` or ``ebs`` status check from now on; ``since`` is what it says."""
+        """Fail the instance's ``system``, ``instance`` or ``ebs`` status check from now on; ``since`` is the reported time."""
         when = since.isoformat() if since else ""
         self._ask("POST", "impair", {"instance_id": instance_id, "which": which, "since": when})
 
@@ -90,7 +90,7 @@ class EmulatorControl:
     def plan_event(
         self, instance_id: str, code: str, not_before: datetime, description: str = "", event_id: str = ""
     ) -> str:
-        """Plan a scheduled event, or describe the one of this id anew (``[Completed] …``); its id."""
+        """Plan a scheduled event, or change the description of an existing one (``[Completed] …``). Returns its id."""
         data = {"instance_id": instance_id, "code": code, "description": description, "event_id": event_id}
         return str(self._ask("POST", "event", {**data, "not_before": not_before.isoformat()})["event_id"])
 
@@ -103,7 +103,7 @@ class EmulatorControl:
         self._ask("POST", "forget", {"instance_id": instance_id})
 
     def moves(self) -> dict[str, int]:
-        """Instance id → how often a stop and start has put it on another host."""
+        """Instance id → how often a stop and start has moved it to another host."""
         return cast("dict[str, int]", self._ask("GET", "moves"))
 
     def reserve(
@@ -116,7 +116,7 @@ class EmulatorControl:
         ends_at: datetime | None = None,
         state: str = "active",
     ) -> None:
-        """Make or change a capacity reservation (``default``) or Capacity Block (``capacity-block``)."""
+        """Create or change a capacity reservation (``default``) or Capacity Block (``capacity-block``)."""
         end = ends_at.isoformat() if ends_at else ""
         data = {"id": reservation, "instance_type": instance_type, "total": total, "kind": kind, "state": state}
         self._ask("POST", "reservation", {**data, "ends_at": end})
@@ -130,15 +130,15 @@ class EmulatorControl:
         self._ask("POST", "ended_launch", {"is_error": is_error})
 
     def instances(self) -> list[dict[str, Any]]:
-        """What EC2 really has: id, state and tags of every instance, whatever its API shows now."""
+        """The actual state of EC2: id, state and tags of every instance, whatever its API shows now."""
         return cast("list[dict[str, Any]]", self._ask("GET", "instances"))
 
     def clock(self, at: float | None) -> None:
-        """Let the emulator's clock stand at this Unix time until told otherwise; None: it runs again."""
+        """Stop the emulator's clock at this Unix time until the next call; None: let it run again."""
         self._ask("POST", "clock", {"at": at})
 
     def delays(self, **seconds: float) -> None:
-        """Set some of ``world.Delays``; instances already in a passing state keep their times."""
+        """Set some of ``world.Delays``; instances already in a transition keep their times."""
         self._ask("POST", "delays", seconds)
 
     def _ask(self, method: str, path: str, data: Mapping[str, Any] | None = None) -> Any:
@@ -163,7 +163,7 @@ def start_emulator(
 ) -> tuple[subprocess.Popen[bytes], EmulatorControl]:
     """Start the emulator in ``folder`` (journal, log, endpoint file) and wait until it answers.
 
-    Started again in the same folder it has the same instances. Raises Unavailable when it ends or stays silent."""
+    Restarted in the same folder it has the same instances. Raises Unavailable when it exits or does not answer."""
     folder.mkdir(parents=True, exist_ok=True)
     endpoint_file = folder / "endpoint"
     endpoint_file.unlink(missing_ok=True)
@@ -193,7 +193,7 @@ def _await_ready(process: subprocess.Popen[bytes], endpoint_file: Path, log_file
 
 
 def stop_emulator(process: subprocess.Popen[bytes]) -> None:
-    """SIGTERM, then SIGKILL; one that has ended is a success."""
+    """SIGTERM, then SIGKILL; succeeds if it has ended."""
     if process.poll() is None:
         process.terminate()
     try:
@@ -206,7 +206,7 @@ def stop_emulator(process: subprocess.Popen[bytes]) -> None:
 
 @contextlib.contextmanager
 def running_emulator(folder: Path, *extra: str) -> Iterator[EmulatorControl]:
-    """The emulator for the length of a ``with``."""
+    """Context manager that runs the emulator."""
     process, control = start_emulator(folder, extra=extra)
     try:
         yield control

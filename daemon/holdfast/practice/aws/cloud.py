@@ -1,6 +1,6 @@
-"""Makes the emulator's instances real: a replacement that runs boots an emulated host, a terminated one loses power.
+"""Watcher that maps the emulator's instances to emulated hosts: a running replacement boots one, a terminated one loses power.
 
-The part of cloud-init and of the hypervisor. The practice polls one ``CloudWatcher``, or runs this module as a process."""
+It plays the role of cloud-init and the hypervisor. The practice polls one ``CloudWatcher``, or runs this module as a process."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ GONE_STATES = ("shutting-down", "terminated")
 
 
 class Hosts(Protocol):
-    """What the practice does with its emulated hosts. A call that raises Unavailable is made again at the next poll."""
+    """Actions on the practice's emulated hosts. A call that raises Unavailable is repeated at the next poll."""
 
     def boot(self, instance_id: str, node: str) -> None:
-        """A new machine runs: start a fresh host (new boot id, new GPU UUIDs) that will serve the node's name."""
+        """A new machine is running: start a new host (new boot id, new GPU UUIDs) that will serve the node's name."""
         ...
 
     def power_off(self, instance_id: str, node: str) -> None:
-        """The machine is off: end the host, if there is still one of this instance."""
+        """The machine is off: stop the host of this instance, if there is still one."""
         ...
 
     def gone(self, instance_id: str, node: str) -> None:
@@ -48,7 +48,7 @@ class Hosts(Protocol):
         ...
 
     def reboot(self, instance_id: str, node: str) -> None:
-        """EC2 was asked to reboot the machine: restart its host with a new boot id."""
+        """EC2 was asked to reboot the machine: reboot its host with a new boot id."""
         ...
 
 
@@ -60,13 +60,13 @@ class Machine:
     node: str
     state: str
     replacement: bool
-    """Launched for an incident; the others were there before and their hosts are the practice's own start."""
+    """Launched for an incident; the hosts of all others were started by the practice."""
 
 
 class Watcher(ABC):
-    """Compares what the provider shows with what was booted, and calls ``hosts`` for the difference.
+    """Watcher that compares the provider's machines with the booted hosts, and calls ``hosts`` for each difference.
 
-    What it did is kept in ``memory``, so that a watcher started again boots nothing twice."""
+    Its actions are stored in ``memory``, so that a restarted watcher boots nothing twice."""
 
     def __init__(self, hosts: Hosts, memory: Path | None = None) -> None:
         self._hosts = hosts
@@ -83,10 +83,10 @@ class Watcher(ABC):
 
     @abstractmethod
     def reboots(self) -> dict[str, str]:
-        """Every reboot that was ever asked for: a key of its own → instance id. Raises as :meth:`machines`."""
+        """Every reboot that was ever requested: unique key → instance id. Raises as :meth:`machines`."""
 
     def poll(self) -> None:
-        """One comparison. An emulator that does not answer is nothing new: the next poll asks again."""
+        """Compare once. If the emulator does not answer, the next poll tries again."""
         try:
             machines = self.machines()
             reboots = {key: i for key, i in self.reboots().items() if key not in self._rebooted}
@@ -123,7 +123,7 @@ class Watcher(ABC):
             log.warning("event=host_not_ready node=%s instance=%s error=%s", machine.node, machine.instance_id, error)
 
     def _reboot(self, key: str, instance_id: str, node: str | None) -> None:
-        """Restart the host; one that does not run any more needs none."""
+        """Reboot the host, if it is still running."""
         try:
             if node is not None:
                 log.info("event=reboot node=%s instance=%s", node, instance_id)
@@ -170,7 +170,7 @@ def _machine(raw: InstanceTypeDef) -> Machine:
 
 
 class LogHosts:
-    """Hosts that only show what would be done, for a look at the watcher by itself."""
+    """Hosts that only log what would be done, to run the watcher alone."""
 
     def boot(self, instance_id: str, node: str) -> None:
         log.info("event=would_boot node=%s instance=%s", node, instance_id)
@@ -186,7 +186,7 @@ class LogHosts:
 
 
 def main(argv: list[str] | None = None, hosts: Hosts | None = None) -> int:
-    """Run a watcher until SIGTERM. ``FOLDER/endpoint`` names the emulator, ``FOLDER/cloud.json`` is the memory."""
+    """Run a watcher until SIGTERM. ``FOLDER/endpoint`` has the emulator's address, ``FOLDER/cloud.json`` is the memory."""
     parser = argparse.ArgumentParser(prog="python -m holdfast.practice.aws.cloud", description=__doc__)
     parser.add_argument("--folder", type=Path, required=True, help="the emulator's folder (see client.start_emulator)")
     parser.add_argument("--cluster", required=True)

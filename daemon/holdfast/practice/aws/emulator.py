@@ -28,20 +28,20 @@ StartResponse = Callable[[str, list[tuple[str, str]]], Any]
 READ_ONLY = ("Describe", "Get", "List")
 NOT_A_PARAMETER = ("Action", "Version", "ClientToken")
 GROUPS_TURN = "PracticeGroupsTurn"
-"""In the call log: what Auto Scaling groups did by themselves; its effects are the ids that they launched and terminated."""
+"""Entry in the call log for automatic actions of Auto Scaling groups; its effects are the ids launched and terminated."""
 FIRST_SEED = 20_261
-"""Seed for what moto makes at start (default network); any constant does."""
+"""Seed for what moto creates at start (default network); any constant works."""
 
 
 class Control(Protocol):
-    """The verbs of the control endpoint. They know the emulator, so it is given them."""
+    """Verbs of the control endpoint, passed in because they use the emulator."""
 
     def __call__(self, emulator: Emulator, environ: Mapping[str, Any], body: bytes) -> tuple[int, bytes]:
         """HTTP status and JSON."""
 
 
 class Emulator:
-    """One emulated account. API calls run one at a time; delays of faults do not hold the others up."""
+    """One emulated account. API calls run one at a time; delays of faults do not block other calls."""
 
     def __init__(self, state: Path | None, world: World, control: Control) -> None:
         self._control = control
@@ -107,7 +107,7 @@ class Emulator:
         return status, headers, payload
 
     def _let_groups_turn(self) -> None:
-        """Let Auto Scaling groups do what is due: a call of their own, in log and journal."""
+        """Run the due actions of Auto Scaling groups as a separate call in log and journal."""
         if not moto_groups.due(self.world):
             return
         body = urlencode({"Action": GROUPS_TURN, "Launch": ",".join(moto_groups.launching(self.world))})
@@ -138,7 +138,7 @@ class Emulator:
         return *got[0], payload
 
     def _load_ec2(self) -> None:
-        """moto loads EC2 and makes the default network with the first call, for seconds: do it before we are ready."""
+        """Make a first call before reporting ready: moto then loads EC2 and creates the default network, which takes seconds."""
         body = "Action=DescribeInstances&Version=2016-11-15"
         self._forward(_environ(Entry(0.0, FIRST_SEED, REGION, body)), body, dict(parse_qsl(body)))
 
@@ -169,7 +169,7 @@ def _finish(call: Call, status: int, payload: bytes, effects: Iterable[str]) -> 
 
 
 def _injected(start_response: StartResponse, call: Call, fault: Fault) -> Iterable[bytes]:
-    """EC2's error document. Effects of a call whose answer is lost stay on record."""
+    """EC2's error document. Effects of a call whose answer is lost stay recorded."""
     call.status, call.error, call.injected = fault.status, fault.code, True
     text = (
         '<?xml version="1.0" encoding="UTF-8"?><Response><Errors><Error>'
@@ -199,7 +199,7 @@ def _scope(environ: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _environ(entry: Entry) -> dict[str, Any]:
-    """As much of a WSGI environment as moto needs to take a journalled call."""
+    """The minimal WSGI environment that moto needs to run a journalled call."""
     scope = f"practice/20260101/{entry.region}/{entry.service}/aws4_request"
     return {
         "REQUEST_METHOD": "POST",

@@ -1,4 +1,4 @@
-"""Faults that the emulator answers with, on demand or by chance: pure book-keeping, table-tested."""
+"""Faults in the emulator's answers, on demand or at random: pure state, table-tested."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 FOREVER = -1
-"""``times`` of a fault that holds until the faults are cleared."""
+"""``times`` of a fault that lasts until the faults are cleared."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault: which calls it hits, what they get."""
+    """One fault: which calls it affects, and how they are answered."""
 
     action: str = "*"
     """API action such as ``RunInstances``; ``*``: every action."""
@@ -23,9 +23,9 @@ class Fault:
     status: int = 400
     """HTTP status of the error."""
     times: int = 1
-    """Calls that it hits before it is used up; ``FOREVER`` until cleared."""
+    """Number of calls that it affects; ``FOREVER``: until cleared."""
     delay_s: float = 0.0
-    """Time before the answer; longer than the client's read time-out it is a time-out."""
+    """Delay before the answer; if longer than the client's read timeout, the call times out."""
     after: bool = False
     """True: the call takes effect first and then its answer is lost in this fault."""
     where: Mapping[str, str] = field(default_factory=dict)
@@ -47,9 +47,9 @@ def fault_from_json(data: Mapping[str, Any]) -> Fault:
 
 @dataclass(frozen=True, slots=True)
 class Weather:
-    """Faults by chance, drawn for each call from one seeded generator: the same calls in the same order meet the same faults.
+    """Random faults, drawn for each call from one seeded generator: the same calls in the same order get the same faults.
 
-    The shares are of calls and add up to 1 at most. ``no_capacity`` is of the calls that need capacity alone."""
+    The shares are fractions of calls and add up to 1 at most. ``no_capacity`` applies only to calls that need capacity."""
 
     seed: int = 0
     throttled: float = 0.0
@@ -60,7 +60,7 @@ class Weather:
     """Carried out, and answered by an internal error."""
     no_capacity: float = 0.0
     stale_s: float = 0.0
-    """Each describe shows the world as it was up to so long ago: states, tags, and which instances there are."""
+    """Each describe call shows a state up to this old: states, tags, and which instances exist."""
 
     def __post_init__(self) -> None:
         shares = (self.throttled, self.errors, self.lost_answers)
@@ -68,7 +68,7 @@ class Weather:
             raise ValueError(f"shares of weather lie within 0 and 1, together at most 1: {self}")
 
     def fault(self, action: str, chance: float, capacity: float) -> Fault | None:
-        """What a call meets, by two numbers drawn from 0 to 1."""
+        """The fault of a call, chosen by two random numbers from 0 to 1."""
         if action in NEED_CAPACITY and capacity < self.no_capacity:
             return Fault(action, "InsufficientInstanceCapacity", "No capacity: the weather of the practice.", 500)
         if chance < self.throttled:
@@ -86,7 +86,7 @@ NEED_CAPACITY = ("RunInstances", "StartInstances")
 
 
 class FaultBook:
-    """The faults that are armed, in the order in which they were added, and the weather behind them."""
+    """Armed faults, in the order in which they were added, and the random faults that apply to all other calls."""
 
     def __init__(self) -> None:
         self._armed: list[Fault] = []
@@ -96,12 +96,12 @@ class FaultBook:
         self._armed.append(fault)
 
     def clear(self) -> None:
-        """No fault, and fair weather."""
+        """Remove all faults, random ones included."""
         self._armed.clear()
         self.set_weather(FAIR)
 
     def set_weather(self, weather: Weather) -> None:
-        """From now on, drawn from its seed anew."""
+        """Set the random faults from now on, and reset the generator to the seed."""
         self.weather = weather
         self._chance = random.Random(weather.seed)  # noqa: S311 - repeatable on purpose
 
@@ -113,7 +113,7 @@ class FaultBook:
         return tuple(self._armed)
 
     def take(self, action: str, parameters: Mapping[str, str]) -> Fault | None:
-        """The first armed fault that hits this call, counted down, else what the weather brings; None: the call goes through."""
+        """The first armed fault for this call, counted down, else a random one; None: the call runs normally."""
         for index, fault in enumerate(self._armed):
             if not fault.hits(action, parameters):
                 continue

@@ -1,7 +1,7 @@
-"""HyperPod in the emulator: SageMaker's cluster calls over HTTP, beside moto.
+"""HyperPod in the emulator: SageMaker's cluster calls over HTTP, independent of moto.
 
-moto 5.2.5 has CreateCluster and the reading calls, with node ids that the real pattern refuses, no address, no states
-and no batch call; these here stand on their own, and every request and answer is held against botocore's model."""
+moto 5.2.5 has CreateCluster and the reading calls, but its node ids do not match the real pattern, and it has no address, no
+states and no batch calls. This implementation replaces them; every request and answer is validated against botocore's model."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TARGET = "SageMaker."
 
 
 class Hyperpod:
-    """The emulated clusters. Shares the emulator's lock, faults and call log; kept in a file of its own."""
+    """The emulated clusters. Share the emulator's lock, faults and call log; stored in a separate file."""
 
     def __init__(
         self,
@@ -104,20 +104,20 @@ class Hyperpod:
         raise ApiError("ResourceNotFound", f"Cluster {name} does not exist.")
 
     def make(self, name: str, data: Mapping[str, Any]) -> Cluster:
-        """A new cluster; one of the name that is there stays as it is."""
+        """Create a cluster, unless one of this name exists."""
         if name not in self.clusters:
             self.clusters[name] = make_cluster(name, data, len(self.clusters) % 250 + 1, self.now())
             self.save()
         return self.clusters[name]
 
     def save(self) -> None:
-        """Put all clusters on disk, whole or not at all."""
+        """Store all clusters on disk, atomically."""
         if self._file is None:
             return
         write_whole(self._file, json.dumps({name: asdict(c) for name, c in self.clusters.items()}))
 
     def clear(self) -> None:
-        """End armed refusals and doomed replacements; clusters stay."""
+        """Clear armed refusals and planned failures of replacements; clusters stay."""
         for cluster in self.clusters.values():
             cluster.refusals.clear()
             for slot in cluster.slots:
@@ -125,7 +125,7 @@ class Hyperpod:
 
 
 def _injected(start_response: StartResponse, call: Call, fault: Fault) -> Iterable[bytes]:
-    """The JSON protocol's error. Effects of a call whose answer is lost stay on record."""
+    """The JSON protocol's error. Effects of a call whose answer is lost stay recorded."""
     call.status, call.error, call.injected = fault.status, fault.code, True
     return _send(start_response, fault.status, {"__type": fault.code, "message": fault.message})
 

@@ -19,7 +19,7 @@ from holdfast.practice.aws.hyperpod_world import (
 )
 
 DEFAULT_PAGE = 10
-"""Nodes on a page of ListClusterNodes without MaxResults: few, so that nobody forgets to turn the page."""
+"""Nodes per page of ListClusterNodes without MaxResults: few, so that missing pagination shows in tests."""
 ACCOUNT = "123456789012"
 
 
@@ -33,7 +33,7 @@ class ApiError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What an operation gets to know."""
+    """Context of an operation."""
 
     cluster: Cluster
     given: Mapping[str, Any]
@@ -44,7 +44,7 @@ class Request:
 
     @property
     def seen_at(self) -> float:
-        """The moment that reading operations show."""
+        """The time whose state reading operations show."""
         return self.now - self.delays.list_lag_s
 
 
@@ -135,7 +135,7 @@ def _reboot(request: Request) -> dict[str, Any]:
 
 
 def _batch(request: Request, act: Callable[[Slot, Machine], None]) -> dict[str, Any]:
-    """Each id by itself; refusals are part of a 200."""
+    """Apply the operation to each id separately; failures are part of a 200 response."""
     given, cluster = request.given, request.cluster
     if "NodeLogicalIds" in given:
         raise ApiError("ValidationException", "The emulator takes instance ids alone.")

@@ -1,4 +1,4 @@
-"""Speaks to the emulator's HyperPod control verbs. Standard library only."""
+"""Client of the emulator's HyperPod control verbs. Standard library only."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class HyperpodControl(EmulatorControl):
         self._hyperpod("refuse", instance_id=instance_id, code=code, times=times)
 
     def doom(self, instance_id: str, message: str) -> None:
-        """The next replacement of this machine's place ends in Failure."""
+        """The next replacement in this machine's slot ends in Failure."""
         self._hyperpod("doom", instance_id=instance_id, message=message)
 
     def repair(self, instance_id: str, action: str) -> None:
@@ -46,13 +46,13 @@ class HyperpodControl(EmulatorControl):
         self._hyperpod("repair", instance_id=instance_id, action=action)
 
     def machines(self) -> list[dict[str, Any]]:
-        """Every machine that the cluster ever had, without delay: ``instance_id``, ``node`` (its place's InstanceName), ``status``
-        (``NotFound``: gone), ``first`` (it was there when the cluster was made)."""
+        """Every machine that the cluster ever had, without delay: ``instance_id``, ``node`` (InstanceName of its slot), ``status``
+        (``NotFound``: gone), ``first`` (it existed when the cluster was created)."""
         path = f"hyperpod/machines?cluster={quote(self.cluster)}"
         return cast("list[dict[str, Any]]", self._ask("GET", path))
 
     def resource_config(self) -> dict[str, Any]:
-        """``resource_config.json`` as a node made now would have it."""
+        """``resource_config.json`` as a node created now would have it."""
         path = f"hyperpod/resource_config?cluster={quote(self.cluster)}"
         return cast("dict[str, Any]", self._ask("GET", path))
 

@@ -1,4 +1,4 @@
-"""Makes the emulated HyperPod's machines real: one that runs boots an emulated host, one that shuts down loses power."""
+"""Watcher that maps the emulated HyperPod's machines to emulated hosts: a running one boots a host, one that shuts down loses power."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.practice.aws.hyperpod_client import HyperpodControl
 from holdfast_checks.whole_file import write_whole
 
 _STATES = {"Running": "running", "ShuttingDown": "shutting-down", "NotFound": "terminated"}
-"""In the other statuses a host stays as it is: a machine that failed to start has none, one that failed later has power."""
+"""In all other statuses a host does not change: a machine that failed to start has none, one that failed later has power."""
 
 
 class PodWatcher(Watcher):
@@ -33,7 +33,7 @@ class PodWatcher(Watcher):
 
 
 def write_resource_config(control: HyperpodControl, file: Path) -> None:
-    """Whole or not at all, and only what is new."""
+    """Write the file atomically, and only if it changed."""
     text = json.dumps(control.resource_config(), indent=1) + "\n"
     if file.exists() and file.read_text(encoding="utf-8") == text:
         return

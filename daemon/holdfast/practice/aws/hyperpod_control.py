@@ -81,7 +81,7 @@ def _doom(emulator: Emulator, data: Mapping[str, Any]) -> Any:
 
 
 def _repair(emulator: Emulator, data: Mapping[str, Any]) -> Any:
-    """What HyperPod's own health monitoring does with NodeRecovery Automatic; not a call of anybody's."""
+    """Simulate HyperPod's health monitoring with NodeRecovery Automatic; this is not an API call."""
     cluster, slot, machine = _place(emulator, data)
     if slot.machines[-1] is not machine:
         raise ValueError(f"{machine.instance_id} has been replaced already")
@@ -96,7 +96,7 @@ def _repair(emulator: Emulator, data: Mapping[str, Any]) -> Any:
 
 
 def _machines(emulator: Emulator, data: Mapping[str, Any]) -> Any:
-    """The truth, for what stands behind the API: hosts are switched on and off by it."""
+    """The actual state behind the API, by which hosts are powered on and off."""
     now = emulator.hyperpod.now()
     shown = [
         (slot, machine, machine.shown(now), number)
@@ -116,7 +116,7 @@ def _machines(emulator: Emulator, data: Mapping[str, Any]) -> Any:
 
 
 def _resource_config(emulator: Emulator, data: Mapping[str, Any]) -> Any:
-    """``/opt/ml/config/resource_config.json`` as a node made now would have it."""
+    """``/opt/ml/config/resource_config.json`` as a node created now would have it."""
     cluster = _cluster(emulator, data)
     nodes = {group.name: [slot for slot in cluster.slots if slot.group == group.name] for group in cluster.groups}
     head = next(

@@ -1,6 +1,6 @@
-"""Requests and answers held against botocore's own model of SageMaker: types, required members, patterns, limits, enums.
+"""Validation of requests and answers against botocore's model of SageMaker: types, required members, patterns, limits, enums.
 
-botocore's client checks types and minima of what it sends and nothing of what it gets; the service is stricter."""
+botocore's client only checks types and minima of requests, and nothing of answers; the service is stricter."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Emulated HyperPod clusters: slots that keep their place and address while the machines in them come and go.
+"""Emulated HyperPod clusters: slots that keep their name and address while their machines are replaced.
 
-Every machine carries its whole future as dated steps, so that its state is a function of the time alone and a list may
-show an older moment than the batch calls see (HyperPod's list follows a change late)."""
+Every machine has its future states as dated steps, so that its state depends only on the time, and a list may show an
+older state than the batch calls use (HyperPod's list shows changes late)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Any
 STATUSES = ("Running", "Failure", "Pending", "ShuttingDown", "SystemUpdating", "DeepHealthCheckInProgress", "NotFound")
 """botocore's ClusterInstanceStatus."""
 AGE_S = 3600.0
-"""Of the machines of a new cluster: it stood for a while, so that a late list shows them too."""
+"""Age of a new cluster's machines: old enough that a delayed list shows them too."""
 STEADY = ("Running", "Failure")
-"""In these a node takes a replacement or a reboot; in the others the answer is InvalidInstanceStatus."""
+"""Statuses in which a node accepts a replacement or a reboot; in others the answer is InvalidInstanceStatus."""
 
 
 @dataclass(slots=True)
@@ -28,7 +28,7 @@ class HyperpodDelays:
     """0: no deep health check on start."""
     rebooting_s: float = 0.7
     list_lag_s: float = 0.0
-    """By so much ListClusterNodes and DescribeClusterNode are behind."""
+    """Delay of ListClusterNodes and DescribeClusterNode."""
 
 
 @dataclass(slots=True)
@@ -45,10 +45,10 @@ class Machine:
     path: list[Step]
     gone_at: float | None = None
     busy_until: float = 0.0
-    """An operation on it runs until then: InstanceIdInUse."""
+    """An operation on it runs until this time: InstanceIdInUse."""
 
     def shown(self, now: float) -> Step | None:
-        """Its state at a moment; None: not there yet, or no more."""
+        """Its state at a time; None: not created yet, or gone."""
         if self.gone_at is not None and self.gone_at <= now:
             return None
         return next((step for step in reversed(self.path) if step.at <= now), None)
@@ -101,7 +101,7 @@ class Cluster:
     status: str = "InService"
     created_at: float = 0.0
     made: int = 0
-    """Machines made so far: the next id comes from it."""
+    """Machines created so far, from which the next id is made."""
     refusals: list[tuple[str, str, int]] = field(default_factory=list)
     """Armed entries for ``Failed``: instance id, error code, times left."""
 
@@ -114,7 +114,7 @@ class Cluster:
         return None
 
     def shown(self, now: float) -> Iterator[tuple[Slot, Machine, Step]]:
-        """What a list shows, in order of group and index."""
+        """Machines in a list, in order of group and index."""
         for slot in self.slots:
             for machine in slot.machines:
                 step = machine.shown(now)
@@ -158,7 +158,7 @@ def make_cluster(name: str, data: Mapping[str, Any], number: int, now: float) ->
 
 
 def replace_machine(cluster: Cluster, slot: Slot, delays: HyperpodDelays, now: float) -> str:
-    """End the slot's machine and make the next one; its id."""
+    """Terminate the slot's machine and create the next one. Returns its id."""
     old = slot.machines[-1]
     gone_at = now + delays.shutting_down_s
     old.go(now, Step(now, "ShuttingDown"))
@@ -175,7 +175,7 @@ def replace_machine(cluster: Cluster, slot: Slot, delays: HyperpodDelays, now: f
 
 
 def reboot_machine(machine: Machine, delays: HyperpodDelays, now: float) -> None:
-    """An operation for a while; its status stays as it is (what HyperPod shows meanwhile is not documented)."""
+    """Mark an operation for a while; the status does not change (what HyperPod shows meanwhile is not documented)."""
     machine.busy_until = now + delays.rebooting_s
 
 

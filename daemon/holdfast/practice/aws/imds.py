@@ -1,7 +1,7 @@
 """An emulated instance metadata service, version 2, for all machines of a practice cluster: ``python -m … FOLDER``.
 
-``http://127.0.0.1:PORT/machines/INSTANCE/latest/…`` is what that machine would see under 169.254.169.254. What it says is in the machine's
-``imds.json``; a spot machine whose time has come is terminated, or loses its power where no EC2 stands behind the cluster."""
+``http://127.0.0.1:PORT/machines/INSTANCE/latest/…`` is what that machine would see under 169.254.169.254. Its content is in the machine's
+``imds.json``; a spot machine whose time has come is terminated, or loses power where the cluster has no emulated EC2."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _TICK_S = 0.2
 
 
 class Imds(ThreadingHTTPServer):
-    """Serves the machines below one folder, on loopback. Port 0: a free one."""
+    """Metadata server of the machines below one folder, on loopback. Port 0: a free one."""
 
     daemon_threads = True
 
@@ -41,10 +41,10 @@ class Imds(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), _Handler)
         self.cluster = cluster
         self.tokens: dict[str, tuple[str, float]] = {}
-        """Token → machine that it was given to, and until when it holds."""
+        """Token → the machine that got it, and its expiry."""
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Whoever asked has gone away."""
+        """The client has disconnected."""
         log.debug("event=caller_gone address=%s", client_address)
 
     @property
@@ -86,7 +86,7 @@ class _Handler(BaseHTTPRequestHandler):
         return self._answer(HTTPStatus.NOT_FOUND) if text is None else self._answer(HTTPStatus.OK, text)
 
     def _where(self) -> tuple[str | None, str]:
-        """The machine that asks, and what for. One whose service is away keeps the caller waiting."""
+        """The requesting machine and the path. If its service is switched off, the caller waits."""
         found = _PATH.fullmatch(self.path)
         if found is None or not (self.server.cluster / found["machine"] / "instance_id").exists():
             return None, ""
@@ -109,7 +109,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def document(machine: Path, path: str) -> str | None:
-    """What the metadata says under a path; None: nothing."""
+    """The metadata at a path; None: there is none."""
     said = imds_state.read(machine)
     tags: dict[str, str] = said.get("tags", {})
     match path.split("/"):
@@ -140,13 +140,13 @@ def _json(piece: object) -> str | None:
 
 
 class Reaper:
-    """Takes spot machines away when their time has come."""
+    """Interrupt spot machines when their time has come."""
 
     def __init__(self, cluster: Path) -> None:
         self._cluster = cluster
 
     def look(self, now: datetime) -> list[str]:
-        """Instance ids of the machines that went now."""
+        """Interrupt the machines that are due. Returns their instance ids."""
         gone = []
         for file in sorted({p.resolve() for p in self._cluster.glob(f"*/*/{imds_state.FILE}")}):
             machine, said = file.parent, imds_state.read(file.parent)
@@ -172,7 +172,7 @@ class Reaper:
 
 
 def _terminate(endpoint: str, instance_id: str) -> None:
-    """By EC2, where it knows the machine: one of HyperPod's it does not."""
+    """Terminate by EC2, where it knows the machine; it does not know HyperPod's."""
     from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - only with an emulator
 
     from holdfast.practice.aws.seed import open_ec2  # noqa: PLC0415
@@ -184,7 +184,7 @@ def _terminate(endpoint: str, instance_id: str) -> None:
 
 
 def main(cluster: Path) -> int:
-    """Serve until SIGTERM; a service that is started again has its old address."""
+    """Serve until SIGTERM; a restarted service keeps its address."""
     logs.set_up()
     known = cluster / "run" / imds_state.ENDPOINT
     server = Imds(cluster, int(known.read_text().rpartition(":")[2]) if known.exists() else 0)

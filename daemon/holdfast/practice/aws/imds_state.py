@@ -1,4 +1,4 @@
-"""What the emulated instance metadata says of one machine: a file beside its other pieces. Standard library only."""
+"""State of one machine's emulated instance metadata, a file in the machine's folder. Standard library only."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from holdfast_checks.whole_file import write_whole
 
 FILE = "imds.json"
 ENDPOINT = "imds.endpoint"
-"""In the cluster's folder ``run``: where the service listens."""
+"""File in the cluster's folder ``run`` with the service's address."""
 
 
 def read(machine: Path) -> dict[str, Any]:
-    """Of the machine in that folder; empty where nothing is planned."""
+    """State of the machine in that folder; empty where nothing is planned."""
     try:
         said: dict[str, Any] = json.loads((machine / FILE).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -24,18 +24,18 @@ def read(machine: Path) -> dict[str, Any]:
 
 
 def change(machine: Path, **pieces: Any) -> None:
-    """Put pieces in; None takes one out. ``spot``, ``rebalance``, ``scheduled``, ``history``, ``away``, ``tags``."""
+    """Set keys; None removes one. ``spot``, ``rebalance``, ``scheduled``, ``history``, ``away``, ``tags``."""
     said = {key: value for key, value in {**read(machine), **pieces}.items() if value is not None}
     write_whole(machine / FILE, json.dumps(said, indent=1) + "\n")
 
 
 def spot(action: str, at: datetime) -> dict[str, str]:
-    """As ``spot/instance-action`` says it."""
+    """Content of ``spot/instance-action``."""
     return {"action": action, "time": f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"}
 
 
 def event(code: str, text: str, at: datetime, until: datetime, number: str) -> dict[str, str]:
-    """As one entry of ``events/maintenance/scheduled``."""
+    """One entry of ``events/maintenance/scheduled``."""
     return {
         "NotBefore": f"{at.astimezone(UTC):%d %b %Y %H:%M:%S GMT}",
         "Code": code,
@@ -47,7 +47,7 @@ def event(code: str, text: str, at: datetime, until: datetime, number: str) -> d
 
 
 def url_of(cluster: Path, machine: Path) -> str:
-    """What that machine's agent asks: the service tells machines apart by the first part of the path. Empty where none runs."""
+    """Metadata URL for that machine's agent: the service identifies machines by the first part of the path. Empty where none runs."""
     try:
         endpoint = (cluster / "run" / ENDPOINT).read_text(encoding="utf-8").strip()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Mutating API calls on disk, so that an emulator that is stopped and started has the same instances under the same ids.
+"""Journal of mutating API calls, so that a restarted emulator has the same instances under the same ids.
 
 Every entry is written before its call runs and carries the seed from which moto draws ids during the call; replaying the
 entries in order gives the same ids, tags and times of transitions."""
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One mutating call as it came in."""
+    """One mutating call as received."""
 
     at: float
     """Unix time of the call."""
@@ -43,7 +43,7 @@ class Journal:
             out.write(json.dumps(asdict(entry)) + "\n")
 
     def entries(self) -> Iterator[Entry]:
-        """Entries in the order in which they were written; a torn last line (a kill) is passed over."""
+        """Entries in the order in which they were written; an incomplete last line (after a kill) is skipped."""
         if self._path is None or not self._path.exists():
             return
         for number, line in enumerate(self._path.read_text(encoding="utf-8").splitlines(), start=1):
@@ -54,6 +54,6 @@ class Journal:
 
 
 def _missing_newline(path: Path) -> str:
-    """A line end for a line that a kill tore, so that the next entry has a line of its own."""
+    """End an incomplete last line (after a kill), so that the next entry starts on a new line."""
     text = path.read_bytes() if path.exists() else b""
     return "\n" if text and not text.endswith(b"\n") else ""

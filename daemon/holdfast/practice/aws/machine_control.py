@@ -1,4 +1,4 @@
-"""Control verbs for what befalls single machines, capacity reservations and groups."""
+"""Control verbs for events of single machines, capacity reservations and groups."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 CHECKS = ("system", "instance", "ebs")
 FORGOTTEN = 10**9
-"""Describes for which an instance that EC2 has forgotten is not shown."""
+"""Number of describe calls in which an instance that EC2 no longer knows is not shown."""
 
 
 def _impair(emulator: Emulator, data: Mapping[str, Any]) -> Any:
@@ -25,7 +25,7 @@ def _impair(emulator: Emulator, data: Mapping[str, Any]) -> Any:
 
 
 def _event(emulator: Emulator, data: Mapping[str, Any]) -> Any:
-    """Plan an event, or describe a planned one anew (``[Completed] …``)."""
+    """Plan an event, or change the description of a planned one (``[Completed] …``)."""
     events = emulator.world.events.setdefault(data["instance_id"], [])
     known = next((event for event in events if event.event_id == data.get("event_id")), None)
     if known is not None:

@@ -1,6 +1,6 @@
-"""Capacity reservations and Capacity Blocks, put into moto's EC2: DescribeCapacityReservations, and places that run out.
+"""Capacity reservations and Capacity Blocks for moto's EC2: DescribeCapacityReservations, and reservations that fill up.
 
-Reservations are made over the control endpoint; CreateCapacityReservation and the purchase of blocks are not here."""
+Reservations are created by the control endpoint; CreateCapacityReservation and the purchase of blocks are not implemented."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def install(world: World) -> None:
 
 
 def take_place(world: World, backend: Any) -> str | None:
-    """The reservation that the RunInstances under way names, if it has a place left; None: it names none."""
+    """The reservation named in the current RunInstances, if it has a place left; None: it names none."""
     wanted = world.parameters.get(TARGET)
     if wanted is None:
         return None

@@ -1,7 +1,7 @@
-"""Auto Scaling groups that live, put into moto: an instance that goes, or is said to be unhealthy, is replaced after a while.
+"""Auto Scaling groups for moto that replace instances after a while when they end or are reported as unhealthy.
 
-moto 5.2.5 replaces at once on a termination and never on SetInstanceHealth. Here ``turn`` does what a group would have done
-by now; the emulator calls it before each API call, as a journalled call of its own."""
+moto 5.2.5 replaces at once on a termination and never on SetInstanceHealth. Here ``turn`` runs the actions of groups that
+are due; the emulator calls it before each API call, as a separate journalled call."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from holdfast.practice.aws.moto_parts import GONE, put
 from holdfast.practice.aws.world import World
 
 OFF = (*GONE, "stopping", "stopped")
-"""What the group's EC2 health check takes for unhealthy."""
+"""States that the group's EC2 health check treats as unhealthy."""
 
 
 def install(world: World) -> None:
@@ -35,7 +35,7 @@ def install(world: World) -> None:
 
 
 def _with_a_reason(moto: Any) -> property:
-    """AWS says when somebody suspended a process; moto gives an empty text, which its model forbids."""
+    """AWS reports when a process was suspended; moto returns an empty text, which AWS's model forbids."""
 
     def read(group: Any) -> list[dict[str, str]]:
         return [{**entry, "SuspensionReason": "User suspended"} for entry in moto.fget(group)]
@@ -44,17 +44,17 @@ def _with_a_reason(moto: Any) -> property:
 
 
 def due(world: World) -> bool:
-    """Whether some group would do something now."""
+    """Whether an action of some group is due."""
     return any(_unhealthy(group) or _over(group) for group in _groups()) or bool(launching(world))
 
 
 def launching(world: World) -> list[str]:
-    """Names of the groups that launch now what they lack."""
+    """Names of the groups that launch missing instances now."""
     return [group.name for group in _groups() if _launches(world, group)]
 
 
 def turn(world: World, launch: Iterable[str]) -> None:
-    """Let go of what is to go, and launch what these groups lack. The ids launched and ended are effects of the call under way."""
+    """Terminate and launch what is due in these groups. The ids launched and terminated are effects of the current call."""
     for group in _groups():
         for state in _unhealthy(group):
             state.lifecycle_state, state.health_status = "Terminating", "Unhealthy"
@@ -99,7 +99,7 @@ def _lacking(group: Any) -> int:
 
 
 def _launches(world: World, group: Any) -> bool:
-    """Whether it lacks instances for long enough, and may launch."""
+    """Whether it has lacked instances for long enough, and may launch."""
     if not _lacking(group):
         world.relaunch_due.pop(group.name, None)
         return False
@@ -139,7 +139,7 @@ def _terminate_instance(self: Any, instance_id: str, should_decrement: bool) -> 
 
 
 def _describe_scaling_activities(world: World) -> Any:
-    """A group that gets no capacity has a failed launch to show; other activities are not kept."""
+    """Record a failed launch of a group that gets no capacity; other activities are not recorded."""
 
     def describe_scaling_activities(self: Any) -> Any:
         name = self._get_param("AutoScalingGroupName")

@@ -1,4 +1,4 @@
-"""What the patches of moto share."""
+"""Shared helpers of the patches of moto."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ GONE = ("shutting-down", "terminated")
 
 
 def put(owner: Any, name: str, value: Any) -> None:
-    """Put a method, property or name into one of moto's classes or modules."""
+    """Replace a method, property or name in one of moto's classes or modules."""
     setattr(owner, name, value)

@@ -1,10 +1,10 @@
-"""Behaviour of EC2 that moto lacks, put into moto's classes. Touches moto's internals: tried with moto 5.2.5.
+"""Patches of moto's classes for EC2 behavior that moto lacks. Uses moto's internals: tested with moto 5.2.5.
 
 - an instance takes time from pending to running and from shutting-down to terminated;
 - RunInstances remembers ClientTokens (same parameters: same reservation; others: IdempotentParameterMismatch;
   every instance gone: that instance as it is, or IdempotentInstanceTerminated);
 - a new instance may be invisible for some describes, and a describe may show states and tags of a while ago;
-- terminating twice is a success and has one effect.
+- terminating twice succeeds and has one effect.
 
 Status checks, events, stop and start are in ``moto_status``, reservations in ``moto_capacity``, groups in ``moto_groups``.
 """
@@ -57,7 +57,7 @@ def _living_state(world: World) -> type:
 
         @property
         def name(self) -> str:
-            """As the call under way shows it."""
+            """As the current call shows it."""
             return next((name for at, name in reversed(self._path) if at <= world.seen_at()), self._path[0][1])
 
         @name.setter
@@ -70,7 +70,7 @@ def _living_state(world: World) -> type:
             self._path = [*past, (world.now(), via), (world.now() + delay_s, target)]
 
         def last_at(self, at: float) -> None:
-            """Move the moment at which the newest state is reached."""
+            """Change the time at which the newest state is reached."""
             self._path[-1] = (at, self._path[-1][1])
 
         @property
@@ -79,11 +79,11 @@ def _living_state(world: World) -> type:
 
         @code.setter
         def code(self, value: int) -> None:
-            """moto sets the code beside the name; the name decides."""
+            """moto also sets the code; here it follows from the name."""
 
         @property
         def since(self) -> float:
-            """Unix time at which the state that is shown began."""
+            """Unix time at which the current state started."""
             return max((at for at, _ in self._path if at <= world.seen_at()), default=self._path[0][0])
 
     return LivingState
@@ -174,7 +174,7 @@ def _run_instances(world: World, original: Any) -> Any:
 
 
 def _launched(state: Any) -> Any:
-    """RunInstances shows what it made as pending; moto does so for what is gone, too."""
+    """Let RunInstances show new instances as pending; moto does so even for terminated ones."""
     return state if state.name in GONE else {"Code": STATE_CODES["pending"], "Name": "pending"}
 
 

@@ -1,9 +1,9 @@
-"""Status checks, scheduled events, ReportInstanceStatus, stop and start, put into moto's EC2.
+"""Status checks, scheduled events, ReportInstanceStatus, stop and start for moto's EC2.
 
 - checks: initializing, ok, impaired with ImpairedSince, for system, instance and attached volumes; scheduled events;
   DescribeInstanceStatus with EC2's filters and pages, dry runs;
-- DescribeSpotInstanceRequests for machines that are about to be taken back, by their status code;
-- stopping takes time, or hangs until it is forced; a start gives another host and another LaunchTime; spot machines,
+- DescribeSpotInstanceRequests for machines that are about to be reclaimed, by their status code;
+- stopping takes time, or hangs until it is forced; a start moves to another host and sets another LaunchTime; spot machines,
   Capacity Blocks and instance-store roots cannot be stopped.
 """
 
@@ -166,7 +166,7 @@ def _start(world: World) -> Any:
             world.moves[self.id] = world.moves.get(self.id, 0) + 1
             world.impaired.pop(self.id, None)
             self._state.name = "running"
-            # Whole seconds are told, and at EC2 no stop is over within one: never the same LaunchTime twice.
+            # EC2 reports whole seconds, and no stop ends within one: never use the same LaunchTime twice.
             self.launch_time = max(world.utcnow(), self.launch_time + timedelta(seconds=1))
         return before
 

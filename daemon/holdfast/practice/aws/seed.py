@@ -1,4 +1,4 @@
-"""Puts the practice cluster's machines into the emulator: a launch template, and one instance per node."""
+"""Create the practice cluster's machines in the emulator: a launch template, and one instance per node."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TEMPLATE = "holdfast-practice"
 IMAGE = "ami-0practice000000001"
 INSTANCE_TYPE: Final = "p5.48xlarge"
 CLUSTER_TAG, NODE_TAG, INCIDENT_TAG = "holdfast:cluster", "holdfast:node", "holdfast:incident"
-"""The default keys of ``holdfast.providers.ec2.settings.TagKeys``: the practice uses no others."""
+"""The default keys of ``holdfast.providers.ec2.settings.TagKeys``, the only ones that the practice uses."""
 
 
 def open_ec2(endpoint: str) -> EC2Client:
@@ -35,18 +35,18 @@ def open_ec2(endpoint: str) -> EC2Client:
 
 
 def show_off(endpoint: str, instance_id: str) -> None:
-    """Let EC2 show the machine as stopped, as it does of some that have lost their power. Raises ClientError, BotoCoreError."""
+    """Make EC2 show the machine as stopped, as it does for some that have lost power. Raises ClientError, BotoCoreError."""
     open_ec2(endpoint).stop_instances(InstanceIds=[instance_id], Force=True)
 
 
 @functools.cache
 def _session() -> boto3.session.Session:
-    """One for all: reading EC2's model takes 0.1 s, a further client of the same session 6 ms."""
+    """Shared session: loading EC2's model takes 0.1 s, a further client of the same session 6 ms."""
     return boto3.session.Session("practice", "practice", region_name=REGION)
 
 
 def seed(endpoint: str, cluster: str, nodes: Sequence[str], *, wait_s: float = 10.0) -> dict[str, str]:
-    """Node → id of its running instance. The same cluster and nodes again give the same instances.
+    """Node → id of its running instance. Repeating the call returns the same instances.
 
     Raises Unavailable when they do not run within ``wait_s``."""
     ec2 = open_ec2(endpoint)

@@ -1,4 +1,4 @@
-"""Control verb ``GET /_practice/instances``: what EC2 really has now, whatever faults, weather or lag its API shows."""
+"""Control verb ``GET /_practice/instances``: the actual state of EC2, regardless of faults and delays in its API."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def instances(emulator: Emulator, data: Mapping[str, Any]) -> Any:
-    """Every instance of the practice's region with its state and tags; also what is gone."""
+    """Every instance of the practice's region with its state and tags, including terminated ones."""
     backend = ec2_backends[DEFAULT_ACCOUNT_ID][REGION]
     emulator.world.lag_s = 0.0
     return [

@@ -1,4 +1,4 @@
-"""What the emulator knows besides moto: times of transitions, launch tokens, impairments, ids not visible yet."""
+"""The emulator's state outside moto: times of transitions, launch tokens, impairments, ids not visible yet."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from typing import Any
 
 @dataclass(slots=True)
 class Delays:
-    """How long an instance stays in a passing state, in seconds. Far shorter than at AWS, so that drills are short."""
+    """How long an instance stays in a transitional state, in seconds. Far shorter than at AWS, so that drills are short."""
 
     pending_s: float = 0.7
     initializing_s: float = 1.0
-    """After it began to run, until the status checks say ``ok``."""
+    """From running until the status checks are ``ok``."""
     shutting_down_s: float = 0.5
     relaunch_s: float = 0.3
-    """From a group's lacking an instance to its launching one."""
+    """From an instance missing in a group to the launch of a new one."""
     slot_reuse_s: float = 0.0
-    """From an instance's end until its place in a capacity reservation can be taken again (minutes at AWS)."""
+    """From an instance's end until its place in a capacity reservation is free again (minutes at AWS)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What a ClientToken stands for: the parameters it came with and the reservation it made."""
+    """Record of a ClientToken: its parameters and the reservation that it created."""
 
     parameters: Mapping[str, str]
     reservation: Any
@@ -65,11 +65,11 @@ class World:
     replayed_at: float | None = None
     """Unix time of the journal entry being replayed; None: real time."""
     stands_at: float | None = None
-    """Unix time at which a test lets the clock stand until it says otherwise; None: it runs."""
+    """Unix time at which a test has stopped the clock; None: it runs."""
     parameters: Mapping[str, str] = field(default_factory=dict)
-    """Parameters of the call under way, without Action, Version and ClientToken."""
+    """Parameters of the current call, without Action, Version and ClientToken."""
     effects: list[str] = field(default_factory=list)
-    """Ids of instances that the call under way really launched, terminated or rebooted."""
+    """Ids of instances that the current call actually launched, terminated or rebooted."""
     launches: dict[str, Launch] = field(default_factory=dict)
     ended_launch_is_error: bool = False
     """A ClientToken whose instances are gone gets IdempotentInstanceTerminated instead of the instances as they are."""
@@ -88,17 +88,17 @@ class World:
     """Auto Scaling group → Unix time at which it launches what it lacks."""
     groups_without_capacity: set[str] = field(default_factory=set)
     hide_describes: int = 0
-    """For so many describes a new instance is not visible (EC2's eventual consistency)."""
+    """Number of describe calls in which a new instance is not visible (EC2's eventual consistency)."""
     hidden: dict[str, int] = field(default_factory=dict)
     """Instance id → describes left until it is visible."""
 
     lag_s: float = 0.0
-    """By so much the answer of the call under way is behind; 0 for everything but a describe."""
+    """Delay of the data in the current answer; 0 for all calls except describe."""
     tag_changes: dict[str, list[TagChange]] = field(default_factory=dict)
     """Instance id → its tags before each change, oldest first."""
 
     def seen_at(self) -> float:
-        """Unix time of the moment that the call under way shows."""
+        """Unix time of the state that the current call shows."""
         return self.now() - self.lag_s
 
     def tags_seen(self, instance_id: str, tags: Mapping[str, str]) -> Mapping[str, str]:
@@ -117,5 +117,5 @@ class World:
         return datetime.fromtimestamp(self.now(), UTC).replace(tzinfo=None)
 
     def one_describe_passed(self) -> None:
-        """Bring hidden instances one describe nearer to being visible."""
+        """Count one describe call for hidden instances."""
         self.hidden = {i: left - 1 for i, left in self.hidden.items() if left > 1}

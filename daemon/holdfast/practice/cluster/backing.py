@@ -1,4 +1,4 @@
-"""What stands behind the provider of a practice site: emulated EC2 or HyperPod instances, or a rack with a script of its own."""
+"""Machine backends of a practice site's provider: emulated EC2 or HyperPod instances, or a rack with its own script."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ KINDS = ("ec2", "hyperpod", "command")
 POD_GROUP = "gpu"
 """Instance group of the emulated HyperPod: Slurm's names are its InstanceNames, ``gpu-1`` …"""
 POD_PHASES = {"shutting_down_s": 1.0, "pending_s": 2.0, "deep_check_s": 0.0, "rebooting_s": 1.0}
-"""Seconds, where AWS's own notes speak of 20 to 30 minutes for a replacement."""
+"""Seconds; AWS's documentation states 20 to 30 minutes for a replacement."""
 
 
 class Follower(Protocol):
-    """Makes the hosts follow what the provider shows."""
+    """Watcher that makes the hosts follow the provider's machines."""
 
     def run(self, stop: threading.Event, interval_s: float) -> None: ...
 
 
 class Backing(ABC):
-    """One way in which machines come and go. Everything it knows is in the site's folder."""
+    """One kind of backend. All of its state is in the site's folder."""
 
     kind = ""
     needs_aws = True
     prefix = "n"
-    """Node names begin with it."""
+    """Prefix of node names."""
 
     def __init__(self, practice: Practice) -> None:
         self.practice = practice
 
     @property
     def endpoint(self) -> str:
-        """Of the AWS emulator."""
+        """Endpoint of the AWS emulator."""
         return f"http://127.0.0.1:{self.practice.spec.aws_port}"
 
     @abstractmethod
@@ -128,7 +128,7 @@ class RackBacking(Backing):
 
 
 class RackWatcher:
-    """Carries out the orders that the site's script took, one after the other."""
+    """Carry out the orders that the site's script accepted, one after the other."""
 
     def __init__(self, watched: rack.Rack, hosts: Hosting) -> None:
         self._rack = watched
@@ -162,5 +162,5 @@ def backing_class(kind: str) -> type[Backing]:
 
 
 def open_backing(practice: Practice) -> Backing:
-    """The one that the site in this folder was made with."""
+    """The backend of the site in this folder."""
     return backing_class((practice.folder / "etc" / "provider").read_text().strip())(practice)

@@ -1,4 +1,4 @@
-"""A reader of the site's own API, as its operator."""
+"""Read the site's API as an operator."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TIMEOUT_S = 5.0
 
 
 class _Site(Protocol):
-    """Of a site, what is needed to ask it."""
+    """The part of a site that is needed to call its API."""
 
     @property
     def folder(self) -> Path: ...

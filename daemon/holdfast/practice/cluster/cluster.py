@@ -49,7 +49,7 @@ class Status:
 
 
 class Practice:
-    """One practice cluster. Everything that it knows is in its folder: any process may load it and go on."""
+    """One practice cluster. All state is in its folder: any process may load it and continue."""
 
     def __init__(self, folder: Path, spec: specs.Spec) -> None:
         self.folder = folder
@@ -70,7 +70,7 @@ class Practice:
         prefix: str = "n",
         elastic: bool = False,
     ) -> Practice:
-        """Lay out a new cluster in a folder (made if missing); starts nothing.
+        """Create a new cluster in a folder (created if missing); starts nothing.
 
         The folder and its parents must be open to other users (0755) if jobs are to be submitted as other users. ``elastic``: Slurm
         is set up for elastic jobs.
@@ -113,8 +113,8 @@ class Practice:
         return f"http://127.0.0.1:{self.spec.controller_port}"
 
     def relay_url(self, node: str) -> str:
-        """Where the node's agent should call: the controller through the node's own relay, which ``cut_off`` can
-        silence."""
+        """URL for the node's agent: the controller through the node's own relay, which ``cut_off`` can
+        block."""
         return f"http://{self.spec.address(node)}:{self.spec.relay_port(node)}"
 
     def machine(self, node: str) -> Machine:
@@ -152,7 +152,7 @@ class Practice:
             self.wait_for_nodes()
 
     def down(self) -> None:
-        """End every process of the cluster, recorded or not, also when whoever started it crashed. Idempotent; files
+        """End every process of the cluster, recorded or not, even if the process that started it crashed. Idempotent; files
         stay."""
         names = self.processes.names()
         last = ("slurmctld", "munged")
@@ -170,7 +170,7 @@ class Practice:
         shutil.rmtree(self.folder)
 
     def start_slurmctld(self, *, cold: bool = False) -> None:
-        """Start slurmctld and wait until it answers; ``cold``: without the states of before. Raises Unavailable."""
+        """Start slurmctld and wait until it answers; ``cold``: without its saved state. Raises Unavailable."""
         argv = ["slurmctld", "-D", "-i", *(["-c"] if cold else [])]
         self.processes.start("slurmctld", argv, env=self.command_env())
         self._wait("slurmctld", self._slurmctld_answers)
@@ -188,11 +188,11 @@ class Practice:
         self.processes.start(name, argv, env={**self.command_env(), **(env or {})})
 
     def wait_for_nodes(self) -> None:
-        """Until every node that is not meant to be away is registered with slurmctld. Raises Unavailable."""
+        """Wait until every node that should be up is registered with slurmctld. Raises Unavailable."""
         self._wait("all nodes", self._all_registered)
 
     def status(self) -> Status:
-        """What runs, and what Slurm says of the nodes."""
+        """Running processes, and Slurm's node states."""
         states = self._slurm_states()
         nodes = []
         for name in self.spec.nodes:
@@ -203,7 +203,7 @@ class Practice:
         return Status(self.folder, processes.get("slurmctld", False), processes, tuple(nodes))
 
     def command(self, *argv: str, uid: int | None = None, input_text: str | None = None) -> str:
-        """Run a command against the cluster and return its standard output. Raises Rejected with its words when it
+        """Run a command against the cluster and return its standard output. Raises Rejected with its output when it
         fails."""
         gid = pwd.getpwuid(uid).pw_gid if uid is not None else None
         groups: list[int] | None = [] if uid is not None else None
@@ -262,7 +262,7 @@ class Practice:
             script.chmod(0o755)
 
     def _take_free_ports(self) -> None:
-        """Other ports if somebody took one since ``create``."""
+        """Choose other ports if another process has taken one since ``create``."""
         mine = self.spec
         used = (mine.slurmctld_port, mine.controller_port, mine.aws_port, *mine.slurmd_ports, *mine.relay_ports)
         if all(specs.port_is_free(port) for port in used):
@@ -308,7 +308,7 @@ class Practice:
 
     def _slurm_states(self) -> dict[str, str]:
         if not self.processes.alive("slurmctld"):
-            return {}  # sinfo would try for some seconds
+            return {}  # sinfo would retry for some seconds
         try:
             lines = self.command("sinfo", "-h", "-N", "-o", "%N %T").splitlines()
         except (Rejected, subprocess.TimeoutExpired):
@@ -329,6 +329,6 @@ class Practice:
 
 
 def _new_slurm() -> bool:
-    """Whether Slurm is 24.11 or newer, whose slurmd does not start without mounted cgroups unless told so."""
+    """Whether Slurm is 24.11 or newer, whose slurmd does not start without mounted cgroups unless configured to."""
     answer = subprocess.run(["slurmctld", "-V"], capture_output=True, text=True, timeout=10, check=False).stdout.split()
     return len(answer) > 1 and tuple(int(part) for part in answer[1].split(".")[:2]) >= (24, 11)

@@ -1,14 +1,10 @@
-"""What is left of a node whose packets are dropped. Run by path, standard library only: ``ghost.py READY_FILE PORT
-PID…``
+"""Process that simulates a node whose packets are dropped. Run by path, standard library only: ``cut_off.py READY_FILE PORT PID…``
 
-It takes over duplicates of the processes' TCP sockets (pidfd_getfd(2), Linux 5.6), so that nothing is closed when they
-are killed: peers
-see neither FIN nor RST, only silence. The backlog of each listening socket is shrunk and filled, after which Linux
-drops every further SYN.
-No privilege is needed beyond the right to trace the processes (same user). Where it is refused, or no listener was
-found, it takes
-the port itself once it is free. When it ends, everything is closed and the listener of a living process gets its
-backlog back.
+It duplicates the processes' TCP sockets (pidfd_getfd(2), Linux 5.6), so that nothing is closed when they are killed: peers
+see neither FIN nor RST and get no answer. The backlog of each listening socket is shrunk and filled, after which Linux
+drops every further SYN. No privilege is needed except the right to trace the processes (same user). Without that right, or
+if no listener was found, it binds the port itself once it is free. When it exits, everything is closed and the listener of
+a living process gets its backlog back.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from holdfast.practice.cluster.hosting import Hosting
 
 
 def main(folder: Path) -> int:
-    """Watch what the provider shows until SIGTERM."""
+    """Watch the provider's machines until SIGTERM."""
     logs.set_up()
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())

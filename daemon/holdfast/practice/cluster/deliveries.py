@@ -1,4 +1,4 @@
-"""What the next machines of a practice site are like, in order: arranged from outside, used up one by one as they boot."""
+"""Planned defects of the next machines of a practice site, in order: set from outside, consumed one by one as they boot."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _FILE = "etc/deliveries.json"
 
 
 class Delivery(StrEnum):
-    """One machine to come."""
+    """Kind of a machine to be delivered."""
 
     GOOD = "good"
     FAULTY = "faulty"
     """It comes without its last GPU."""
     SAME = "same"
-    """The old hardware comes back: the same GPU UUIDs, under whatever id."""
+    """The old hardware comes back: the same GPU UUIDs, under any id."""
 
 
 def arrange(folder: Path, deliveries: Sequence[Delivery]) -> None:

@@ -17,7 +17,7 @@ from holdfast_checks.whole_file import write_whole
 
 
 class Host:
-    """Files that stand for a machine. A new *generation* is other hardware under the same node name."""
+    """Files that represent a machine. A new *generation* is other hardware under the same node name."""
 
     def __init__(self, folder: Path, name: str, gpus: int) -> None:
         self.folder = folder
@@ -50,7 +50,7 @@ class Host:
 
     @property
     def instance_id(self) -> str:
-        """Of the cloud machine that stands for this host."""
+        """Instance id of the cloud machine of this host."""
         return (self.folder / "instance_id").read_text().strip()
 
     @property
@@ -59,14 +59,14 @@ class Host:
         return int((self.folder / "generation").read_text())
 
     def create(self) -> None:
-        """Make the first hardware."""
+        """Create the first hardware."""
         for name in ("sys/class/infiniband", "sys/bus/pci/devices", "agent"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         self._install(0, f"i-{uuid.uuid4().hex[:17]}")
 
     def replace_hardware(self, instance_id: str | None = None, *, same: bool = False) -> None:
-        """Other hardware takes the name: new GPU UUIDs, new instance id (a given one, or a fresh one), and a first
-        boot. ``same``: it is the old hardware after all, under the new id."""
+        """Replace the hardware under the name: new GPU UUIDs, new instance id (a given one, or a new one), and a first
+        boot. ``same``: the old hardware again, under the new id."""
         self._install(self.generation + (not same), instance_id or f"i-{uuid.uuid4().hex[:17]}")
 
     def _install(self, generation: int, instance_id: str) -> None:
@@ -84,7 +84,7 @@ class Host:
         nvml.write(self.nvml_state, nvml.default_state(self.name, self._gpus, self.generation))
 
     def boot(self) -> None:
-        """A boot: new boot id, the kernel log begins anew, a stuck epilog is gone, network devices are found anew."""
+        """Boot: new boot id, empty kernel log, a stuck epilog is gone, network devices are detected again."""
         network.install(self.folder)
         write_whole(self.boot_id_file, f"{uuid.uuid4()}\n")
         (self.folder / "epilog_stuck").unlink(missing_ok=True)
@@ -96,7 +96,7 @@ class Host:
         """Append one record ``priority,sequence,microseconds,-;text`` and return it. Microseconds are
         CLOCK_MONOTONIC's.
 
-        ``facility`` 0 is the kernel; 1 is what a user who writes to /dev/kmsg gets."""
+        ``facility`` 0 is the kernel; 1 is a user's write to /dev/kmsg."""
         with self.kmsg.open("a", encoding="utf-8") as log:
             fcntl.flock(log, fcntl.LOCK_EX)
             sequence = self._next_sequence()

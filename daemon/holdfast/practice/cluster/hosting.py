@@ -1,7 +1,7 @@
-"""The practice's data centre: what a provider shows becomes emulated hosts. Run by :mod:`data_centre`.
+"""Emulated hosts of the practice's data center, following the provider's machines. Run by :mod:`data_centre`.
 
-Each machine has a folder ``machines/INSTANCE``; ``nodes/nK`` is a link to the one that serves the node now. A replacement boots beside
-the old machine: its agent runs and can be validated, its slurmd starts when the old machine is off, as the name is free only then."""
+Each machine has a folder ``machines/INSTANCE``; ``nodes/nK`` is a link to the one that serves the node now. A replacement boots while
+the old machine still runs: its agent can be validated, but its slurmd starts only after the old machine is off and the name is free."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from holdfast_checks.whole_file import write_whole
 
 log = logging.getLogger("holdfast.practice.cluster.data_centre")
 INSTALL_S = 1.5
-"""How long a machine of the rack is away while its hardware is exchanged."""
+"""How long a machine of the rack is down while its hardware is exchanged."""
 
 
 def agent_argv(machine: Path) -> list[str]:
@@ -44,7 +44,7 @@ def write_agent(practice: Practice, node: str) -> None:
 
 
 def write_agent_config(practice: Practice, node: str, folder: Path, *, url: str, serves: bool = True) -> None:
-    """The agent's file. A machine that does not serve yet has no slurmd: the node's name still belongs to the old one."""
+    """The agent's configuration file. A machine that does not serve yet has no slurmd: the node's name still belongs to the old one."""
     library = build(Path.home() / ".cache" / "holdfast" / "nvml")
     for name in ("run", "agent"):
         (folder / name).mkdir(exist_ok=True)
@@ -86,7 +86,7 @@ def write_agent_config(practice: Practice, node: str, folder: Path, *, url: str,
 
 
 def _heartbeat(practice: Practice) -> dict[str, float]:
-    """The site's own interval; nothing: the controller gives it."""
+    """The site's heartbeat interval; empty: set by the controller."""
     file = practice.folder / "etc" / "heartbeat_s"
     return {"heartbeat_s": float(file.read_text())} if file.exists() else {}
 
@@ -138,7 +138,7 @@ class Hosting:
     def power_off(self, instance_id: str, node: str) -> None:
         machine = self._practice.machine(node)
         if self._serving(node) == self._machines / instance_id and self._practice.processes.alive(machine.ghost):
-            return  # it has lost its power, and keeps its name until it is terminated
+            return  # it has lost power, and keeps its name until it is terminated
         self._free(instance_id, node)
 
     def gone(self, instance_id: str, node: str) -> None:
@@ -147,7 +147,7 @@ class Hosting:
             self._free(instance_id, node)
 
     def _free(self, instance_id: str, node: str) -> None:
-        """End the host; a machine that waits for its name takes it."""
+        """Stop the host; a machine that waits for its name takes it."""
         folder = self._machines / instance_id
         self._practice.processes.kill(self._candidate(instance_id))
         (folder / "off").touch()
@@ -164,7 +164,7 @@ class Hosting:
             self._practice.machine(node).reboot()
 
     def exchange(self, instance_id: str, node: str) -> None:
-        """Other hardware under the same id, in place: the machine goes, and comes with another inside."""
+        """Exchange the hardware in place, under the same id: the machine goes down and comes back with other hardware."""
         machine = self._practice.machine(node)
         machine.power_off()
         time.sleep(INSTALL_S)

@@ -1,11 +1,9 @@
-"""Start one process of a practice cluster, detached from whoever asked. Run by path, standard library only.
+"""Start one process of a practice cluster, detached from the caller. Run by path, standard library only.
 
-``launch.py [--reaper] LOG CWD -- ARGV…`` prints ``PID MAIN_PID`` and exits once the process runs. With ``--reaper`` PID
-is a small
-parent that adopts every orphan below it (PR_SET_CHILD_SUBREAPER), as a machine's first process does: slurmstepd and
-whatever
-a job's task detaches stay findable below it, so that a whole node can be killed at once. It lives as long as anything
-below it.
+``launch.py [--reaper] LOG CWD -- ARGV…`` prints ``PID MAIN_PID`` and exits once the process runs. With ``--reaper`` PID is a
+small parent that adopts every orphan below it (PR_SET_CHILD_SUBREAPER), as a machine's init process does: slurmstepd and
+processes that a job's task detaches stay below it, so that a whole node can be killed at once. It lives as long as any
+process below it.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ def main(args: list[str]) -> int:
     if os.fork():
         os.close(write_fd)
         with open(read_fd, encoding="ascii") as report:
-            answer = report.read()  # its end comes when the program itself runs: the descriptor is closed by execve
+            answer = report.read()  # EOF comes when the program runs: execve closes the descriptor
         sys.stdout.write(answer + "\n")
         return 0 if answer else 1
     os.setsid()

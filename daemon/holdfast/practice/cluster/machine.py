@@ -1,5 +1,5 @@
-"""One node as a machine with a power switch: slurmd and everything below it, its agent, and what is left of it after a
-power loss."""
+"""One node as a machine that can be powered on and off: slurmd and everything below it, its agent, and its silent
+sockets after a power loss."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _BOOT_KNOWN_S = 3.0
 
 
 class Machine:
-    """Starts and ends a node's processes; knows no fault by name."""
+    """Power switch of a node: starts and stops its processes. Knows no named faults."""
 
     def __init__(self, spec: Spec, folder: Path, name: str, processes: Processes, env: Mapping[str, str]) -> None:
         self.name = name
@@ -41,16 +41,16 @@ class Machine:
 
     @property
     def slurmd(self) -> str:
-        """Name of slurmd's record; its tree is the whole node but the agent."""
+        """Name of slurmd's record; its process tree is the whole node except the agent."""
         return f"slurmd.{self.name}"
 
     @property
     def steps(self) -> str:
-        """Name of the record of what an ended slurmd left running: slurmstepd and tasks."""
+        """Name of the record of processes left by a stopped slurmd: slurmstepd and tasks."""
         return f"steps.{self.name}"
 
     def tree(self) -> list[int]:
-        """Pids of the whole node but the agent."""
+        """Pids of the whole node except the agent."""
         return [*self._processes.tree(self.slurmd), *self._processes.tree(self.steps)]
 
     @property
@@ -92,7 +92,7 @@ class Machine:
         self._processes.start(self.slurmd, argv, env=self._env, reaper=True)
 
     def _boot_is_known(self, since: float) -> bool:
-        """Wait until slurmctld has heard of the boot; False: it does not answer, or not in time."""
+        """Wait until slurmctld has registered the boot; False: it does not answer, or not in time."""
         deadline = time.monotonic() + _BOOT_KNOWN_S
         while self._processes.alive("slurmctld") and time.monotonic() < deadline:
             if self._boot_time() >= int(since):
@@ -101,7 +101,7 @@ class Machine:
         return False
 
     def _boot_time(self) -> int:
-        """When the node was booted, as slurmctld has it (seconds since 1970); 0: it does not say."""
+        """Boot time of the node in slurmctld (seconds since 1970); 0: not known."""
         env = {**os.environ, **self._env, "SLURM_TIME_FORMAT": "%s"}
         with contextlib.suppress(subprocess.TimeoutExpired):
             argv = ["scontrol", "show", "node", "-o", self.name]
@@ -113,12 +113,12 @@ class Machine:
         return 0
 
     def power_off(self) -> None:
-        """Everything on the node gone at once; its peers see closed connections, as after a crash of the processes. One that is silent
-        already, without power or cut off, stays so until it is powered on."""
+        """Kill everything on the node at once; peers see closed connections, as after a crash of the processes. A node that is
+        silent already, without power or cut off, stays so until it is powered on."""
         self._kill_all()
 
     def power_loss(self) -> None:
-        """Everything gone and nobody answers: no FIN, no RST, packets to slurmd's port are dropped, the agent's
+        """Kill everything without any answer to peers: no FIN, no RST, packets to slurmd's port are dropped, the agent's
         connections stay silent."""
         self.cut_file.touch()
         # Frozen first: from here on nothing leaves the node. The sockets are taken over before their owners are killed.
@@ -135,11 +135,11 @@ class Machine:
         signal_all([*self.tree(), *self._processes.tree(self.agent)], signal.SIGSTOP)
 
     def freeze_steps(self) -> None:
-        """SIGSTOP slurmstepd and tasks: they do nothing more and slurmd cannot end them."""
+        """SIGSTOP slurmstepd and tasks: they stop working and slurmd cannot end them."""
         signal_all([pid for pid in self.tree()[1:] if pid != self._processes.main_pid(self.slurmd)], signal.SIGSTOP)
 
     def silence_slurmd(self) -> None:
-        """slurmd answers nobody while its jobs run on: frozen, and its port drops packets."""
+        """Make slurmd unreachable while its jobs continue: it is frozen, and its port drops packets."""
         pid = self._processes.main_pid(self.slurmd)
         if pid is None:
             raise Unavailable(f"slurmd of {self.name} is not running")
@@ -147,7 +147,7 @@ class Machine:
         self.silence([pid])
 
     def silence(self, pids: Sequence[int]) -> None:
-        """Put a ghost on the processes' TCP sockets: listeners drop SYNs, the others stay open and silent."""
+        """Take over the processes' TCP sockets (``cut_off.py``): listeners drop SYNs, the others stay open and silent."""
         ready = self.host.folder / "ghost.ready"
         ready.unlink(missing_ok=True)
         argv = [sys.executable, "-I", "-S", str(cut_off.__file__), str(ready), str(self.port), *map(str, pids)]
@@ -159,7 +159,7 @@ class Machine:
             time.sleep(0.005)
 
     def reboot(self, *, rebooted: bool = True) -> None:
-        """Power cycle under a new boot id. GPU faults that a reboot heals are healed (``practice/nvml``); the hardware
+        """Power cycle under a new boot id. GPU faults that a reboot clears are cleared (``practice/nvml``); the hardware
         stays."""
         self.power_off()
         nvml.reboot(self.host.nvml_state)
@@ -168,7 +168,7 @@ class Machine:
         self.power_on(rebooted=rebooted)
 
     def replace(self, instance_id: str | None = None) -> None:
-        """Other hardware under the same name: new GPU UUIDs, instance id and boot id; slurmd and agent start on it."""
+        """Replace the hardware under the same name: new GPU UUIDs, instance id and boot id; slurmd and agent start on it."""
         self.power_off()
         self.host.replace_hardware(instance_id)
         self.forget_old_run()
@@ -182,13 +182,13 @@ class Machine:
         shutil.rmtree(self._spool, ignore_errors=True)
 
     def set_agent(self, argv: Sequence[str], env: Mapping[str, str] | None = None) -> None:
-        """Remember the command that is this node's agent; it is started now if the node is up, and at every boot."""
+        """Set the command of this node's agent; it is started now if the node is up, and at every boot."""
         write_whole(self._agent_file, json.dumps({"argv": list(argv), "env": dict(env or {})}, indent=1) + "\n")
         if self._processes.alive(self.slurmd):
             self.start_agent()
 
     def forget_agent(self) -> None:
-        """End the agent and start none any more."""
+        """Stop the agent and do not start it again."""
         self._processes.kill(self.agent)
         self._agent_file.unlink(missing_ok=True)
 

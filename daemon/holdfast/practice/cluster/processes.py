@@ -1,9 +1,7 @@
-"""The processes of one practice cluster: started detached, recorded on disk, found and ended again from any other
-process.
+"""The processes of one practice cluster: started detached, recorded on disk, found and stopped from any other process.
 
-A record holds the pid *and* the kernel's start time of the process, so that a reused pid is never signalled. Every
-process also carries
-``HOLDFAST_PRACTICE=<folder>`` in its environment: what a crash left unrecorded is found by that mark.
+A record holds the pid *and* the kernel's start time of the process, so that a reused pid is never signalled. Every process
+also has ``HOLDFAST_PRACTICE=<folder>`` in its environment, which identifies processes that a crash left unrecorded.
 """
 
 from __future__ import annotations
@@ -30,9 +28,9 @@ MARK = "HOLDFAST_PRACTICE"
 """Environment variable that every process of a practice cluster carries: the cluster's folder."""
 
 _LAUNCH_WITHIN_S = 30.0
-"""A fraction of a second on an idle machine, and far longer on one that thrashes."""
+"""Start timeout: a fraction of a second on an idle machine, far longer on one that thrashes."""
 _DIE_WITHIN_S = 5.0
-"""SIGKILL is immediate except for the kernel's own clean-up; longer than this is an error worth telling."""
+"""SIGKILL is immediate except for the kernel's own clean-up; taking longer than this is reported as an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +84,7 @@ class Processes:
         log: Path | None = None,
         reaper: bool = False,
     ) -> Record:
-        """Start a process that outlives the caller. Starting a name that is alive is a success and starts nothing.
+        """Start a process that outlives the caller. Succeeds without effect if one of this name is alive.
 
         ``env`` is added to this process's environment. ``reaper``: put an adopting parent above it (see ``launch``).
         Raises Unavailable when it cannot be started."""
@@ -116,7 +114,7 @@ class Processes:
         return record
 
     def record(self, name: str) -> Record | None:
-        """What was recorded of a name, alive or not."""
+        """The record of a name, alive or not."""
         try:
             return Record(**json.loads((self._records / f"{name}.json").read_text()))
         except FileNotFoundError:
@@ -154,7 +152,7 @@ class Processes:
         self.kill(name)
 
     def kill(self, name: str, *, forget: bool = True) -> None:
-        """SIGKILL the process and everything below it, again until nothing is left. Idempotent.
+        """SIGKILL the process and everything below it, repeatedly until nothing is left. Idempotent.
 
         Raises Unavailable when something survives SIGKILL."""
         record = self.record(name)
@@ -164,7 +162,7 @@ class Processes:
             (self._records / f"{name}.json").unlink(missing_ok=True)
 
     def rename(self, old: str, new: str) -> None:
-        """Keep a record under another name; what the other name recorded is killed."""
+        """Rename a record; a process recorded under the new name is killed."""
         record = self.record(old)
         if record:
             self.kill(new)
@@ -172,7 +170,7 @@ class Processes:
             (self._records / f"{old}.json").unlink()
 
     def kill_main(self, name: str) -> None:
-        """SIGKILL the main process alone, as ``kill -9`` does; what is below it stays."""
+        """SIGKILL only the main process, as ``kill -9`` does; processes below it stay."""
         pid = self.main_pid(name)
         if pid:
             signal_all([pid], signal.SIGKILL)
@@ -181,7 +179,7 @@ class Processes:
     def kill_marked(self) -> list[int]:
         """SIGKILL every process that carries this cluster's mark, recorded or not; the caller and its parents excepted.
 
-        Returns the pids that were found: after a clean stop there are none."""
+        Returns the pids found: none after a clean stop."""
         spared = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
         found: list[int] = []
         while True:
@@ -207,7 +205,7 @@ class Processes:
         return start_ticks(record.pid) == record.start_ticks
 
     def _kill_tree(self, root: int) -> None:
-        # The reaper stays until all below it are gone: an orphan made meanwhile stays below it and is found by the
+        # The reaper stays until all below it are gone: an orphan created meanwhile stays below it and is found by the
         # next round.
         deadline = time.monotonic() + _DIE_WITHIN_S
         while below := [pid for pid in self._below(root) if start_ticks(pid) is not None]:

@@ -1,7 +1,7 @@
-"""Bare metal of a practice site: a rack whose machines stay under their asset tags, and the site's own script for them.
+"""Bare-metal rack of a practice site, whose machines keep their asset tags, and the site's script for them.
 
 Run as a file it is that script, by the contract of the provider ``command`` (docs/providers.md): ``rack.py FOLDER VERB NODE INSTANCE_ID
-TOKEN INCIDENT``. It writes orders down and ends; the practice's data centre (``hosting``) carries them out. Standard library only."""
+TOKEN INCIDENT``. It records orders and exits; the practice's data center (``hosting``) carries them out. Standard library only."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ class Rack:
             return found
 
     def orders(self) -> list[dict[str, Any]]:
-        """Every order that was taken, oldest first: ``verb``, ``instance_id``, ``node``, ``token``, ``at``, and ``done_at`` once it is."""
+        """Every accepted order, oldest first: ``verb``, ``instance_id``, ``node``, ``token``, ``at``, and ``done_at`` once it is."""
         with self._opened() as book:
             found: list[dict[str, Any]] = book["orders"]
             return found
 
     def done(self, number: int) -> None:
-        """The order with this place in the list was carried out."""
+        """Mark the order at this index as carried out."""
         with self._opened() as book:
             order = book["orders"][number]
             order["done_at"] = time.time()
@@ -57,7 +57,7 @@ class Rack:
                 machine["state"] = "running"
 
     def answer(self, asked: Mapping[str, str]) -> dict[str, Any]:
-        """What the script says to a question. Raises KeyError for a machine that is not there."""
+        """The script's answer to a request. Raises KeyError for an unknown machine."""
         with self._opened() as book:
             machines: dict[str, dict[str, Any]] = book["machines"]
             if asked["verb"] == "status":
@@ -87,7 +87,7 @@ class Rack:
 
 
 def main(argv: Sequence[str]) -> int:
-    """One question, one answer."""
+    """Answer one request."""
     folder, verb = Path(argv[0]), argv[1]
     if verb == "capabilities":
         sys.stdout.write(json.dumps(CAPABILITIES))

@@ -10,7 +10,7 @@ from pathlib import Path
 from holdfast.practice.cluster.cluster import Practice
 
 _DOWN_S = 1.0
-"""How long an emulated boot takes, in seconds; long enough for slurmctld to see the node go."""
+"""How long an emulated boot takes, in seconds; long enough for slurmctld to see the node go down."""
 LONGER = "boot_s"
 """File in the practice folder with another number of seconds, for tests of a long boot."""
 

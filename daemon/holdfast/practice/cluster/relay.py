@@ -1,8 +1,7 @@
-"""TCP relay between each node's agent and the controller, which can be told to drop everything: ``relay FOLDER``.
+"""TCP relay between each node's agent and the controller, which can drop all traffic of a node: ``relay FOLDER``.
 
-Node K's agent is given ``http://127.x.y.K:RELAY_PORT``. While ``nodes/nK/cut`` exists nothing passes, in either
-direction, not even the closing
-of a connection; what was sent meanwhile arrives after healing, as with TCP's own retransmissions.
+Node K's agent uses ``http://127.x.y.K:RELAY_PORT``. While ``nodes/nK/cut`` exists nothing passes in either direction, not
+even the close of a connection; data sent meanwhile arrives after the cut, as with TCP's own retransmissions.
 """
 
 from __future__ import annotations

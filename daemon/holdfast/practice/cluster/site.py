@@ -1,6 +1,6 @@
 """Holdfast itself on a practice cluster: controller, actor, agents, emulated machines behind a provider, and a spare pool.
 
-Everything is installed as an operator would: configuration files, tokens, daemons. Only the addresses and windows are the practice's."""
+Everything is installed as an operator would: configuration files, tokens, daemons. Only addresses and time windows are special."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SPARES = "holdfast-spares"
 
 
 class Site:
-    """A practice cluster with Holdfast on it. Everything that it knows is in the cluster's folder."""
+    """A practice cluster with Holdfast on it. All state is in the cluster's folder."""
 
     def __init__(self, practice: Practice) -> None:
         self.practice = practice
@@ -53,10 +53,10 @@ class Site:
         quorum: bool = True,
         **practice: Any,
     ) -> Site:
-        """Lay out a cluster and Holdfast's files; starts nothing. ``settings`` go before the practice's own (``controller.toml``).
+        """Create a cluster and Holdfast's files; starts nothing. ``settings`` precede the practice's own (``controller.toml``).
 
-        ``provider``: what stands behind it, one of ``backing.KINDS``; ``heartbeat_s``: of every agent; None: as the
-        controller gives it; ``quorum``: with the service where elastic jobs' groups meet."""
+        ``provider``: its machine backend, one of ``backing.KINDS``; ``heartbeat_s``: of every agent; None: set by the
+        controller; ``quorum``: with the quorum service for elastic jobs."""
         folder = Path(folder).absolute()
         backing = backing_class(provider)
         made = Practice.create(
@@ -86,7 +86,7 @@ class Site:
 
     @property
     def quorum_socket(self) -> Path:
-        """The quorum service's door for the controller."""
+        """The quorum service's control socket."""
         return self.folder / "run" / "quorum.sock"
 
     @property
@@ -95,12 +95,12 @@ class Site:
 
     @property
     def backing(self) -> Backing:
-        """What stands behind the provider."""
+        """The provider's machine backend."""
         return open_backing(self.practice)
 
     @property
     def endpoint(self) -> str:
-        """Of the AWS emulator."""
+        """Endpoint of the AWS emulator."""
         return self.backing.endpoint
 
     @property
@@ -122,7 +122,7 @@ class Site:
         }
 
     def up(self) -> None:
-        """Start everything and wait until every agent is heard. Idempotent. Raises Unavailable."""
+        """Start everything and wait until every agent is reporting. Idempotent. Raises Unavailable."""
         self._start_machines()
         self.practice.up()
         self._make_spare_pool()
@@ -141,7 +141,7 @@ class Site:
         self.practice.down()
 
     def start_quorum(self) -> None:
-        """Start the quorum service, where this site has one; nobody waits for it."""
+        """Start the quorum service, if this site has one, without waiting for it."""
         if not load(self.controller_toml).quorum.enabled:
             return
         argv = [sys.executable, "-m", "holdfast.head", "quorum", "--config", str(self.controller_toml)]
@@ -157,7 +157,7 @@ class Site:
         self.practice.start_daemon("actor", argv, {**aws.practice_env(self.endpoint), **(env or {})})
 
     def wait_for_agents(self, nodes: Sequence[str] = ()) -> None:
-        """Until the kernel-log reader of every node's agent has been heard by the controller."""
+        """Wait until the kernel-log reader of every node's agent has reported to the controller."""
         wanted = set(nodes or self.practice.nodes)
         self._wait("agents", lambda: wanted <= self._heard())
 
@@ -203,7 +203,7 @@ class Site:
         return float(text) if "." in text else int(text)
 
     def _start_machines(self) -> None:
-        """The emulator where it is needed; once, the first machine of every node."""
+        """Start the emulator where it is needed; once, create the first machine of every node."""
         folder = self.folder / "aws"
         if self.backing.needs_aws:
             self._start_aws()
@@ -219,12 +219,12 @@ class Site:
         self._wait("AWS emulator", self.emulator.ready)
 
     def _start_imds(self) -> None:
-        """Before the agents, which are told where it is."""
+        """Start the metadata service before the agents, whose configuration has its address."""
         self.practice.start_daemon("imds", [sys.executable, "-m", "holdfast.practice.aws.imds", str(self.folder)])
         self._wait("instance metadata", (self.folder / "run" / imds_state.ENDPOINT).exists)
 
     def _make_spare_pool(self) -> None:
-        """Once: afterwards the pool is what became of it."""
+        """Fill the spare pool, only once: later its content is managed by Holdfast."""
         if self.spare_names and SPARES not in self.scheduler.view().reservations:
             self.scheduler.create_reservation(SPARES, self.spare_names, users=("root",), duration_s=None)
 

@@ -15,8 +15,7 @@ NODE_VARIABLE = "HOLDFAST_PRACTICE_NODE"
 def slurm_conf(spec: Spec, folder: Path, *, user: str, host: str) -> str:
     """slurm.conf. ``user``: runs all daemons; ``host``: this machine's short name, where slurmctld may run.
 
-    Schedules at once (no batching delays) and keeps Slurm's defaults in everything that recovery has to live with: the
-    two-minute
+    Schedules at once (no batching delays) and keeps Slurm's defaults in everything that affects recovery: the two-minute
     hold of a requeued job (AuthInfo's cred_expire), SlurmdTimeout 300 s, KillWait 30 s, MaxBatchRequeue 5."""
     gres = f"gpu:{spec.gpu_type}:{spec.gpus}" if spec.gpu_type else f"gpu:{spec.gpus}"
     nodes = "\n".join(
@@ -64,11 +63,11 @@ PartitionName=train Nodes=ALL Default=YES PriorityTier=10 PreemptMode=OFF MaxTim
 
 
 FLEXIBLE = "flex"
-"""Partition of a practice cluster for elastic jobs: its jobs give way to those of partition ``train``."""
+"""Partition of a practice cluster for elastic jobs: its jobs are preempted by those of partition ``train``."""
 
 
 def elastic(nodes: Sequence[str]) -> str:
-    """What elastic jobs need of slurm.conf (docs/how-to-elastic-slurm.md), over these nodes. Everything else stays Slurm's default."""
+    """slurm.conf settings for elastic jobs (docs/how-to-elastic-slurm.md), over these nodes. Everything else stays Slurm's default."""
     return f"""\
 RequeueExit=85
 PreemptType=preempt/partition_prio
@@ -78,22 +77,22 @@ PartitionName={FLEXIBLE} Nodes={",".join(nodes)} PriorityTier=1 PreemptMode=REQU
 
 
 def gres_conf(spec: Spec, folder: Path) -> str:
-    """gres.conf. Ordinary files serve as GPUs' device files; Slurm wants ``File=`` for indices."""
+    """gres.conf. Ordinary files serve as GPUs' device files; Slurm needs ``File=`` for indices."""
     files = f"nvidia[0-{spec.gpus - 1}]" if spec.gpus > 1 else "nvidia0"
     kind = f" Type={spec.gpu_type}" if spec.gpu_type else ""
     return f"AutoDetect=off\nName=gpu{kind} File={folder}/gres/{files}\n"
 
 
 def epilog(folder: Path) -> str:
-    """Waits while the node's ``epilog_stuck`` file is there (fault ``stuck_epilog``)."""
+    """Epilog that waits while the node's ``epilog_stuck`` file exists (fault ``stuck_epilog``)."""
     return f'#!/bin/sh\nwhile [ -e "{folder}/nodes/$SLURMD_NODENAME/epilog_stuck" ]; do sleep 0.2; done\nexit 0\n'
 
 
 def reboot(folder: Path, python: str, env: Mapping[str, str]) -> str:
-    """RebootProgram: ends the node that runs it and brings it up again under a new boot id.
+    """RebootProgram: stops the node that runs it and boots it again under a new boot id.
 
-    ``env``: what it needs of the environment, written into it: from 26.05 on Slurm gives it SLURM_NODE_NAME and nothing else (tried with
-    26.05.5); releases before that give it slurmd's whole environment and not that name."""
+    ``env``: variables written into the script: since 26.05 Slurm sets only SLURM_NODE_NAME (tested with 26.05.5); earlier releases
+    pass slurmd's whole environment, but not that name."""
     variables = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in sorted(env.items()))
     node = f"${{SLURM_NODE_NAME:-${NODE_VARIABLE}}}"
     return f'#!/bin/sh\n{variables}exec "{python}" -m holdfast.practice.cluster.reboot "{folder}" "{node}"\n'

@@ -1,4 +1,4 @@
-"""What a practice cluster consists of: written once at ``create`` to ``practice.json``, read by every later command."""
+"""Specification of a practice cluster: written once at ``create`` to ``practice.json``, read by every later command."""
 
 from __future__ import annotations
 
@@ -42,8 +42,7 @@ class Spec:
     controller_port: int
     """For ``holdfast controller``'s API."""
     relay_ports: tuple[int, ...]
-    """Each node's agent reaches the controller through a relay on its own port, which can be told to drop
-    everything."""
+    """Each node's agent reaches the controller through a relay on this port, which can drop all traffic."""
     aws_port: int
     extra_slurm_conf: str
     elastic: bool = False
@@ -71,7 +70,7 @@ def new_spec(
     prefix: str = "n",
     elastic: bool = False,
 ) -> Spec:
-    """Choose free ports and a network of its own for a new cluster, whose nodes are ``prefix`` and a number."""
+    """Choose free ports and a separate network for a new cluster, whose nodes are ``prefix`` and a number."""
     if not 1 <= nodes <= 250:
         raise ConfigError(f"a practice cluster has 1 to 250 nodes, not {nodes}")
     ports = _free_ports(2 * nodes + 3)
@@ -94,7 +93,7 @@ def new_spec(
 
 
 def _free_ports(count: int) -> Iterator[int]:
-    """A run of neighbouring ports that are all free now, from a random place so that two clusters seldom try the
+    """Consecutive ports that are all free now, from a random start so that two clusters rarely try the
     same."""
     first = random.SystemRandom().choice(_PORTS[:-count])
     free: list[int] = []
@@ -117,7 +116,7 @@ def port_is_free(port: int) -> bool:
 
 def save(spec: Spec, folder: Path) -> None:
     """Write ``practice.json``, in a folder that is made if missing. Raises ConfigError when its path is too long for the sockets
-    below it, and when it is not ours alone."""
+    below it, and when another user may write to it."""
     if len(os.fspath(folder)) > _LONGEST_FOLDER:
         raise ConfigError(
             f"the folder's path is longer than {_LONGEST_FOLDER} characters, too long for Unix sockets: {folder}"
@@ -128,8 +127,8 @@ def save(spec: Spec, folder: Path) -> None:
 
 
 def load(folder: Path) -> Spec:
-    """Read ``practice.json``. Raises ConfigError when there is none, and when the folder is not ours alone: whoever may write to it says
-    which programs are run and which processes are ended."""
+    """Read ``practice.json``. Raises ConfigError when there is none, and when another user may write to the folder: its content decides
+    which programs are run and which processes are killed."""
     try:
         _be_ours(folder)
         found: dict[str, Any] = json.loads((folder / FILE).read_text())
@@ -141,7 +140,7 @@ def load(folder: Path) -> Spec:
 
 
 def _be_ours(folder: Path) -> None:
-    """Raises ConfigError when another user may change what is in it, FileNotFoundError when it is not there."""
+    """Raises ConfigError when another user may change its content, FileNotFoundError when it does not exist."""
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode):
         why = "is no folder, or a link"

@@ -1,1 +1,1 @@
-"""What ``./dev demo`` shows, checks and prints."""
+"""Scenarios of ``./dev demo``: what they run, check and print."""

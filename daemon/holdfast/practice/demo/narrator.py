@@ -1,4 +1,4 @@
-"""What the demos have in common: lines with the time that has passed, claims that were checked, a cluster that is gone afterwards."""
+"""Common parts of the demos: lines with the elapsed time, checked claims, and a cluster that is removed afterwards."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _WIDTH = 120
 """Columns where standard output is no terminal."""
 
 Fact = tuple[str, bool]
-"""A claim, and whether it was found to be so."""
+"""A claim, and whether it was verified."""
 
 
 class Narrator:
-    """Tells the audience."""
+    """Printer of the demo's output."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
         self._began = time.monotonic()
 
     def say(self, text: str) -> None:
-        """A line of the stage; what does not fit is folded below the text."""
+        """Print a line of the scenario; text that does not fit is wrapped below."""
         row = Table.grid(padding=(0, 2))
         row.add_column(style="dim", no_wrap=True)
         row.add_column()
@@ -41,7 +41,7 @@ class Narrator:
         self.console.print(row, highlight=False)
 
     def check_off(self, facts: Iterable[Fact]) -> bool:
-        """Show the claims; whether all of them are true."""
+        """Print the claims. Returns whether all of them are true."""
         told = list(facts)
         checked = Table.grid(padding=(0, 1))
         for text, true in told:
@@ -57,8 +57,8 @@ def perform(
     good: str,
     keep: Callable[[Site], str] | None,
 ) -> int:
-    """Play on a site in a folder of its own; the exit status. ``good``: the last word when all was true. ``keep``: leaves the site
-    running, and says how to use it; without it nothing is left, but for the logs of what was not true."""
+    """Run a scenario on a site in its own folder. Returns the exit status. ``good``: the last line if all claims were true. ``keep``:
+    leave the site running, and print how to use it; otherwise remove everything except the logs of a failed run."""
     set_up("text", "error")
     console = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else _WIDTH)
     folder = Path(tempfile.mkdtemp(prefix="holdfast-demo-", dir="/tmp"))

@@ -1,7 +1,7 @@
 """``./dev demo``: a GPU falls off the bus under a training job on a real Slurm, and the cluster heals itself.
 
-Exit status 0 only if all of it is true: checked at Slurm, at the machines' provider and in the job's own output, not in Holdfast's
-words."""
+Exit status 0 only if all claims are true: checked at Slurm, at the machines' provider and in the job's own output, not in
+Holdfast's messages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from holdfast.practice.faults.inject import Injector
 
 GPU = 3
 _HEAL_WITHIN_S = 90.0
-"""After the fault; for each machine that fails as much as ``_RETRY_S`` more."""
+"""Time limit after the fault; ``_RETRY_S`` is added for each machine that fails."""
 _RETRY_S = 30.0
 _TRAIN_WITHIN_S = 60.0
 _STANDS_BEHIND = {
@@ -37,7 +37,7 @@ _STANDS_BEHIND = {
 
 
 class Demo:
-    """One run: set the stage, throw the fault, watch, check."""
+    """One run: start everything, inject the fault, watch, check."""
 
     def __init__(self, show: Show, site: Site, narrator: Narrator) -> None:
         self._show = show
@@ -48,7 +48,7 @@ class Demo:
         self._fault_at = datetime.now(UTC)
 
     def run(self) -> bool:
-        """True: everything that the demo claims was found to be so."""
+        """Run it. True: all claims of the demo were verified."""
         self._stage()
         job = self._submit()
         first_nodes = self._wait("training", _TRAIN_WITHIN_S, lambda: self._training(job))
@@ -95,7 +95,7 @@ class Demo:
         return path.read_text(errors="replace").splitlines() if path.exists() else []
 
     def _training(self, job: int) -> tuple[str, ...] | None:
-        """The job's nodes once it has a checkpoint and some steps beyond it, which the fault will cost."""
+        """The job's nodes, once it has a checkpoint and some later steps, which the fault will lose."""
         lines = self._output(job)
         saved = [n for n, line in enumerate(lines) if line.startswith("checkpoint step")]
         if not saved or not any(line.startswith("step") for line in lines[saved[-1] :]):
@@ -105,7 +105,7 @@ class Demo:
         return shown.nodes
 
     def _watch(self) -> dict[str, Any]:
-        """Print what happens, as it happens, until the incident is closed, or a human was told."""
+        """Print events as they happen, until the incident is closed or an operator was notified."""
         within_s = _HEAL_WITHIN_S + _RETRY_S * len(self._show.deliveries)
         since = time.monotonic()
         while time.monotonic() - since < within_s:
@@ -121,7 +121,7 @@ class Demo:
         raise Unavailable(f"not over within {within_s:.0f} s; the logs are in {self._site.folder}/log")
 
     def _let_hyperpod_repair(self) -> None:
-        """Once: what its own health monitoring would do."""
+        """Simulate HyperPod's own health monitoring, once."""
         if not self._repaired:
             self._repaired = True
             HyperpodBacking(self._site.practice).control.repair(self._before.instance_id, "replace")
@@ -131,13 +131,13 @@ class Demo:
         if self._show.heals or self._show.spares:
             settled = all(r["phase"] in ("resumed", "gone", "held", "left_alone") for r in found["recoveries"])
         else:
-            settled = True  # no node is left for the job
+            settled = True  # no node remains for the job
         if found["incident"]["state"] == "awaiting_human":
             return settled and bool(calls(self._site))
         return settled and found["incident"]["state"] == "closed"
 
     def _tell(self) -> None:
-        """Print what is new in the record."""
+        """Print new events."""
         for event in get(self._site, f"/v1/events?after_id={self._last_event}")["events"]:
             self._last_event = event["id"]
             if event["kind"] == "fault.occurred":
@@ -148,7 +148,7 @@ class Demo:
                 self._console.print(timeline.told(at_s, line, self._console.width), soft_wrap=True)
 
     def _sum_up(self, told: dict[str, Any]) -> None:
-        """The timeline, and what the fault cost."""
+        """Print the timeline, and the cost of the fault."""
         self._console.print()
         title = f"Timeline of incident {told['incident']['id']} on {told['incident']['node']}"
         self._console.print(timeline.milestones(title, told["timeline"], self._fault_at))

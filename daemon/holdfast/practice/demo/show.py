@@ -1,4 +1,4 @@
-"""What a demo shows: which provider, how many spares, and what the replacements are like. And what must be true in the end."""
+"""Variants of the demo: provider, number of spares, quality of the replacements, and the claims that must be true at the end."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from holdfast.practice.nvml import state as nvml
 
 _CALL = re.compile(r"event=notify subject='([^']*)'")
 ATTEMPTS = 3
-"""Replacements before a human is told: ``repair.attempts`` as shipped."""
+"""Replacements before an operator is notified: the default of ``repair.attempts``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Show:
-    """One show."""
+    """One variant of the demo."""
 
     provider: str = "ec2"
     spares: int = 1
     failures: int = 0
-    """So many replacements come without their last GPU."""
+    """Number of replacements that come without their last GPU."""
     same_hardware: bool = False
     """The first replacement is the old hardware again."""
     watched: bool = False
-    """HyperPod repairs by itself (NodeRecovery Automatic), Holdfast watches and validates."""
+    """HyperPod repairs automatically (NodeRecovery Automatic), Holdfast observes and validates."""
 
     @property
     def nodes(self) -> int:
-        """With a spare, one node is idle besides; without, the job needs all that there are."""
+        """Number of nodes. With a spare, one more node is idle; without, the job needs all nodes."""
         return 4 + self.spares if self.spares else 3
 
     @property
@@ -48,23 +48,23 @@ class Show:
 
     @property
     def machines(self) -> int:
-        """Machines that Holdfast will ask for."""
+        """Machines that Holdfast will request."""
         return 0 if self.watched else min(len(self.deliveries) + 1, ATTEMPTS)
 
     @property
     def heals(self) -> bool:
-        """The last machine is a good one; else a human is told."""
+        """Whether the last machine is good; otherwise an operator is notified."""
         return len(self.deliveries) < ATTEMPTS
 
 
 def calls(site: Site) -> list[str]:
-    """Subjects of the messages to humans. A site without addresses of its own is told in the actor's log."""
+    """Subjects of notifications. A site without notification addresses gets them in the actor's log."""
     log = site.folder / "log" / "actor.log"
     return _CALL.findall(log.read_text(errors="replace")) if log.exists() else []
 
 
 class Hardware(NamedTuple):
-    """What has a node's name at a moment, read from the emulated hardware itself."""
+    """The machine behind a node's name at a time, read from the emulated hardware itself."""
 
     instance_id: str
     gpus: frozenset[str]
@@ -78,7 +78,7 @@ class Hardware(NamedTuple):
 
 @dataclass
 class Ending:
-    """How a show ended: each claim is looked up where it happened (Slurm, the machines' provider, the job's own output)."""
+    """Result of a demo: each claim is checked at its source (Slurm, the machines' provider, the job's own output)."""
 
     show: Show
     site: Site
@@ -86,11 +86,11 @@ class Ending:
     bad: str
     first_nodes: tuple[str, ...]
     before: Hardware
-    """Of the bad node, before the fault."""
+    """The bad node's machine before the fault."""
     timeline: Sequence[Mapping[str, Any]]
     """The incident's events."""
     output: Sequence[str]
-    """The job's own."""
+    """The job's own output."""
 
     @cached_property
     def job(self) -> Job:
@@ -141,7 +141,7 @@ class Ending:
             yield "It ran again before the first replacement had failed", self._at("job.running") < self._failed_at()
 
     def _orders(self) -> Iterator[Fact]:
-        """What the machines' provider was asked for, in its own record."""
+        """Claims about the requests to the machines' provider, from its own record."""
         if self.show.provider == "ec2":
             yield from self._ec2()
         elif self.show.provider == "hyperpod":
@@ -191,8 +191,8 @@ class Ending:
         orders = [order for order in taken if order["verb"] == "replace"]
         tag = self.before.instance_id
         yield (
-            f"The site's script: {len(orders)} order{'s' * (len(orders) > 1)} to exchange {tag} in place, each with a "
-            f"token of its own: {', '.join(order['token'] for order in orders)}",
+            f"The site's script: {len(orders)} order{'s' * (len(orders) > 1)} to exchange {tag} in place, each with "
+            f"its own token: {', '.join(order['token'] for order in orders)}",
             len({order["token"] for order in orders}) == len(orders) == self.show.machines
             and {order["instance_id"] for order in orders} == {tag} and all("done_at" in order for order in orders),
         )  # fmt: skip
@@ -235,7 +235,7 @@ class Ending:
         return f"Slurm: {nodes} are kept for the job until {until} and no longer", bounded
 
     def _calls(self) -> list[str]:
-        """Messages about this node; a word about the spare pool's size is another matter."""
+        """Notifications about this node; those about the spare pool's size are not counted."""
         return [subject for subject in calls(self.site) if self.bad in subject]
 
     def _pool(self) -> tuple[str, ...]:

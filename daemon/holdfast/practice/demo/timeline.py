@@ -1,4 +1,4 @@
-"""How the demo shows what happens: one short line per event, and the milestones at the end. Pure."""
+"""Text output of the demo: one short line per event, and the milestones at the end. Pure."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Line(NamedTuple):
 
 
 def line_of(event: Event) -> Line | None:
-    """What the audience is told of an event; None: nothing, since another line says it."""
+    """The output line for an event; None: none, since another line covers it."""
     kind, detail = event["kind"], event["detail"]
     text = abbreviated(_OWN_MARK.sub("", event["text"]))
     step = detail.get("verb") or detail.get("kind", "")
@@ -140,7 +140,7 @@ def figures(timings: Mapping[str, Any]) -> Table:
 
 
 def told(at_s: float, line: Line, width: int) -> Text:
-    """One line of the live view; what does not fit is folded below the text."""
+    """One line of the live view; text that does not fit is wrapped below."""
     head = f"  +{at_s:5.2f} s  "
     label = f"{line.label:<17}"
     room = max(20, width - len(head) - len(label))

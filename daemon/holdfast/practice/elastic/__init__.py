@@ -1,1 +1,1 @@
-"""An elastic job on a practice cluster: what it wrote down, whether that is right, and the demo. torch runs in the job alone."""
+"""An elastic job on a practice cluster: its records, their verification, and the demo. Only the job imports torch."""

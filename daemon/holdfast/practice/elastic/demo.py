@@ -1,6 +1,6 @@
 """``./dev demo elastic``: a training job gives nodes back to a more important one, grows again, loses a node, is healed by its peers.
 
-Exit status 0 only if all of it is true: checked at Slurm and in what the groups of the job wrote down themselves."""
+Exit status 0 only if all claims are true: checked at Slurm and in the records of the job's groups."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _IMPORTANT_S = 6.0
 
 
 class Demo:
-    """One run: train, shrink, grow, lose a node, heal; then check."""
+    """One run: train, shrink, grow, lose a node, recover; then check."""
 
     def __init__(self, site: Site, narrator: Narrator) -> None:
         self._site = site
@@ -38,7 +38,7 @@ class Demo:
         self._figures: list[tuple[str, str]] = []
 
     def run(self) -> bool:
-        """True: everything that the demo claims was found to be so."""
+        """Run it. True: all claims of the demo were verified."""
         self._stage()
         self._give_way()
         self._grow()
@@ -73,7 +73,7 @@ class Demo:
         self._status(first.at_s)
 
     def _give_way(self) -> None:
-        """A more important job comes and takes what is not guaranteed to the elastic one."""
+        """Submit a higher-priority job, which takes the nodes not guaranteed to the elastic one."""
         wanted = NODES - LEAST
         since_s = time.time()
         self._important = self._run.other_job(wanted, _IMPORTANT_S)

@@ -1,4 +1,4 @@
-"""One elastic job on a practice site: submitted as its owner would, watched by what its groups write down."""
+"""One elastic job on a practice site: submitted as its owner would, observed by the records of its groups."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from holdfast.practice.cluster.slurmconf import FLEXIBLE
 from holdfast.practice.elastic.steps import Attempt, Reader, first_s
 
 MICRO_BATCHES = 12
-"""Of the shipped example in each step: 24 samples, 2 at a time."""
+"""Batch of the shipped example in each step: 24 samples, 2 at a time."""
 _EXAMPLE = Path(__file__).parents[4] / "training" / "examples" / "watched.py"
 _POLL_S = 0.05
 
@@ -41,7 +41,7 @@ class ElasticRun:
         """Array job ids: the base array's, and the flexible one's where there is one."""
 
     def submit(self) -> tuple[int, ...]:
-        """``holdfast submit``; the ids of its arrays."""
+        """Run ``holdfast submit``. Returns the ids of its arrays."""
         self.folder.mkdir(exist_ok=True)
         tokens = self.folder / "tokens"
         chance = random.Random(5)  # noqa: S311 - any tokens do, the same ones in every run
@@ -59,22 +59,22 @@ class ElasticRun:
         return self.arrays
 
     def other_job(self, nodes: int, seconds: float) -> int:
-        """A more important job, which takes whole nodes."""
+        """Submit a higher-priority job, which takes whole nodes."""
         return self.site.practice.sbatch(
             f"exec srun sleep {seconds}", f"--nodes={nodes}", "--exclusive", "--partition=train", "--job-name=important"
         )
 
     def inside(self) -> frozenset[int]:
-        """Groups of the room's last quorum, by the quorum service's own word."""
+        """Groups in the rendezvous's last quorum, as reported by the quorum service."""
         return self._groups(self._room().members)
 
     def outside(self) -> frozenset[int]:
-        """Groups that stand in the room and take no part: warm spares that are ready."""
+        """Groups in the rendezvous that do not take part: warm spares that are ready."""
         room = self._room()
         return self._groups(room.known) - self._groups(room.members)
 
     def _room(self) -> RoomView:
-        """Of the newest job; empty before anybody is there."""
+        """Rendezvous of the newest job; empty before any group has joined."""
         mine = [
             room
             for room in self.link.rooms()
@@ -90,7 +90,7 @@ class ElasticRun:
         return self._reader.all()
 
     def job_of(self, group: int) -> Job | None:
-        """The element of a group that Slurm has started last, as it is now."""
+        """The array element of a group that Slurm started last, in its present state."""
         found = [
             job
             for job in self.site.scheduler.view().jobs.values()
@@ -106,7 +106,7 @@ class ElasticRun:
             return ""
 
     def trains_with(self, present: int, since_s: float, *, steps_done: int = 3, within_s: float = 90.0) -> Attempt:
-        """Wait until so many groups have taken part in some steps in a row; the first of these. Raises Unavailable."""
+        """Wait until this many groups have taken part in several consecutive steps. Returns the first of these. Raises Unavailable."""
         found: list[Attempt] = []
 
         def yes() -> bool:
@@ -118,7 +118,7 @@ class ElasticRun:
         return found[0]
 
     def first_step_s(self, group: int, since_s: float, within_s: float = 90.0) -> float:
-        """Wait until a group has begun a step after that moment; when it did. Raises Unavailable."""
+        """Wait until a group has started a step after that time. Returns when it did. Raises Unavailable."""
         self.wait(f"a step of group {group}", lambda: first_s(self.attempts(), group, since_s) is not None, within_s)
         return first_s(self.attempts(), group, since_s) or since_s
 

@@ -1,4 +1,4 @@
-"""What the groups of an elastic job wrote down (``training/examples/watched.py``), and whether it is right. Pure but for reading."""
+"""Records of an elastic job's groups (``training/examples/watched.py``) and their verification. Pure, except for reading files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One try of one group at a step, written down when it began."""
+    """One attempt of one group at a step, recorded when it started."""
 
     at_s: float
     """Unix time."""
@@ -22,24 +22,24 @@ class Attempt:
     step: int
     quorum: int
     share: tuple[int, ...]
-    """Micro-batches that this group was to do."""
+    """Micro-batches assigned to this group."""
     present: int
-    """Groups that took part; 0 behind the last step."""
+    """Groups that took part; 0 after the last step."""
     digest: str
-    """Of all parameters before the step."""
+    """Digest of all parameters before the step."""
 
 
 class Reader:
-    """Of a job that goes on: each line is read once, however often it is asked."""
+    """Incremental reader of a running job's records: each line is read once."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._at: dict[Path, int] = {}
-        """Bytes that were read of each group's file."""
+        """Bytes read of each group's file."""
         self._found: list[Attempt] = []
 
     def all(self) -> list[Attempt]:
-        """All that is written so far, by time. A line that is not finished yet is left for later."""
+        """All records so far, by time. An incomplete line is left for the next read."""
         for path in sorted(self._folder.glob("*.jsonl")):
             with path.open("rb") as file:
                 file.seek(self._at.get(path, 0))
@@ -53,13 +53,13 @@ class Reader:
 
 
 def read(folder: Path) -> list[Attempt]:
-    """All that is written so far, by time."""
+    """All records so far, by time."""
     return Reader(folder).all()
 
 
 def committed(attempts: Iterable[Attempt]) -> list[Attempt]:
-    """Those that led to the next step: the same start of the group went on with step + 1. Who was given that state by a peer, because
-    its own attempt failed, goes on there too: it computes nothing in the step that it is healed in."""
+    """Attempts that led to the next step: the same start of the group continued with step + 1. A group that received that state from a
+    peer, because its own attempt failed, continues there too: it computes nothing in the step in which it is healed."""
     by_start: dict[tuple[int, str], list[Attempt]] = defaultdict(list)
     for one in attempts:
         by_start[one.group, one.start].append(one)
@@ -68,7 +68,7 @@ def committed(attempts: Iterable[Attempt]) -> list[Attempt]:
 
 
 def problems(attempts: Sequence[Attempt], micro_batches: int) -> list[str]:
-    """One line for each step whose micro-batches were not done exactly once, or after which the groups differ; empty: all is right."""
+    """One line for each step whose micro-batches were not done exactly once, or after which the groups differ; empty: no errors."""
     found = []
     done = committed(attempts)
     quorums: dict[int, set[int]] = defaultdict(set)
@@ -91,8 +91,8 @@ def problems(attempts: Sequence[Attempt], micro_batches: int) -> list[str]:
 
 
 def stall_s(attempts: Sequence[Attempt], around_s: float, groups: Iterable[int], within_s: float = 30.0) -> float:
-    """The longest time between two attempts of one start of these groups, of which the second began within ``within_s`` after
-    that moment; the usual step is part of it."""
+    """The longest time between two attempts of one start of these groups, of which the second started within ``within_s`` after
+    that time; includes the duration of a normal step."""
     gaps = [0.0]
     for group in groups:
         mine = [a for a in attempts if a.group == group]
@@ -105,12 +105,12 @@ def stall_s(attempts: Sequence[Attempt], around_s: float, groups: Iterable[int],
 
 
 def first_s(attempts: Iterable[Attempt], group: int, since_s: float) -> float | None:
-    """When a group first began a step after that moment; None: it has not."""
+    """When a group first started a step after that time; None: it has not."""
     return min((a.at_s for a in attempts if a.group == group and a.at_s > since_s), default=None)
 
 
 def usual_step_s(attempts: Sequence[Attempt], until_s: float, last: int = 50) -> float:
-    """Median time of a step before that moment, of one group."""
+    """Median time of a step of one group before that time."""
     mine = [a for a in attempts if a.at_s < until_s and a.group == 0][-last:]
     gaps = sorted(b.at_s - a.at_s for a, b in pairwise(mine) if a.start == b.start)
     return gaps[len(gaps) // 2] if gaps else 0.0

@@ -1,7 +1,7 @@
-"""Faults of one node's hardware and host, as data: one file a domain, each with a ``FAULTS`` in it.
+"""Faults of one node's hardware and host, as data: one module per domain, each with a ``FAULTS`` table.
 
-A fault changes the files that stand for the machine (NVML state, sysfs, procfs pieces, kernel log, the answers of commands); what the
-agent makes of them is the agent's business. Faults of processes and of the network between nodes are methods of
+A fault changes the files that represent the machine (NVML state, sysfs, procfs files, kernel log, the answers of commands), not how
+the agent judges them. Faults of processes and of the network between nodes are methods of
 :class:`~holdfast.practice.faults.inject.Injector`."""
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from holdfast.practice.cluster.machine import Machine
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault class that ``holdfast practice inject NODE NAME [VALUE] [--gpu N]`` can throw."""
+    """One fault class that ``holdfast practice inject NODE NAME [VALUE] [--gpu N]`` can inject."""
 
     name: str
     """In lower case with underscores."""
     doc: str
     """What happens, in one line for the command's help."""
     apply: Callable[[Machine, str, int], None]
-    """Called with the machine, the value (may be empty) and the GPU's device minor. Raises Rejected for a value that makes no sense."""
+    """Called with the machine, the value (may be empty) and the GPU's device minor. Raises Rejected for an invalid value."""
     value: str = ""
-    """What the value means; empty: none is taken."""
+    """Meaning of the value; empty: it takes none."""
     heal: Callable[[Machine], None] | None = None
-    """Undoes it; None: only a reset, a reboot or other hardware does."""
+    """Undo it; None: only a reset, a reboot or other hardware does."""
 
 
 @cache

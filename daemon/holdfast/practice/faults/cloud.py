@@ -1,4 +1,4 @@
-"""What EC2 announces about a machine: by its instance metadata, as the real one does."""
+"""EC2's announcements about a machine, made through its instance metadata as in EC2."""
 
 from __future__ import annotations
 

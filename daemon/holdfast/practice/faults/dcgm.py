@@ -1,4 +1,4 @@
-"""What DCGM finds, or that it does not answer."""
+"""Faults that DCGM finds, or that make it hang."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults of GPUs, as NVML shows them. What the kernel logs of them is another fault (``kernel_message``, ``xid``)."""
+"""Faults of GPUs, as NVML shows them. Their kernel messages are separate faults (``kernel_message``, ``xid``)."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _set(**values: int | str | bool) -> Apply:
 
 
 def _as_new(*names: str) -> Heal:
-    """These fields of every GPU as those of a healthy one."""
+    """Reset these fields of every GPU to those of a healthy one."""
 
     def healed(state: nvml.NvmlState) -> nvml.NvmlState:
         values: dict[str, Any] = {name: _DEFAULTS[name] for name in names}
@@ -148,7 +148,7 @@ def _true_count(machine: Machine) -> None:
 
 
 def _leftover(machine: Machine, _value: str, minor: int) -> None:
-    """A process of nobody's job that uses the GPU; it ends by itself after ten minutes."""
+    """Start a process outside any job that uses the GPU; it exits after ten minutes."""
     path, index, gpu = _gpu(machine, minor)
     pid = os.posix_spawnp("sleep", ["sleep", str(_LEFTOVER_S)], os.environ, setsid=True)
     with _leftover_file(machine).open("a") as file:

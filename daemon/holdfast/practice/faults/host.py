@@ -21,7 +21,7 @@ _FILE_STACK = "[<0>] ptlrpc_set_wait+0x5d2/0x8a0 [ptlrpc]\n[<0>] ll_file_read_it
 
 
 def _files(machine: Machine) -> HostFiles:
-    """The files that a fault is about to change."""
+    """The files that a fault changes."""
     files = HostFiles(machine.host.folder)
     files.write(BROKEN, "")
     return files

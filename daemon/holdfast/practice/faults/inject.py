@@ -1,7 +1,6 @@
-"""Faults, put into a practice cluster from outside: files and processes only. The agent, the controller and Slurm know
-nothing of it.
+"""Fault injection into a practice cluster, only by files and processes: agent, controller and Slurm are not aware of it.
 
-Each injection is one line of ``injections.jsonl`` with the moment at which it took effect: the truth for metrics."""
+Each injection is one line of ``injections.jsonl`` with the time at which it took effect: the ground truth for metrics."""
 
 from __future__ import annotations
 
@@ -24,12 +23,12 @@ from holdfast.practice.nvml import state as nvml
 
 _FAKETIME = "/usr/lib/*/faketime/libfaketime.so.1"
 _SKEWED = "skewed"
-"""File in a node's folder: its agent runs with a wrong clock."""
+"""File in a node's folder that makes its agent run with a wrong clock."""
 _OTHER_USER = "daemon"
 
 
 class Injector:
-    """Puts faults into one practice cluster. Every method returns after the fault has taken effect."""
+    """Injector of faults into one practice cluster. Every method returns after the fault has taken effect."""
 
     def __init__(self, practice: Practice) -> None:
         self._practice = practice
@@ -48,7 +47,7 @@ class Injector:
         self._record(moment, "xid", node, code=code, gpu=gpu)
 
     def kernel_message(self, node: str, text: str, *, facility: int = 0) -> None:
-        """Any line in the node's kernel log; ``facility`` 1 is what a user gets who writes to /dev/kmsg."""
+        """Any line in the node's kernel log; ``facility`` 1 is a user's write to /dev/kmsg."""
         moment = _Moment()
         self._practice.machine(node).host.log_kernel(4, text, facility=facility)
         self._record(moment, "kernel_message", node, text=text, facility=facility)
@@ -65,10 +64,10 @@ class Injector:
         self._record(moment, name, node, value=value, gpu=gpu)
 
     def power_loss(self, node: str, *, shown_off: bool = False) -> None:
-        """slurmd, slurmstepd, tasks and agent gone at once; packets to the node are dropped without an answer.
+        """Kill slurmd, slurmstepd, tasks and agent at once; packets to the node are dropped without an answer.
 
-        ``shown_off``: EC2 shows the instance ``stopping``, then ``stopped``, from that moment on; else it goes on to show it running, its
-        checks passing, as for a while it may. Such a node comes back by its replacement only."""
+        ``shown_off``: EC2 shows the instance ``stopping``, then ``stopped``, from then on; otherwise it still shows it running with
+        passing checks, as the real one may for a while. Such a node only comes back by its replacement."""
         machine = self._practice.machine(node)
         moment = _Moment()
         machine.power_loss()
@@ -79,9 +78,9 @@ class Injector:
         self._record(moment, "power_loss", node, shown_off=shown_off)
 
     def cut_off(self, node: str, scope: Literal["controller", "all"] = "controller") -> None:
-        """Packets dropped while the node and its jobs run on.
+        """Drop packets while the node and its jobs continue.
 
-        ``controller``: between its agent and Holdfast's controller. ``all``: slurmd answers nobody either."""
+        ``controller``: between its agent and Holdfast's controller. ``all``: slurmd does not answer either."""
         machine = self._practice.machine(node)
         moment = _Moment()
         machine.cut_file.touch()
@@ -90,7 +89,7 @@ class Injector:
         self._record(moment, "cut_off", node, scope=scope)
 
     def hang_nvml(self, node: str) -> None:
-        """Every NVML call blocks from now on."""
+        """Make every NVML call block from now on."""
         moment = _Moment()
         nvml.set_hang(self._practice.machine(node).host.nvml_state, True)
         self._record(moment, "hang_nvml", node)
@@ -109,7 +108,7 @@ class Injector:
         self._record(moment, "stuck_epilog", node)
 
     def clock_skew(self, node: str, seconds: float) -> None:
-        """The agent's wall clock is off by so much (it is restarted); monotonic time is not. Raises Rejected without
+        """Shift the agent's wall clock by this much (it is restarted), but not its monotonic time. Raises Rejected without
         faketime."""
         found = glob.glob(_FAKETIME)
         if not found:
@@ -129,13 +128,13 @@ class Injector:
         self._record(moment, "kill_agent", node)
 
     def kill_slurmd(self, node: str) -> None:
-        """``kill -9`` of slurmd alone: its jobs run on. ``heal`` starts it again."""
+        """``kill -9`` of slurmd alone: its jobs continue. ``heal`` starts it again."""
         moment = _Moment()
         self._practice.processes.kill_main(self._practice.machine(node).slurmd)
         self._record(moment, "kill_slurmd", node)
 
     def fill_queue(self, count: int, *, nodes: int = 1, seconds: int = 600) -> list[int]:
-        """Jobs of another user (of this one where we are not root), each wanting whole nodes. Returns their ids."""
+        """Submit jobs of another user (of this one if not root), each for whole nodes. Returns their ids."""
         uid = pwd.getpwnam(_OTHER_USER).pw_uid if os.geteuid() == 0 else None
         moment = _Moment()
         script = f"exec sleep {seconds}"
@@ -145,20 +144,20 @@ class Injector:
         return jobs
 
     def stop_slurmctld(self, *, kill: bool = False) -> None:
-        """slurmctld away."""
+        """Stop slurmctld."""
         moment = _Moment()
         self._practice.stop_slurmctld(kill=kill)
         self._record(moment, "stop_slurmctld", "")
 
     def start_slurmctld(self) -> None:
-        """slurmctld back."""
+        """Start slurmctld again."""
         self._practice.start_slurmctld()
         self._record(_Moment(), "start_slurmctld", "")
 
     def heal(self, node: str) -> None:
-        """Undo what can be undone: connections, stuck steps and epilogs, NVML hang, a dead slurmd or agent, its clock.
+        """Undo faults where possible: connections, stuck steps and epilogs, NVML hang, a dead slurmd or agent, its clock.
 
-        A node without power gets it back, and boots. Lost and broken GPUs stay so until reset, reboot or
+        A node without power is powered on and boots. Lost and broken GPUs stay so until reset, reboot or
         replacement."""
         machine = self._practice.machine(node)
         processes = self._practice.processes
@@ -193,7 +192,7 @@ class Injector:
 
 
 class _Moment:
-    """Now, on both clocks."""
+    """The present time, on both clocks."""
 
     def __init__(self) -> None:
         self.monotonic_s = time.monotonic()

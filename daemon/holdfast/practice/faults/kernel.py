@@ -34,7 +34,7 @@ def _says(*texts: str, level: int = _ERROR) -> Apply:
 
 
 def _there(machine: Machine, path: str) -> None:
-    """The device of which the kernel speaks is in sysfs."""
+    """The device named in the kernel's message exists in sysfs."""
     (machine.host.sysfs / path).mkdir(parents=True, exist_ok=True)
 
 

@@ -1,4 +1,4 @@
-"""Faults of EFA, InfiniBand and the kernel modules below them. The device is the first of the machine unless the value names another."""
+"""Faults of EFA, InfiniBand and the kernel modules below them. The device is the machine's first unless the value names another."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.practice.faults import Fault
 from holdfast.practice.hardware import network
 
 _DROPS = 1_000_000
-"""More than any threshold, whatever the time between two looks."""
+"""Above any threshold, whatever the time between two reads."""
 _LAST_EFA = -1
 
 
@@ -19,7 +19,7 @@ def _sys(machine: Machine) -> Path:
 
 
 def _device(machine: Machine, value: str, prefix: str, default: int = 0) -> Path:
-    """The folder of the device that is meant. Raises Rejected for one that is not there."""
+    """The folder of the named device. Raises Rejected for one that does not exist."""
     found = sorted(_sys(machine).glob(f"class/infiniband/{prefix}*"), key=lambda path: (len(path.name), path.name))
     if not found:
         kind = "EFA devices" if prefix == "rdmap" else 'InfiniBand devices (put {"efa": 0, "ib": 8} into network.json)'
@@ -123,7 +123,7 @@ def _traffic(machine: Machine, value: str, _gpu: int) -> None:
     for name in ("hw_counters/tx_bytes", "hw_counters/rx_bytes"):
         for counter in _sys(machine).glob(f"class/infiniband/*/ports/1/{name}"):
             network.add(counter, carried_bytes)
-    for name in ("counters/port_xmit_data", "counters/port_rcv_data"):  # in words of four bytes
+    for name in ("counters/port_xmit_data", "counters/port_rcv_data"):  # in units of four bytes
         for counter in _sys(machine).glob(f"class/infiniband/*/ports/1/{name}"):
             network.add(counter, carried_bytes // 4)
 

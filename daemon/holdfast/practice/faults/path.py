@@ -1,4 +1,4 @@
-"""Faults of a node's way through the network that nothing on the node shows: only a test between two nodes finds them."""
+"""Faults of a node's network path that are not visible on the node: only a test between two nodes finds them."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def kernel_line(code: int, pci: str) -> str:
 
 
 def mark_gpu(state_file: Path, index: int, code: int) -> None:
-    """What NVML shows of the same fault, beside the event that it delivers."""
+    """State that NVML shows for the same fault, in addition to its event."""
     match code:
         case 79:
             nvml.lose_gpu(state_file, index)

@@ -1,1 +1,1 @@
-"""The emulated parts of a node, one file a domain: what is written when a machine is made, and what answers for it."""
+"""The emulated parts of a node, one module per domain: files written when a machine is created, and commands that answer."""

@@ -1,4 +1,4 @@
-"""An emulated ``dcgmi`` for one node: a script in the node's folder, and ``dcgm.json`` beside it with what is wrong.
+"""An emulated ``dcgmi`` for one node: a script in the node's folder, and ``dcgm.json`` with the present faults.
 
 The command answers ``discovery -l``, ``health -g G -c -j`` and ``diag -r N -j`` in the shapes of DCGM 4.6 (``Diag.cpp``, ``Health.cpp`` and
 ``Query.cpp`` of its sources)."""
@@ -56,7 +56,7 @@ SYSTEMS = {
         "GPU {gpu} fault may have left the OS in an inconsistent state. Recovery action: 2 (NODE_REBOOT).",
     ),
 }
-"""What ``dcgm_health_fail`` can put in: DCGM's word for the system, its health and its message."""
+"""Faults of ``dcgm_health_fail``: DCGM's name for the system, its health and its message."""
 ERRORS: dict[str, tuple[int, int, int, str]] = {
     "software": (85, 6, 10, "GPU {gpu} had memory errors and row remappings are pending"),
     "pcie": (
@@ -77,12 +77,12 @@ ERRORS: dict[str, tuple[int, int, int, str]] = {
     "targeted_stress": (50, 4, 1, "GPU {gpu} stress level of 3000 did not reach desired stress level 9000"),
     "targeted_power": (63, 4, 14, "Max power of 310.0 did not reach desired power minimum 560.0 for GPU {gpu}"),
 }
-"""What ``dcgm_diag_fail`` makes of each test: DCGM's error id, severity, category and message."""
+"""Failures of ``dcgm_diag_fail`` per test: DCGM's error id, severity, category and message."""
 
 
 def install(folder: Path) -> None:
-    """The command of fresh hardware: DCGM finds nothing wrong with it. What every agent asks again and again is answered by the shell:
-    with many nodes on one machine a Python for each question would be felt."""
+    """Install the command for new hardware, without faults. The shell answers the calls that agents repeat often: with many nodes on
+    one machine, a Python process per call would be too slow."""
     (folder / STATE).unlink(missing_ok=True)
     state = nvml.read(folder / STATE_FILE)
     (folder / _HEALTHY).write_text(json.dumps(_health(state, {}), indent=3) + "\n")
@@ -104,14 +104,14 @@ def wrong(folder: Path) -> dict[str, Any]:
 
 
 def put(folder: Path, what: dict[str, Any]) -> None:
-    """Write what is wrong from now on."""
+    """Set the present faults."""
     temporary = folder / f"{STATE}.{os.getpid()}.tmp"
     temporary.write_text(json.dumps(what))
     temporary.replace(folder / STATE)
 
 
 def main(folder: Path, arguments: list[str]) -> int:
-    """Answer as ``dcgmi`` with these arguments; the exit status."""
+    """Answer as ``dcgmi`` with these arguments. Returns the exit status."""
     state, told = nvml.read(folder / STATE_FILE), wrong(folder)
     if told["hang"]:
         time.sleep(_HANG_S)

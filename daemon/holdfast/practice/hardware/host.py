@@ -1,7 +1,7 @@
-"""The emulated host of one node: procfs pieces, CPUs, services, munge, mounts and a clock, as files under ``host/`` in the node's folder.
+"""The emulated host of one node: procfs files, CPUs, services, munge, mounts and a clock, as files under ``host/`` in the node's folder.
 
-``machine.json`` holds what only other hardware changes; everything else is as new after a boot. Four small scripts stand for the commands
-that the agent runs; each looks at the files beside it."""
+``machine.json`` holds what changes only with the hardware; everything else is reset by a boot. Four small scripts replace the commands
+that the agent runs; each reads the files in its folder."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ MUNGE_SOCKET = "/run/munge/munge.socket.2"
 HUNG, MUNGE_REFUSES = "mount_hangs", "munge_refuses"
 """Files in the host's folder whose presence changes what a command answers."""
 BROKEN = "broken"
-"""A fault has changed something since the boot."""
+"""Marker that a fault has changed something since the boot."""
 VOLUMES = "volumes.json"
-"""How full the file systems are, where a fault says so."""
+"""Fill level of the file systems, where set by a fault."""
 
 _MOUNTS = "/dev/root / ext4 rw,relatime 0 0\nproc /proc proc rw 0 0\n"
 _MOUNTED = f"10.0.0.5@tcp:/practice {MOUNT} lustre rw,flock 0 0\n"
@@ -39,7 +39,7 @@ _SCRIPTS = {
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """What a boot does not change."""
+    """State that a boot does not change."""
 
     cpus: int = 192
     memory_kib: int = 2_113_929_216
@@ -62,7 +62,7 @@ class HostFiles:
         return Hardware(**json.loads((self.folder / "machine.json").read_text()))
 
     def set_hardware(self, hardware: Hardware) -> None:
-        """Other parts, and what the kernel shows of them."""
+        """Set other hardware, and what the kernel shows of it."""
         self.write("machine.json", json.dumps(asdict(hardware)) + "\n")
         self.memory(hardware.memory_kib // 2)
         self.cpus(hardware.cpus, hardware.cpus)
@@ -71,11 +71,11 @@ class HostFiles:
             _write(self.sys / "module" / module / "version", f"{version}\n")
 
     def write(self, name: str, text: str) -> None:
-        """One file of the host, so that a reader sees the old or the new text."""
+        """Write one file of the host, so that a reader sees the old or the new text."""
         _write(self.folder / name, text)
 
     def memory(self, available_kib: int) -> None:
-        """So much is left of what is built in."""
+        """Set the available part of the installed memory."""
         total = self.hardware.memory_kib
         self.write(
             "proc/meminfo", f"MemTotal: {total} kB\nMemFree: {available_kib} kB\nMemAvailable: {available_kib} kB\n"
@@ -89,7 +89,7 @@ class HostFiles:
         self.write("proc/loadavg", f"1.20 1.10 1.00 2/{count} 4321\n")
 
     def clock(self, *, state: int = 0, status: int = 0x2001, offset_s: float = 0.0, max_error_s: float = 0.01) -> None:
-        """As adjtimex tells; the values of a clock that chronyd keeps."""
+        """Set the values of adjtimex; the defaults are those of a clock synchronized by chronyd."""
         told = {"state": state, "status": status, "offset_s": offset_s, "max_error_s": max_error_s}
         self.write("clock.json", json.dumps(told) + "\n")
 
@@ -97,13 +97,13 @@ class HostFiles:
         self.write("proc/modules", "".join(f"{name} 163840 1 - Live 0x0000000000000000\n" for name in names))
 
     def units(self, **down: str) -> None:
-        """All run but those in ``down``: unit → state. Written as ``systemctl show`` prints them."""
+        """Set the services as ``systemctl show`` prints them: all run except those in ``down`` (unit → state)."""
         self.write(
             "units", "\n".join(_unit(name, down.get(name, "active")) for name in (*UNITS, *down.keys() - set(UNITS)))
         )
 
     def munge(self, *, listens: bool) -> None:
-        """The kernel's list of sockets, with munged's or without."""
+        """Write the kernel's list of sockets, with munged's or without."""
         line = f"0000000000000000: 00000002 00000000 00010000 0001 01 23941 {MUNGE_SOCKET}\n" if listens else ""
         head = "Num       RefCount Protocol Flags    Type St Inode Path\n"
         self.write(
@@ -114,7 +114,7 @@ class HostFiles:
         self.write("proc/self/mounts", _MOUNTS + (_MOUNTED if there else ""))
 
     def process(self, pid: int, name: str, state: str, *, switches: int = 7, stack: str = "") -> None:
-        """One process in the process table, which has run ``switches`` times."""
+        """Add one process to the process table, with ``switches`` context switches."""
         folder = f"proc/{pid}"
         numbers = " ".join(["1", *["0"] * 17, "100", *["0"] * 31])
         self.write(f"{folder}/stat", f"{pid} ({name}) {state} {numbers}\n")
@@ -125,7 +125,7 @@ class HostFiles:
             self.write(f"{folder}/stack", stack)
 
     def processes(self, pids: Iterable[int], name: str, state: str) -> None:
-        """Many processes, as good as at once: no look at the process table sees half of them twice."""
+        """Add many processes almost at once: no read of the process table sees half of them twice."""
         staged = HostFiles(self.folder / "staged")
         for pid in pids:
             staged.process(pid, name, state)
@@ -134,7 +134,7 @@ class HostFiles:
             entry.rename(self.proc / entry.name)
 
     def only_first_processes(self) -> None:
-        """The process table as it is after a boot."""
+        """Reset the process table to its state after a boot."""
         for entry in self.proc.glob("[0-9]*"):
             shutil.rmtree(entry, ignore_errors=True)
         self.process(1, "systemd", "S")
@@ -163,7 +163,7 @@ def install(folder: Path) -> None:
 
 
 def boot(folder: Path) -> None:
-    """Everything as after a boot; a part that is lost stays lost."""
+    """Reset everything as after a boot; a lost part stays lost."""
     host = HostFiles(folder)
     if not host.folder.is_dir():
         return
@@ -183,7 +183,7 @@ def boot(folder: Path) -> None:
 
 
 def agent_settings(folder: Path) -> dict[str, Any]:
-    """Table ``[host]`` of the agent's file: where it finds all this."""
+    """Table ``[host]`` of the agent's file: the paths of all these files."""
     host = folder / FOLDER
     return {
         "services": ["chronyd"],

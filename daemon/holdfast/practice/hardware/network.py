@@ -1,7 +1,7 @@
-"""The network devices of one emulated machine, as a tree of sysfs: EFA, InfiniBand, and the device of the default route.
+"""The network devices of one emulated machine, as a sysfs tree: EFA, InfiniBand, and the device of the default route.
 
-How many is said by ``network.json`` in the machine's folder, else by ``etc/network.json`` of the practice (``{"efa": 32, "ib": 0}``), else
-four EFA devices. Counters stand still unless somebody writes them: a machine at rest."""
+Their number comes from ``network.json`` in the machine's folder, else from ``etc/network.json`` of the practice
+(``{"efa": 32, "ib": 0}``), else four EFA devices. Counters do not change unless a fault writes them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EFA_DEVICES = 4
 DEFAULT_ROUTE = "ens5"
 FI_INFO = "fi_info"
 NO_PROVIDER = "fi_info.none"
-"""While this file is there, the emulated fi_info finds no provider."""
+"""While this file exists, the emulated fi_info finds no provider."""
 EFA_DEVICE_COUNTERS = {
     "submitted_cmds": 42,
     "completed_cmds": 42,
@@ -78,7 +78,7 @@ done
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How many devices a machine has."""
+    """Number of devices of a machine."""
 
     efa: int = EFA_DEVICES
     ib: int = 0
@@ -86,7 +86,7 @@ class Layout:
 
 
 def layout_of(folder: Path) -> Layout:
-    """Of the machine in this folder."""
+    """Device numbers of the machine in this folder."""
     for path in (folder / "network.json", folder.parent.parent / "etc" / "network.json"):
         if path.exists():
             return Layout(**json.loads(path.read_text(encoding="utf-8")))
@@ -94,7 +94,7 @@ def layout_of(folder: Path) -> Layout:
 
 
 def install(folder: Path, layout: Layout | None = None) -> None:
-    """The tree as after a boot: everything there, counters at their start."""
+    """Reset the tree as after a boot: all devices exist, counters at their start."""
     layout = layout or layout_of(folder)
     sys = folder / "sys"
     for name in ("class/infiniband", "class/net"):
@@ -108,7 +108,7 @@ def install(folder: Path, layout: Layout | None = None) -> None:
 
 
 def restore(folder: Path, layout: Layout | None = None) -> None:
-    """Put back what is missing and set what is wrong, as somebody who repairs a running machine; counters go on."""
+    """Restore missing devices and wrong values, like a repair of a running machine; counters keep their values."""
     layout = layout or layout_of(folder)
     sys = folder / "sys"
     for number in range(layout.efa):
@@ -162,7 +162,7 @@ def put_ib(sys: Path, number: int, *, driver: str = "mlx5_core") -> None:
 
 
 def put_netdev(sys: Path, name: str) -> None:
-    """A network device that is up; its counts go on if it was there."""
+    """Create a network device that is up; existing counters keep their values."""
     folder = sys / "class/net" / name
     folder.mkdir(parents=True, exist_ok=True)
     _put_counters(folder, {"carrier_changes": 1, "carrier_down_count": 0})
@@ -171,7 +171,7 @@ def put_netdev(sys: Path, name: str) -> None:
 
 
 def remove_device(sys: Path, name: str, *, from_the_bus: bool = True) -> None:
-    """It disappears; or only its driver lets go of it."""
+    """Remove the device from the bus, or only unbind its driver."""
     entry = sys / "class/infiniband" / name
     function = entry.resolve() / "device"
     address = os.path.basename(os.readlink(function))
@@ -183,7 +183,7 @@ def remove_device(sys: Path, name: str, *, from_the_bus: bool = True) -> None:
 
 
 def write(path: Path, value: str | int) -> None:
-    """In place, as a driver's attribute changes; a reader takes the first line."""
+    """Write in place, as a driver's attribute changes; a reader takes the first line."""
     data = f"{value}\n".encode()
     fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
     try:
@@ -194,7 +194,7 @@ def write(path: Path, value: str | int) -> None:
 
 
 def add(path: Path, more: int) -> int:
-    """A counter grows; its new value. Raises FileNotFoundError where there is no such counter."""
+    """Increase a counter. Returns its new value. Raises FileNotFoundError where there is no such counter."""
     value = int(path.read_text(encoding="ascii").split()[0]) + more
     write(path, value)
     return value
@@ -220,7 +220,7 @@ def _put_device(sys: Path, name: str, address: str, port: Mapping[str, str]) -> 
 
 
 def _put_counters(folder: Path, counters: Mapping[str, int]) -> None:
-    """Those that are not there yet."""
+    """Create counters that do not exist yet."""
     folder.mkdir(exist_ok=True)
     for name, value in counters.items():
         if not (folder / name).exists():

@@ -1,6 +1,6 @@
 """An emulated ``nvidia-smi --gpu-reset`` for one node: ``python -m holdfast.practice.hardware.nvidia_smi FOLDER ARGUMENTS``.
 
-A GPU that is lost or that processes use refuses, in nvidia-smi's way: a line, and a status other than 0."""
+A GPU that is lost or in use refuses the reset as nvidia-smi does: a line, and a nonzero exit status."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SCRIPT = '#!/bin/sh\nexec {python} -m {module} "${{0%/*}}" "$@"\n'
 
 
 def install(folder: Path) -> None:
-    """Put the command into a machine's folder."""
+    """Install the command in a machine's folder."""
     script = folder / COMMAND
     script.write_text(_SCRIPT.format(python=sys.executable, module=__name__))
     script.chmod(0o755)

@@ -1,4 +1,4 @@
-"""The node's way through the network, as its active tests meet it: whole, dead or corrupting, and nothing on the node says which.
+"""The node's network path as seen by its active tests: healthy, dead or corrupting, without any sign on the node.
 
 ``active.python`` of the practice's agents is a script in the node's folder. It starts the real Python; while the path is broken, with
 sockets that lose or change what they receive."""
@@ -48,7 +48,7 @@ socket.socket.recv_into = recv_into
 
 
 def install(folder: Path) -> None:
-    """A whole path, and the script that ``active.python`` names."""
+    """Set a healthy path, and install the script that ``active.python`` names."""
     script = folder / PYTHON
     script.write_text(_SCRIPT.format(broken=_BROKEN, python=sys.executable))
     script.chmod(0o755)
@@ -56,7 +56,7 @@ def install(folder: Path) -> None:
 
 
 def break_path(folder: Path, mode: str) -> None:
-    """``DEAD``: what comes after the first 64 KiB is lost. ``CORRUPT``: a bit in it is turned."""
+    """``DEAD``: data after the first 64 KiB is lost. ``CORRUPT``: a bit in it is flipped."""
     broken = folder / _BROKEN
     broken.mkdir(exist_ok=True)
     (broken / "sitecustomize.py").write_text(_SHIM)

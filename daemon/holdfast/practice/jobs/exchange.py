@@ -1,7 +1,7 @@
-"""Summing gradients over all ranks through rank 0: a collective in the sense of NCCL, with its manners.
+"""Sum gradients over all ranks through rank 0: a collective that behaves like NCCL's.
 
-Rank 0 listens on a free port and leaves address and a token in the job's folder. A peer that dies closes its
-connection and raises :class:`PeerLost` here; one whose node lost power says nothing, and the step hangs.
+Rank 0 listens on a free port and leaves address and a token in the job's folder. If a peer dies, its connection closes and
+:class:`PeerLost` is raised here; if its node lost power, nothing arrives and the step hangs.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Exchange:
         self._peers = tuple(peers)
 
     def sum(self, numbers: list[float], wish: bool) -> tuple[list[float], bool]:
-        """(sum over all ranks, in the order of ranks; whether any rank had the wish). The same on every rank.
+        """Returns (sum over all ranks, in rank order; whether any rank had the wish), the same on every rank.
 
-        Raises PeerLost. Waits without end for a silent peer, as a collective does."""
+        Raises PeerLost. Waits forever for a silent peer, as a collective does."""
         try:
             if self._rank:
                 _send(self._peers[0], numbers, wish)
@@ -59,7 +59,7 @@ class Exchange:
 
 
 def connect(folder: Path, name: str, rank: int, world_size: int, *, address: str, timeout_s: float) -> Exchange:
-    """Meets all ranks of the run ``name``. Raises PeerLost when they do not come in time."""
+    """Connect to all ranks of the run ``name``. Raises PeerLost when they do not connect in time."""
     try:
         if rank == 0:
             return Exchange(0, _host(folder / f".rendezvous-{name}", world_size, address, timeout_s))

@@ -1,4 +1,4 @@
-"""A model that is small enough for plain Python: logistic regression with momentum on data drawn as it goes.
+"""A small model in plain Python: logistic regression with momentum on random data.
 
 The same seed, ranks and steps give the same weights to the last bit, interrupted or not.
 """
@@ -34,7 +34,7 @@ class Model:
         self._data = random.Random(f"{self.seed}/{self.rank}")  # noqa: S311 - synthetic data
 
     def gradient(self) -> list[float]:
-        """Draws the next batch; returns the summed gradient, with the summed loss as the last number."""
+        """Draw the next batch. Returns the summed gradient, with the summed loss as the last number."""
         total = [0.0] * (FEATURES + 2)
         for _ in range(BATCH):
             sample = [self._data.gauss(0.0, 1.0) for _ in range(FEATURES)] + [1.0]
@@ -47,7 +47,7 @@ class Model:
         return total
 
     def apply(self, total: list[float], world_size: int) -> float:
-        """Takes one step with the gradient summed over all ranks; returns the mean loss."""
+        """Take one step with the gradient summed over all ranks. Returns the mean loss."""
         samples = BATCH * world_size
         for i in range(FEATURES + 1):
             self.velocity[i] = _MOMENTUM * self.velocity[i] + total[i] / samples
@@ -56,7 +56,7 @@ class Model:
         return total[-1] / samples
 
     def state(self) -> dict[str, Any]:
-        """Everything that is needed to go on exactly here, for JSON (floats keep every bit)."""
+        """State to continue exactly from here, for JSON (floats keep every bit)."""
         return {
             "seed": self.seed,
             "rank": self.rank,

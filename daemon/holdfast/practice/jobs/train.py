@@ -1,7 +1,7 @@
 """The practice training job: one task per node, gradients summed every step, checkpoints through Holdfast's library.
 
 ``srun python -m holdfast.practice.jobs.train``; every option can also be set as ``HOLDFAST_TRAIN_…`` in the
-environment. Saves at the next step and goes on when it gets SIGUSR1.
+environment. On SIGUSR1 it saves at the next step and continues.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PREFIX = "HOLDFAST_TRAIN_"
 
 
 class SaveWish:
-    """Remembers that somebody asked for a checkpoint."""
+    """Remembers that a checkpoint was requested."""
 
     def __init__(self) -> None:
         self.asked = False
@@ -36,7 +36,7 @@ class SaveWish:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Trains; 0 when all steps are done, 1 when a peer was lost or a newer run has taken over."""
+    """Train. Returns 0 when all steps are done, 1 when a peer was lost or a newer run has taken over."""
     options = _parser().parse_args(argv)
     wish = SaveWish()
     checkpoints = Checkpointer(options.dir, save_signal="USR1", timeout_s=options.timeout_s)

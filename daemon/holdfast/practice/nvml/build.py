@@ -1,4 +1,4 @@
-"""Builds the emulated NVML with the system's C compiler, once per version of its source."""
+"""Build the emulated NVML with the system's C compiler, once per version of its source."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ _COMPILE_DEADLINE_S = 120
 
 
 class BuildError(RuntimeError):
-    """There is no C compiler, or it refused; the text says what to do."""
+    """There is no C compiler, or compilation failed; the text says what to do."""
 
 
 def build(into: Path, *, without: Sequence[str] = ()) -> Path:
-    """The library under ``into``, compiled if this version of the source is not there yet.
+    """The library under ``into``, compiled if this version of the source is missing.
 
     ``without``: symbols that it does not export, as an older driver does not.
-    The answer's parent is what LD_LIBRARY_PATH must hold. Safe to call from several processes at a time.
+    LD_LIBRARY_PATH must contain its parent. Safe to call from several processes at a time.
     Raises BuildError."""
     here = Path(__file__).parent
     sources = sorted(here.glob("*.c"))
@@ -63,7 +63,7 @@ def build(into: Path, *, without: Sequence[str] = ()) -> Path:
 
 
 def environment(library: Path, state: Path) -> dict[str, str]:
-    """What a process needs in its environment so that an unmodified binding loads the library with this state."""
+    """Environment in which an unmodified binding loads the library with this state."""
     return {"LD_LIBRARY_PATH": str(library.parent), STATE_ENV: str(state)}
 
 

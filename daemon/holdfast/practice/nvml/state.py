@@ -1,4 +1,4 @@
-"""Faults put into the emulated NVML's state file, each as one atomic change.
+"""Fault injection into the emulated NVML's state file, each as one atomic change.
 
 ``index`` is always NVML's index (the number in ``[gpu N]``), which need not be the device minor
 (:func:`index_of_minor` translates).
@@ -53,7 +53,7 @@ __all__ = [
 
 _LACKING = frozenset({2, 3, 13, 25})
 KEPT_EVENTS = 128
-"""Older events are dropped from the file; numbers go on rising."""
+"""Number of events kept in the file; their numbers keep rising."""
 
 
 @contextmanager
@@ -116,12 +116,12 @@ def add_xid(path: Path, index: int, code: int) -> None:
 
 
 def set_hang(path: Path, on: bool) -> None:
-    """Every call blocks, also those begun before it ends, until it is switched off."""
+    """Make every call block, including running ones, until it is switched off."""
     change(path, lambda state: replace(state, hang=on))
 
 
 def set_fail(path: Path, call: str, code: int | None) -> None:
-    """Let a call return an NVML error code; None heals it."""
+    """Make a call return an NVML error code; None clears it."""
 
     def edit(state: NvmlState) -> NvmlState:
         rest = {name: known for name, known in state.fail.items() if name != call}
@@ -131,7 +131,7 @@ def set_fail(path: Path, call: str, code: int | None) -> None:
 
 
 def set_count(path: Path, count: int) -> None:
-    """What NVML says of the number of GPUs, true or not; 0: the truth again."""
+    """Set the number of GPUs that NVML reports; 0: the actual number again."""
     change(path, lambda state: replace(state, count=count))
 
 
@@ -179,13 +179,13 @@ def set_recovery_action(path: Path, index: int, action: int) -> None:
 
 
 def set_throttle(path: Path, index: int, *, reasons: int, temperature_c: int | None = None) -> None:
-    """Set the clock event reasons (0x40 hardware thermal, 0x80 power brake, 0x8 hardware slowdown) and the heat."""
+    """Set the clock event reasons (0x40 hardware thermal, 0x80 power brake, 0x8 hardware slowdown) and the temperature."""
     heat = {} if temperature_c is None else {"temperature_c": temperature_c}
     change_gpu(path, index, clock_event_reasons=reasons, **heat)
 
 
 def reset_gpu(path: Path, index: int) -> None:
-    """What a successful GPU reset does: volatile counters, pending remap and recovery action are cleared.
+    """Apply a successful GPU reset: volatile counters, pending remap and recovery action are cleared.
 
     A lost GPU stays lost and a failed remap stays failed."""
     change_gpu(
@@ -207,7 +207,7 @@ def reset_gpu(path: Path, index: int) -> None:
 
 
 def reboot(path: Path) -> None:
-    """What a reboot does: like a reset of every GPU; lost ones come back, a hang ends, processes are gone."""
+    """Apply a reboot: like a reset of every GPU; lost ones come back, a hang ends, processes are gone."""
 
     def revived(gpu: GpuState) -> GpuState:
         return replace(
@@ -241,5 +241,5 @@ def reboot(path: Path) -> None:
 
 
 def _after_boot(state: NvmlState) -> dict[str, int]:
-    """Planted failures that a boot does not heal: what a part or a driver lacks, it lacks after a boot too."""
+    """Injected failures that survive a boot: unsupported features of a part or driver."""
     return {call: code for call, code in state.fail.items() if code in _LACKING}

@@ -1,4 +1,4 @@
-"""The emulated NVML's state as nouns and as the small text file that people can read and edit."""
+"""The emulated NVML's state as data classes and as a small, editable text file."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class GpuState:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that event sets deliver once."""
+    """An event that event sets deliver once."""
 
     seq: int
     gpu: int
@@ -102,7 +102,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class NvmlState:
-    """Everything the emulated library answers from."""
+    """All state of the emulated library."""
 
     node: str
     generation: int
@@ -113,7 +113,7 @@ class NvmlState:
     hang: bool = False
     """Every call blocks until this is false again."""
     count: int = 0
-    """What NVML says of the number of GPUs, where it lies; 0: the truth."""
+    """Wrong number of GPUs that NVML reports; 0: the actual number."""
     fail: dict[str, int] = field(default_factory=dict)
     """Call → NVML return code, e.g. ``nvmlInit`` → 18 or ``field230`` → 3 (names without ``_v2``); ``nvmlDeviceGetUUID@3``: for
     the GPU of that index alone."""
@@ -121,7 +121,7 @@ class NvmlState:
 
 
 def default_state(node: str, gpus: int, generation: int, *, minors: tuple[int, ...] | None = None) -> NvmlState:
-    """A healthy node. Another generation (a replaced machine) has other UUIDs and serials, the same call the same ones.
+    """A healthy node. Another generation (a replaced machine) has other UUIDs and serials; the same arguments give the same ones.
 
     ``minors`` gives the device minor of each NVML index, for nodes where the two orders differ."""
     order = minors if minors is not None else tuple(range(gpus))
@@ -138,7 +138,7 @@ def _new_gpu(node: str, generation: int, minor: int) -> GpuState:
 
 
 def write(path: Path, state: NvmlState) -> None:
-    """Write the whole state; a reader sees the old file or the new one, never half of it."""
+    """Write the whole state atomically; a reader sees the old file or the new one."""
     write_whole(path, render(state), 0o644)
 
 
