@@ -1,4 +1,4 @@
-"""A small transformer, trained by however many replica groups are there. `plain.py` beside it is the same loop without them."""
+"""A small transformer, trained by a varying number of replica groups. `plain.py` is the same loop without them."""
 
 from __future__ import annotations
 

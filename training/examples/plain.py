@@ -1,4 +1,4 @@
-"""A small transformer, trained by one process. `elastic.py` beside it is the same loop for replica groups that come and go."""
+"""A small transformer, trained by one process. `elastic.py` is the same loop for replica groups that join and leave."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""`elastic.py` with a record of every attempt at a step, by which demo, tests and benches judge that nothing is missing or doubled.
+"""`elastic.py` with a record of every attempt at a step, by which demo, tests and benchmarks check that nothing is missing or doubled.
 
-One JSON line an attempt in ``FOLDER/GROUP.jsonl``: when it began, which step, quorum and micro-batches, and a digest of all parameters.
-While there is a file ``FOLDER/hang-GROUP`` that group comes to no end with a micro-batch: a fault that only its own stack shows."""
+One JSON line per attempt in ``FOLDER/GROUP.jsonl``: start time, step, quorum, micro-batches, and a digest of all parameters.
+While a file ``FOLDER/hang-GROUP`` exists, that group hangs in a micro-batch: a fault that only its own stack shows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from holdfast_train import GlobalBatch, Order, Session, TokenFile
 
 
 def digest(model: torch.nn.Module) -> str:
-    """Of all parameters, to the last bit."""
+    """Digest of all parameters, exact to the last bit."""
     summed = hashlib.blake2b(digest_size=8)
     for parameter in model.parameters():
         summed.update(ctypes.string_at(parameter.data_ptr(), parameter.nbytes))
@@ -29,7 +29,7 @@ def digest(model: torch.nn.Module) -> str:
 
 
 def rest(seconds: float, hang: Path) -> None:
-    """After a micro-batch, in place of a larger model."""
+    """Wait after a micro-batch, to simulate a larger model."""
     time.sleep(seconds)
     while hang.exists():
         time.sleep(0.1)

@@ -1,4 +1,4 @@
-"""Checkpoints of training jobs: save so that a crash leaves no doubt, find the newest complete one, keep one writer.
+"""Checkpoints of training jobs: save atomically, find the newest complete one, ensure a single writer.
 
 Standard library only, and no daemon needed: jobs import it, and ``python -m holdfast_checkpoint`` works anywhere::
 

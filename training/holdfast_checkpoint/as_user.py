@@ -1,9 +1,9 @@
-"""Judging a user's directory from a daemon or as root: in a child that has become that user, with a deadline.
+"""Read a user's checkpoint directory from a daemon or as root: in a child process that runs as that user, with a deadline.
 
-The child starts as root with a clean environment, imports what it needs, gives up its rights for good and only then
-opens anything. (So the user need not be able to read the interpreter, and a process that changed its uid cannot be
-traced by that user.) Its answer is still taken as the user's word: bounded and checked field by field, good for
-deciding where *this user's* job resumes and for nothing else.
+The child starts as root with a clean environment, imports what it needs, drops its privileges permanently and only then
+opens any file. (So the user need not be able to read the interpreter, and a process that changed its uid cannot be
+traced by that user.) Its answer still counts as input from the user: it is bounded, checked field by field, and used only
+to decide where *this user's* job resumes.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from holdfast_checkpoint.wire import parse_checkpoint, parse_survey
 _START = "import sys; sys.path.insert(0, sys.argv[1]); from holdfast_checkpoint.child import main; main()"
 _ANSWER_BYTES_MAX = 32 << 20
 _MARGIN_S = 3.0
-"""Beyond the deadline that the child keeps by itself: its start and the answer."""
+"""Time added to the child's own deadline, for its start and the answer."""
 _REAP_S = 1.0
-"""A child that hangs in the kernel on a dead file server cannot even be killed; it is left behind then."""
+"""How long to wait for a killed child: one that hangs in the kernel on a dead file server cannot be killed, and is left behind."""
 _CHUNK_BYTES = 1 << 16
 _LOCK = threading.Lock()
 _TURNS: dict[int, threading.Lock] = {}
-"""By uid: held while a child reads in its name."""
+"""By uid: held while a child reads as this user."""
 _LEFT: dict[int, subprocess.Popen[bytes]] = {}
-"""By uid: a child that outlived SIGKILL. Read and written by whoever holds the turn."""
+"""By uid: a child that did not end on SIGKILL. Accessed only by the holder of this uid's lock."""
 
 
 @dataclass(frozen=True)
 class Identity:
-    """Whose rights the child takes."""
+    """The user whose rights the child gets."""
 
     uid: int
     gid: int
@@ -115,7 +115,7 @@ def _ask(verb: str, path: str, who: Identity, limits: Limits, options: dict[str,
 
 
 def _run_child(request: bytes, deadline_s: float, uid: int) -> bytes:
-    """What the child answers. Of one uid one child runs at a time, and none while an earlier one is left that SIGKILL does not end."""
+    """Run a child and return its answer. One child at a time per uid, and none while an earlier one has not ended on SIGKILL."""
     until_s = time.monotonic() + deadline_s
     with _LOCK:
         turn = _TURNS.setdefault(uid, threading.Lock())
@@ -146,7 +146,7 @@ def _started() -> subprocess.Popen[bytes]:
 
 
 def _answer_of(child: subprocess.Popen[bytes], request: bytes, until_s: float, uid: int) -> bytes:
-    """Never waits for a child that the kill does not end: it is left behind and remembered."""
+    """Kill the child without waiting forever: one that does not end is left behind and remembered."""
     if child.stdin is None or child.stdout is None:
         raise Unreadable("the judge has no pipes")
     try:
@@ -169,7 +169,7 @@ def _hangs(pid: int) -> str:
 
 
 def _exchange(stdin: IO[bytes], stdout: IO[bytes], request: bytes, until_s: float) -> bytes | None:
-    """The request in, the answer out until its end, without ever blocking; None: no end by then (on CLOCK_MONOTONIC)."""
+    """Write the request and read the answer to its end, without blocking; None: not complete by then (on CLOCK_MONOTONIC)."""
     answer, rest = bytearray(), memoryview(request)
     poll = select.poll()
     for pipe, event in ((stdin, select.POLLOUT), (stdout, select.POLLIN)):
@@ -191,7 +191,7 @@ def _exchange(stdin: IO[bytes], stdout: IO[bytes], request: bytes, until_s: floa
 
 
 def _taken(fd: int, data: memoryview) -> int:
-    """How many bytes the pipe took; all of them where nobody reads: then there is no answer either."""
+    """Bytes written to the pipe; all of them if the reader is gone: then there is no answer either."""
     try:
         return os.write(fd, data)
     except BrokenPipeError:
@@ -199,7 +199,7 @@ def _taken(fd: int, data: memoryview) -> int:
 
 
 def _kill(child: subprocess.Popen[bytes]) -> None:
-    """Its whole group; a child that is not waited for yet keeps the number."""
+    """Kill its whole process group; a child that was not waited for keeps its pid."""
     if child.poll() is None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(child.pid, signal.SIGKILL)

@@ -1,8 +1,8 @@
-"""What lies beside the checkpoints of a directory and may be newer than these, though no judge can say so.
+"""Other files in a checkpoint directory that may be newer than its checkpoints, but cannot be verified.
 
-Where there is no complete checkpoint, everything counts that may hold training state, three folders deep. Beside a complete one only what
-is newer counts, and nothing that ordinary directories hold: logs, files that are being written, the best weights, an average, weights that
-are exported after each save (they are much smaller than the whole state), parts of a save.
+Without a complete checkpoint, everything counts that may hold training state, three folders deep. With a complete one only newer
+files count, and nothing that is common in such directories: logs, files that are being written, the best weights, an average, weights
+exported after each save (much smaller than the whole state), parts of a save.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _DEPTH = 3
 """Lightning's own default is lightning_logs/version_0/checkpoints/."""
 _MOST = 5
 _NESTED_ENTRIES = 5_000
-"""Read in folders beside a complete checkpoint; the directory that is named holds the checkpoints itself."""
+"""Depth of the search next to a complete checkpoint; the given directory holds the checkpoints itself."""
 _NOTE_BYTES = 4096
 _STATE_SHARE = 0.6
 """A file of less than this share of a complete checkpoint's size does not hold a whole state: weights alone are half of it or less."""
@@ -41,15 +41,15 @@ class Beside:
     """Paths below the directory, few of each."""
 
     strays: tuple[str, ...] = ()
-    """What may be a checkpoint, and a newer one."""
+    """Paths that may be a newer checkpoint."""
     others: tuple[str, ...] = ()
-    """Files of which nothing is known. No reason to stop a job, but none to say that there is no checkpoint either."""
+    """Unknown files. No reason to stop a job, but none to report that there is no checkpoint either."""
 
 
 def beside_none(root: Folder, names: Sequence[str]) -> Beside:
-    """What may hold training state in a directory without a complete checkpoint. ``names``: of entries that are no candidates.
+    """Paths that may hold training state in a directory without a complete checkpoint. ``names``: of entries that are no candidates.
 
-    A folder that is too large to be looked through counts. Raises OutOfTime."""
+    A folder that is too large to be read counts. Raises OutOfTime."""
     found: dict[bool, list[str]] = {True: [], False: []}
     for path, likely in _everything(root, names):
         if len(found[likely]) < _MOST:
@@ -60,8 +60,8 @@ def beside_none(root: Folder, names: Sequence[str]) -> Beside:
 
 
 def beside_newest(root: Folder, names: Sequence[str], newest: Checkpoint) -> Beside:
-    """What may be newer than a complete checkpoint. ``names``: of entries that are no candidates. Other users' things do not count: they
-    could stop a job in a directory that is shared."""
+    """Paths that may be newer than a complete checkpoint. ``names``: of entries that are no candidates. Other users' files do not count:
+    they could stop a job in a shared directory."""
     strays: list[str] = []
     others: list[str] = []
     for name in names:
@@ -90,7 +90,7 @@ def _entry(root: Folder, name: str) -> tuple[Entry, os.stat_result | None]:
 
 
 def _everything(root: Folder, names: Sequence[str], above: str = "", depth: int = 0) -> Iterator[tuple[str, bool]]:
-    """(path, whether its name or content is a checkpoint's). What cannot be opened is passed over."""
+    """(path, whether its name or content is a checkpoint's). What cannot be opened is skipped."""
     for name in names:
         entry, status = _entry(root, name)
         if status is None:
@@ -169,7 +169,7 @@ def _newer_entry(entry: Entry, status: os.stat_result, newest: Checkpoint) -> bo
 
 
 def _newer_nested(entry: Entry, status: os.stat_result, newest: Checkpoint, *, rolling: bool) -> bool:
-    """Whether what lies in a folder may be a newer checkpoint: by its number, else by its time."""
+    """Whether the content of a folder may be a newer checkpoint: by its number, else by its time."""
     file = read_name(entry.name)
     if entry.is_folder:
         shown, step = _recognised(entry), step_in(entry.name)
@@ -201,7 +201,7 @@ def _later(status: os.stat_result, newest: Checkpoint) -> bool:
 
 
 def _may_hold(entry: Entry, status: os.stat_result) -> bool:
-    """Not an empty file, a short text (``latest``, which names a folder), or an archive of which the end is missing while it is written."""
+    """Whether a file may hold state: not if empty, a short text (``latest``, which names a folder), or an archive still being written."""
     file = read_name(entry.name)
     if not status.st_size or (file.suffix == "" and _short_text(entry, status)):
         return False
@@ -217,7 +217,7 @@ def _cut_off(entry: Entry) -> bool:
 
 
 def _unknown(entry: Entry, status: os.stat_result) -> bool:
-    """Whether it is a file of which nothing is known."""
+    """Whether it is an unknown file."""
     if not stat.S_ISREG(status.st_mode) or not status.st_size or entry.name.startswith("."):
         return False
     file = read_name(entry.name)
@@ -236,7 +236,7 @@ def _short_text(entry: Entry, status: os.stat_result) -> bool:
 
 
 def _links_out(entry: Entry) -> bool:
-    """Whether it is a link that is named as a checkpoint, to somewhere else."""
+    """Whether it is a link with a checkpoint's name that leads elsewhere."""
     if not stat.S_ISLNK(entry.status_mode) or read_name(entry.name).says is not Says.SAVE:
         return False
     with suppress(Bad):
@@ -254,13 +254,13 @@ def _recognised(entry: Entry) -> bool:
 
 
 def _beside_by_name(name: str) -> bool:
-    """Folders in which a training keeps something else."""
+    """Folders in which a training stores other things."""
     kept = read_folder(name).words & KEPT_BESIDE
     return unfinished(name) or product_folder(name) or bool(kept) or name in ("wandb", "mlruns")
 
 
 def _rolling(above: str) -> bool:
-    """Whether the folder is written over and over: ``last/``."""
+    """Whether the folder is overwritten by each save: ``last/``."""
     return bool(read_folder(_last(above)).words & ROLLING)
 
 
@@ -269,13 +269,13 @@ def _last(above: str) -> str:
 
 
 def _saved_into(above: str, depth: int) -> bool:
-    """Whether a folder may be a save of which only the folder's name says anything: ``preempted/``, ``emergency_150/``."""
+    """Whether a folder may be a save that is recognizable only by its name: ``preempted/``, ``emergency_150/``."""
     name = read_folder(_last(above))
     return (depth == 1 or not name.rolling) and not name.kept
 
 
 def _newer_state(folder: Folder, names: Sequence[str], newest: Checkpoint) -> bool:
-    """Whether the files of a folder that do not say of which save they are were written later, and are as large as a whole state."""
+    """Whether the files of a folder without a step in their names were written later, and are as large as a whole state."""
     size, later, state = 0, False, False
     for name in names:
         file, (entry, status) = read_name(name), _entry(folder, name)

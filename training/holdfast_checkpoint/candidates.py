@@ -1,4 +1,4 @@
-"""What in a directory may be a checkpoint, in the order from the newest on. Nothing is judged yet."""
+"""Candidates for checkpoints in a directory, newest first. Nothing is verified yet."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from holdfast_checkpoint.model import Checkpoint, Layout, Verdict
 from holdfast_checkpoint.saves import FileSave, SavedFile, lacking, saves_of
 
 _UNNAMED_ENTRIES = 10_000
-"""Of a folder that is not named as a checkpoint, not counted for the walk: one of 100,000 samples keeps no checkpoint from being read."""
+"""Entries read of a folder without a checkpoint's name, not counted for the walk: a folder of 100,000 samples must not use up its limit."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """An entry, or several files, that is or is named as a checkpoint."""
+    """An entry, or several files, that is a checkpoint or has the name of one."""
 
     checkpoint: Checkpoint
-    """Verdict TORN without a reason: to be judged. With a reason it is final."""
+    """Verdict TORN without a reason: still to be verified. With a reason it is final."""
     save: FileSave | None = None
     """None: the library's own, or neither file nor folder."""
     abandoned: bool = False
-    """Whether its run has gone back to an earlier step since (:mod:`holdfast_checkpoint.going_back`)."""
+    """Whether its run has returned to an earlier step since (:mod:`holdfast_checkpoint.going_back`)."""
 
     @property
     def files(self) -> bool:
@@ -43,7 +43,7 @@ class Candidate:
 
     @property
     def aside(self) -> bool:
-        """Whether it is kept beside the training's own saves."""
+        """Whether it is stored in addition to the training's own saves."""
         return self.save is not None and self.save.head.aside
 
 
@@ -55,9 +55,9 @@ def candidates_in(
     owned: bool = False,
     abandoned: frozenset[str] = frozenset(),
 ) -> list[Candidate]:
-    """Every entry that is, or is named as, a checkpoint, newest first.
+    """Every entry that is a checkpoint or has the name of one, newest first.
 
-    ``owned``: the directory is the library's own, and plain files and folders in it are none of its checkpoints. ``abandoned``: names
+    ``owned``: the directory is the library's own, so plain files and folders in it are not checkpoints. ``abandoned``: names
     that count only where nothing else is complete."""
     found: list[Candidate] = []
     files: list[SavedFile] = []
@@ -106,7 +106,7 @@ def _looked_at(root: Folder, directory: str, name: str, *, owned: bool) -> Check
 
 
 def _folder(entry: Entry, layout: Layout, status: os.stat_result) -> SavedFile:
-    """Frameworks whose layouts are of one folder put all of a save into it; DCP and plain files may be saved into several."""
+    """A folder as part of a save. DCP and plain files may be saved into several folders; other frameworks use one per save."""
     finished_s, alone = None, layout not in (Layout.DCP, Layout.TORCH)
     with suppress(Bad):
         finished_s = written.finished_s(entry, layout)
@@ -115,7 +115,7 @@ def _folder(entry: Entry, layout: Layout, status: os.stat_result) -> SavedFile:
 
 
 def _special_layout(entry: Entry) -> Layout | None:
-    """A link, FIFO or device with a checkpoint's name is listed as refused; one that names another entry of the directory is none."""
+    """A link, FIFO or device with a checkpoint's name is listed as refused, unless it links to another entry of the directory."""
     if stat.S_ISLNK(entry.status_mode) and entry.root.alias(entry.name):
         return None
     named = layouts.named_layout(entry.name)
@@ -123,7 +123,7 @@ def _special_layout(entry: Entry) -> Layout | None:
 
 
 def of_files(directory: str, save: FileSave) -> Candidate:
-    """The save as a candidate that is to be judged."""
+    """The save as a candidate to verify."""
     head, layout = save.head, save.files[0].layout
     return Candidate(
         Checkpoint(
@@ -139,7 +139,7 @@ def of_files(directory: str, save: FileSave) -> Candidate:
 
 
 def lacks(ranked: Sequence[Candidate], at: int) -> str:
-    """Why it cannot be told whether all of a candidate's save is there; empty: it is."""
+    """Why it is unknown whether a candidate's save is complete; empty: it is complete."""
     save = ranked[at].save
     if save is None or ranked[at].aside:
         return ""
@@ -147,7 +147,7 @@ def lacks(ranked: Sequence[Candidate], at: int) -> str:
 
 
 def older_saves(ranked: Sequence[Candidate], at: int) -> Iterator[FileSave]:
-    """The saves before it, newest first, of files or of folders as it is."""
+    """Earlier saves of the same kind (files or folders), newest first."""
     mine = ranked[at]
     for older in ranked[at + 1 :]:
         if older.save is not None and not older.aside and older.files == mine.files:
@@ -155,10 +155,10 @@ def older_saves(ranked: Sequence[Candidate], at: int) -> Iterator[FileSave]:
 
 
 def rank(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Newest first: by step, then by the run's generation, the number of the save and time of writing; what is kept beside the
-    training comes last, after what its run has abandoned.
+    """Newest first: by step, then by the run's generation, the number of the save and time of writing. Checkpoints that its run
+    has abandoned follow, and last those stored in addition to the training's own.
 
-    Candidates without a known step (``last.ckpt``, ``checkpoint.pt``) go before the first that is not written later."""
+    Candidates without a known step (``last.ckpt``, ``checkpoint.pt``) go before the first that was not written later."""
     own = [c for c in candidates if not c.aside]
     return [
         *_ranked(c for c in own if not c.abandoned),
@@ -170,7 +170,7 @@ def rank(candidates: Sequence[Candidate]) -> list[Candidate]:
 def _ranked(candidates: Iterator[Candidate]) -> list[Candidate]:
     found = list(candidates)
     stepped = sorted((c for c in found if c.checkpoint.step is not None), key=_age_key, reverse=True)
-    oldest = [-s for s in accumulate(map(_mtime, stepped), min)]  # of those up to here; negative, so that it grows
+    oldest = [-s for s in accumulate(map(_mtime, stepped), min)]  # minimum up to here; negative, so that it grows
     places: dict[int, list[Candidate]] = {}
     for loose in sorted((c for c in found if c.checkpoint.step is None), key=_mtime, reverse=True):
         places.setdefault(bisect_left(oldest, -_mtime(loose)), []).append(loose)
@@ -188,7 +188,7 @@ def _mtime(candidate: Candidate) -> float:
 
 
 def written_s(checkpoint: Checkpoint) -> float:
-    """When it was last written, as seconds since 1970; 0.0 where that is not known."""
+    """When it was last written, in seconds since 1970; 0.0: not known."""
     return checkpoint.mtime.timestamp() if checkpoint.mtime else 0.0
 
 
@@ -210,7 +210,7 @@ def bad_checkpoint(
 
 
 def utc(seconds: float) -> datetime | None:
-    """A file's time; None for one that no calendar has."""
+    """A file's time; None if it is out of the calendar's range."""
     try:
         return datetime.fromtimestamp(seconds, timezone.utc)
     except (OverflowError, OSError, ValueError):

@@ -22,9 +22,9 @@ from holdfast_checkpoint.turns import Turns
 class Checkpointer:
     """One rank's handle on the job's checkpoint directory.
 
-    ``resume()`` first, then ``save(step)`` as often as wanted, ``progress(step)`` whenever it suits. Rank and world size are torch's where
-    it has them (an initialised ``torch.distributed``, torchrun's environment), else Slurm's (:mod:`holdfast_checkpoint.ranks`); the run is
-    Slurm's. Every rank makes its own; rank 0 decides, commits and talks."""
+    Call ``resume()`` first, then ``save(step)`` and ``progress(step)`` at any time. Rank and world size are torch's where it has them
+    (an initialized ``torch.distributed``, torchrun's environment), else Slurm's (:mod:`holdfast_checkpoint.ranks`); the run is
+    Slurm's. Every rank creates its own; rank 0 decides, commits and reports to the agent."""
 
     def __init__(
         self,
@@ -37,11 +37,11 @@ class Checkpointer:
         timeout_s: float = 600.0,
         env: Mapping[str, str] = os.environ,
     ) -> None:
-        """``save_signal``: name of the signal (``USR1``) on which the job saves and goes on; told to the agent.
+        """``save_signal``: name of the signal (``USR1``) on which the job saves and continues; reported to the agent.
 
         ``timeout_s``: how long rank 0 waits for the other ranks' files, and they for rank 0's decision.
 
-        ``rank`` and ``world_size`` are given together or not at all. Raises CheckpointError where they cannot be known."""
+        ``rank`` and ``world_size`` are given together or not at all. Raises CheckpointError where they cannot be determined."""
         self.directory = os.path.abspath(directory)
         if (rank is None) != (world_size is None):
             raise CheckpointError("give both rank and world_size, or neither")
@@ -55,22 +55,22 @@ class Checkpointer:
         self._resumed = False
         self._turns = Turns(self.rank, self.world_size)
         self._committed: dict[str, int] = {}
-        """Steps by folder, of rank 0: what this process has committed, and not abandoned by going back to an earlier step."""
+        """Rank 0's commits of this process (folder → step), without those abandoned by returning to an earlier step."""
         self._teller = statements.Teller(env.get(statements.SOCKET_ENV))
         if not 0 <= self.rank < self.world_size:
             raise CheckpointError(f"rank {self.rank} of {self.world_size} ranks")
 
     def latest(self) -> Checkpoint | None:
-        """The newest complete checkpoint. Only a look: ``resume`` decides. Raises Unreadable."""
+        """The newest complete checkpoint, for information only: ``resume`` decides. Raises Unreadable."""
         return must_know(survey(self.directory), ignore_unknown=True)
 
     def resume(self) -> Checkpoint | None:
-        """Takes the directory for this run and says where to go on; None: from the start. The same for every rank.
+        """Take the directory for this run and return the checkpoint to continue from; None: start from zero. The same for every rank.
 
-        Raises FencedOff when a newer run has the directory, Unreadable when the directory cannot be judged, or is not there in a run
-        that was started again (starting from zero then would throw work away), RanksMissing when rank 0 does not decide in time,
-        CheckpointError when torch.distributed was initialised with another rank since. A collective of ``torch.distributed`` where that is
-        initialised."""
+        Raises FencedOff when a newer run has the directory, Unreadable when the directory cannot be read, or is missing in a run
+        that was started again (starting from zero would lose work), RanksMissing when rank 0 does not decide in time,
+        CheckpointError when torch.distributed was initialized with another rank since. A collective of ``torch.distributed`` where
+        that is initialized."""
         if self._resumed:
             raise CheckpointError("resume() was called twice")
         place = Place(self.rank, self.world_size)
@@ -90,19 +90,19 @@ class Checkpointer:
             self._teller.tell(statements.resumed(step, path, self.run))
         elif self._save_signal is not None:
             self._teller.tell(statements.takes_signal(self._save_signal, self.run))
-            self._teller.close()  # a rank that says nothing more holds no place
+            self._teller.close()  # a rank that sends nothing more keeps no connection
         return start
 
     def progress(self, step: int) -> None:
-        """Tells the agent, at most five times a second, that a step is done. Never blocks, never fails."""
+        """Report a finished step to the agent, at most five times a second. Never blocks, never fails."""
         if self.rank == 0:
             self._teller.tell(statements.progress(step, self.run))
 
     def rank_path(self, checkpoint: Checkpoint, rank: int | None = None) -> Path:
-        """Where a rank (this one) finds the files that the rank of its number saved in a checkpoint of our layout.
+        """The folder of the files that a rank (default: this one) saved in a checkpoint of Holdfast's layout.
 
-        Raises CheckpointError when ``rank`` is not given and the checkpoint was saved by another number of ranks: which shards this one
-        needs is the caller's to say then, with ``rank``."""
+        Raises CheckpointError when ``rank`` is not given and the checkpoint was saved by another number of ranks: the caller must then
+        choose the shards with ``rank``."""
         if rank is None:
             self._same_world(checkpoint)
         return Path(checkpoint.path, rank_folder(self.rank if rank is None else rank))
@@ -118,14 +118,14 @@ class Checkpointer:
 
     @contextmanager
     def save(self, step: int) -> Iterator[Path]:
-        """Gives a folder of this rank's own to write files into; on leaving, they are made durable and handed in.
+        """Context manager with this rank's folder for the files of a save; at its end they are made durable and handed in.
 
-        Rank 0 waits for all ranks and commits; when its block has ended the checkpoint is complete. The others go on at
-        once. An exception in the block commits nothing. A step that is saved again, by all ranks alike, is a checkpoint of its own
-        that counts as the newer one; so is one whose block is entered while another of the step is open (a thread, the handler of a
-        signal). A step below one that was complete before the block was entered goes back: the later ones are abandoned.
+        Rank 0 waits for all ranks and commits; when its block has ended, the checkpoint is complete. The others continue at once. An
+        exception in the block commits nothing. A step that is saved again, by all ranks alike, is a separate checkpoint that counts as
+        the newer one; so is one whose block is entered while another of the step is open (a thread, a signal handler). A step
+        below one that was complete when the block was entered returns to it: the later checkpoints are abandoned.
 
-        Raises FencedOff, RanksMissing, OSError; CheckpointError where the ranks would no longer mean the same save."""
+        Raises FencedOff, RanksMissing, OSError; CheckpointError where the ranks would no longer refer to the same save."""
         if not self._resumed:
             raise CheckpointError("call resume() before save()")
         self._check_fence()
@@ -147,7 +147,7 @@ class Checkpointer:
             self._commit(folder, step, files, later)
 
     def close(self) -> None:
-        """Ends the connection to the agent."""
+        """Close the connection to the agent."""
         self._teller.close()
 
     def _decide_for_all(self, place: Place) -> Checkpoint | None:
@@ -182,7 +182,7 @@ class Checkpointer:
         return start
 
     def _follow(self, place: Place) -> Checkpoint | None:
-        """Waits for rank 0's fence, which names what it chose."""
+        """Wait for rank 0's fence, which names the chosen checkpoint."""
         if self._env is not None:
             self.run = agree_on_run(place, self.run, decided=False) or self.run
         ends_at = time.monotonic() + self._timeout_s
@@ -196,7 +196,7 @@ class Checkpointer:
         raise RanksMissing(f"rank 0 did not say within {self._timeout_s:g} s where to resume{hint}")
 
     def _refuse_second_life(self) -> None:
-        """Raises FencedOff if this rank has saved in this run before: the others are beyond the step at which the run began."""
+        """Raise FencedOff if this rank has saved in this run before: the others are beyond the step at which the run started."""
         mine = (
             (own[0], name)
             for name in os.listdir(self.directory)
@@ -209,11 +209,11 @@ class Checkpointer:
     def _started_again(self, step: int) -> FencedOff:
         return FencedOff(
             f"rank {self.rank} of {self.run} has saved step {step} before: a rank that was started again alone cannot join the others; "
-            "end all ranks, and give every restart a HOLDFAST_ATTEMPT of its own"
+            "end all ranks, and give every restart its own HOLDFAST_ATTEMPT"
         )
 
     def _chosen(self, decided: fence.Fence) -> Checkpoint | None:
-        """Rank 0 has judged it; thousands of ranks need not read it all again."""
+        """The checkpoint that rank 0 chose and verified, so that not every rank reads it all again."""
         if not decided.resumed_name:
             return None
         path = os.path.join(self.directory, decided.resumed_name)
@@ -260,7 +260,7 @@ class Checkpointer:
         self._teller.tell(statements.saved(step, str(folder), manifest.size_bytes, self.run))
 
     def _abandon(self, save: str, later: Sequence[str]) -> None:
-        """Before the commit: a process that is killed between the two leaves the state that the run had gone back to."""
+        """Record abandoned checkpoints before the commit: if the process is killed in between, the run's earlier state remains."""
         if not later:
             return
         self._check_fence()

@@ -1,4 +1,4 @@
-"""The child of :mod:`holdfast_checkpoint.as_user`: becomes the user, judges, answers on stdout, ends."""
+"""Child process of :mod:`holdfast_checkpoint.as_user`: becomes the user, reads the directory, answers on stdout, exits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FILES_MAX = 64
 
 
 def main() -> None:
-    """Reads one request from stdin, answers on stdout. Any failure is an answer too."""
+    """Read one request from stdin and answer on stdout. Any failure is an answer too."""
     request = json.loads(sys.stdin.buffer.read(1 << 20))
     try:
         answer = _answer(request)
@@ -47,7 +47,7 @@ def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def bound(deadline_s: float) -> None:
-    """Limits this process for good: no children, no writing, no core, bounded memory, files and time."""
+    """Limit this process permanently: no children, no writing, no core dump, bounded memory, files and time."""
     cpu_s = int(deadline_s) + 2
     for what, most in (
         (resource.RLIMIT_CPU, cpu_s),
@@ -63,7 +63,7 @@ def bound(deadline_s: float) -> None:
 
 
 def become(uid: int, gid: int, groups: list[int]) -> None:
-    """Takes the identity and gives up all others. Raises OSError when anything of the old one is left."""
+    """Take the identity and drop all privileges. Raises OSError when anything of the old identity is left."""
     os.umask(0o077)
     os.setgroups(groups)
     os.setresgid(gid, gid, gid)

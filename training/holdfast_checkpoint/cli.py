@@ -1,7 +1,7 @@
-"""``python -m holdfast_checkpoint``: for jobs and scripts that have only this library.
+"""``python -m holdfast_checkpoint``: command line for jobs and scripts that have only this library.
 
-Exit status: 0 found or complete; 2 wrong use; 3 nothing can be said; 4 there is none, or it is not complete. 1 is Python's own, of a
-program that broke: it never means that there is none.
+Exit status: 0 found or complete; 2 wrong use; 3 unknown; 4 there is none, or it is not complete. 1 is Python's own status for a
+crashed program: it never means that there is none.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ FOUND, USAGE, UNKNOWN, NONE = 0, 2, 3, 4
 SAVE_SIGNAL_ENV = "HOLDFAST_SAVE_SIGNAL"
 _USERS_OWN = ("USR1", "USR2")
 VERIFY_DEADLINE_S = 3600.0
-"""Somebody who asks for every digest means to wait: at 2 GB/s this reads 7 TB."""
+"""Deadline of a verification with all digests, which is expected to take long: at 2 GB/s this reads 7 TB."""
 
 
 def owner_to_become(path: str) -> Identity | None:
-    """Whose rights to take for this path: for root those of its owner, for everybody else (and root's own) none.
+    """Identity to use for this path: for root that of its owner, for everyone else (and root's own files) none.
 
     Raises CheckpointError when the owner is not in the user database, FileNotFoundError."""
     if os.geteuid() != 0:
@@ -54,7 +54,7 @@ def find(directory: str, *, to_the_end: bool = False, any_owner: bool = False, d
 
 
 def check(path: str, *, any_owner: bool = False, deadline_s: float = VERIFY_DEADLINE_S) -> Checkpoint:
-    """Verifies one checkpoint with the right identity. Raises Unreadable, CheckpointError, FileNotFoundError."""
+    """Verify one checkpoint with the right identity. Raises Unreadable, CheckpointError, FileNotFoundError."""
     who, limits = owner_to_become(path), Limits(deadline_s=deadline_s)
     if who is None:
         return verify(path, any_owner=any_owner, limits=limits)
@@ -62,7 +62,7 @@ def check(path: str, *, any_owner: bool = False, deadline_s: float = VERIFY_DEAD
 
 
 def tell_agent(directory: str, *, layout: str = "auto", save_signal: str | None = None) -> statements.Receipt:
-    """Registers a directory for the job that this process belongs to, and says whether an agent took it.
+    """Register a directory for the job that this process belongs to. Returns whether an agent accepted it.
 
     Raises CheckpointError outside a job or for a directory that does not exist."""
     run = run_from_env(os.environ)
@@ -74,7 +74,7 @@ def tell_agent(directory: str, *, layout: str = "auto", save_signal: str | None 
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one verb and returns the exit status."""
+    """Run one verb and return the exit status."""
     arguments = _parser().parse_args(argv)
     verb: Callable[[argparse.Namespace], int] = arguments.verb
     try:
@@ -115,7 +115,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _named(path: str) -> str:
-    """An empty path is a variable that is not set, and not the working directory."""
+    """Reject an empty path: it means an unset variable, not the working directory."""
     if not path.strip():
         raise argparse.ArgumentTypeError("the path is empty: is its variable set?")
     return path
@@ -183,8 +183,8 @@ def _register(arguments: argparse.Namespace) -> int:
 
 
 def _taken_on_all_nodes(name: str) -> bool:
-    """Whether the agents of all of the job's nodes send the signal: theirs know nothing of this registration. They send those that
-    mean nothing but what the job makes of them, and what the tasks have in their environment."""
+    """Whether the agents of all of the job's nodes send the signal: only this node's receives the registration. The
+    others send the signal set in the tasks' environment, else only user signals (USR1, USR2)."""
     wanted, exported = _plain_name(name), _plain_name(os.environ.get(SAVE_SIGNAL_ENV, ""))
     if os.environ.get("SLURM_JOB_NUM_NODES", "1") in ("", "1"):
         return True

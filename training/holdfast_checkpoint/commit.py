@@ -1,4 +1,4 @@
-"""Handing in what one rank wrote, and publishing what all of them did: complete or not at all."""
+"""Hand in the files of one rank, and publish those of all ranks atomically."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ POLL_S = 0.02
 def hand_in(
     folder: Path, names: Sequence[str], step: int, run: RunId, rank: int, world_size: int
 ) -> dict[str, FileEntry]:
-    """Makes this rank's files durable and leaves a receipt for rank 0. ``names`` are paths below the folder.
+    """Make this rank's files durable and write a receipt for rank 0. ``names`` are paths below the folder.
 
     Returns size and digest of each. Raises OSError; ELOOP for a link; CheckpointError where the checkpoint is complete already."""
     _must_be_open(folder)
@@ -57,7 +57,7 @@ def handed_in(folder: Path, rank: int) -> bool:
 
 
 def empty_folder(folder: Path) -> Path:
-    """Makes the folder, without the files of a save that was broken off.
+    """Create the folder, without the files of an interrupted save.
 
     Raises OSError; CheckpointError within a checkpoint that is complete."""
     _must_be_open(folder.parent)
@@ -68,7 +68,7 @@ def empty_folder(folder: Path) -> Path:
 
 
 def receipts(folder: Path, ranks: int, step: int, run: RunId, timeout_s: float) -> dict[str, FileEntry]:
-    """The files of ranks 1 and up, as they come in. Raises RanksMissing, CheckpointError for one that makes no sense."""
+    """The receipts of ranks 1 and up, as they arrive. Raises RanksMissing, CheckpointError for an invalid one."""
     files: dict[str, FileEntry] = {}
     for rank in range(1, ranks):
         files.update(_receipt(folder, step, run, rank, ranks, timeout_s))
@@ -76,7 +76,7 @@ def receipts(folder: Path, ranks: int, step: int, run: RunId, timeout_s: float) 
 
 
 def world_that_wrote(folder: Path, rank: int) -> int | None:
-    """How many ranks wrote a committed checkpoint of our layout; None: fewer than would make this one. Raises CheckpointError, OSError."""
+    """How many ranks wrote a committed checkpoint of Holdfast's layout; None: fewer than needed. Raises CheckpointError, OSError."""
     try:
         said = load_json((folder / receipt_name(rank)).read_bytes(), receipt_name(rank)).get("world_size")
         if said is None:  # of a release before 0.1.0a3
@@ -89,9 +89,9 @@ def world_that_wrote(folder: Path, rank: int) -> int | None:
 
 
 def publish(folder: Path, manifest: Manifest, check: Callable[[], None]) -> None:
-    """Writes the manifest; once this returns the checkpoint is complete, and not before.
+    """Write the manifest; the checkpoint is complete when this returns, and not before.
 
-    ``check`` is called right before the rename that does it, and raises FencedOff for who may no longer.
+    ``check`` is called right before the rename, and raises FencedOff if this run may no longer commit.
     Raises CheckpointError where there is a manifest already: it is never replaced."""
     _must_be_open(folder)
     temporary = folder / f".{MANIFEST}.tmp"

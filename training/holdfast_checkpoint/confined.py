@@ -1,7 +1,7 @@
-"""Reading a directory that may be hostile: by descriptors only, never through a link, bounded in everything.
+"""Safe reading of an untrusted directory: by descriptors only, never through a link, with limits on everything.
 
-Each name is looked at before it is opened and again after, below a descriptor of its folder. So a directory that is
-swapped for a link during the walk leads nowhere else: the walk goes on in the folder that it opened.
+Each name is checked before it is opened and again after, below a descriptor of its folder. So a directory that is
+replaced by a link during the walk leads nowhere else: the walk continues in the folder that it opened.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _HARMLESS_ERRORS = {errno.ENOENT, errno.ENOTDIR}
 
 
 class Bad(Exception):
-    """Ends the look at one candidate with a verdict and its reason."""
+    """Raised to end the verification of one candidate, with a verdict and its reason."""
 
     def __init__(self, verdict: Verdict, reason: str) -> None:
         super().__init__(reason)
@@ -51,20 +51,20 @@ def refused(reason: str) -> Bad:
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds of one walk."""
+    """Limits of one walk."""
 
     deadline_s: float = 30.0
     entries: int = 50_000
-    """Directory entries read in all. A checkpoint of 4,096 ranks has some 10,000 files."""
+    """Directory entries read in total. A checkpoint of 4,096 ranks has about 10,000 files."""
     small_file_bytes: int = 64 << 20
     """Largest file that is read whole (manifests, ``.metadata``, indexes, zip directories)."""
     digest_bytes: int = 256 << 20
-    """Digests are recomputed on their own account only up to this size; reading terabytes would delay the restart."""
+    """Digests are recomputed unasked only up to this size; reading terabytes would delay the restart."""
 
 
 @dataclass
 class Walk:
-    """What is left of the limits, and whose files are taken: the user's own and root's, or anybody's."""
+    """Remaining limits of a walk, and whose files are accepted: the user's own and root's, or any user's."""
 
     limits: Limits = field(default_factory=Limits)
     any_owner: bool = False
@@ -79,7 +79,7 @@ class Walk:
         self._owners = frozenset({0, os.geteuid()})
 
     def tick(self) -> None:
-        """Raises OutOfTime once the deadline has passed."""
+        """Raise OutOfTime once the deadline has passed."""
         if self.clock() > self._ends_at:
             raise OutOfTime
 
@@ -90,17 +90,17 @@ class Walk:
             raise TooMany(Verdict.UNREADABLE, f"more than {self.limits.entries} entries")
 
     def at_most(self, entries: int) -> Walk:
-        """A part of this walk that reads so many directory entries at most, with the same deadline."""
+        """A part of this walk that reads at most this many directory entries, with the same deadline."""
         part = Walk(replace(self.limits, entries=min(entries, self.limits.entries)), self.any_owner, self.clock)
         part._ends_at = self._ends_at
         return part
 
     def takes(self, status: os.stat_result) -> bool:
-        """Whether things of this owner count: the user's own, root's, or anybody's."""
+        """Whether files of this owner are accepted: the user's own, root's, or any user's."""
         return self.any_owner or status.st_uid in self._owners
 
     def take(self, status: os.stat_result, name: str) -> None:
-        """Raises Bad when the thing belongs to another user."""
+        """Raise Bad when the file belongs to another user."""
         if not self.takes(status):
             raise refused(f"{printable(name)} belongs to uid {status.st_uid}")
 
@@ -116,7 +116,7 @@ class OpenFile:
     walk: Walk
 
     def read_at(self, offset: int, length: int) -> bytes:
-        """Exactly ``length`` bytes; raises Bad(TORN) when the file is shorter."""
+        """Read exactly ``length`` bytes. Raises Bad(TORN) when the file is shorter."""
         self.walk.tick()
         if offset < 0 or length < 0 or offset + length > self.size_bytes:
             raise torn(f"{self.name} is cut short")
@@ -132,7 +132,7 @@ class OpenFile:
         return b"".join(parts)
 
     def read_small(self) -> bytes:
-        """The whole file; raises Bad when it is larger than a small file may be."""
+        """Read the whole file. Raises Bad when it is larger than a small file may be."""
         if self.size_bytes > self.walk.limits.small_file_bytes:
             raise Bad(Verdict.UNREADABLE, f"{self.name} is larger than {self.walk.limits.small_file_bytes} bytes")
         return self.read_at(0, self.size_bytes)
@@ -156,7 +156,7 @@ class Folder:
         return sorted(found)
 
     def status(self, name: str) -> os.stat_result | None:
-        """What the name is, without following a link; None when there is nothing."""
+        """Status of the entry, without following a link; None when there is none."""
         self.walk.tick()
         check_name(name)
         with _translated(name):
@@ -178,7 +178,7 @@ class Folder:
 
     @contextmanager
     def folder(self, name: str) -> Iterator[Folder]:
-        """Opens a folder below this one. Raises Bad when it is missing, something else, or another user's."""
+        """Open a folder below this one. Raises Bad when it is missing, something else, or another user's."""
         fd, status = self._open(name, _OPEN_DIR, stat.S_ISDIR, "folder")
         try:
             yield Folder(fd, self.walk, status.st_mtime)
@@ -187,7 +187,7 @@ class Folder:
 
     @contextmanager
     def file(self, name: str) -> Iterator[OpenFile]:
-        """Opens a regular file. Raises Bad when it is missing, something else, or another user's."""
+        """Open a regular file. Raises Bad when it is missing, something else, or another user's."""
         fd, status = self._open(name, _OPEN_FILE, stat.S_ISREG, "regular file")
         try:
             with _translated(name):
@@ -216,9 +216,9 @@ class Folder:
 
 @contextmanager
 def open_root(directory: str, walk: Walk) -> Iterator[Folder]:
-    """Opens the checkpoint directory itself. It may be reached through links: it is the caller who names it.
+    """Open the checkpoint directory itself. Links in its path are allowed, since the caller chose it.
 
-    Raises FileNotFoundError when there is none, Bad(UNREADABLE) when it cannot be read, Bad(REFUSED) for another thing."""
+    Raises FileNotFoundError when there is none, Bad(UNREADABLE) when it cannot be read, Bad(REFUSED) if it is not a directory."""
     try:
         fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -234,7 +234,7 @@ def open_root(directory: str, walk: Walk) -> Iterator[Folder]:
 
 
 def check_name(name: str) -> None:
-    """Raises Bad(REFUSED) for a name that is a path, or that cannot be shown as it is."""
+    """Raise Bad(REFUSED) for a name that is a path, or that cannot be printed unchanged."""
     if name in {"", ".", ".."} or "/" in name or "\0" in name:
         raise refused(f"name {printable(name)} leaves the folder")
     if not name.isprintable():
@@ -242,12 +242,12 @@ def check_name(name: str) -> None:
 
 
 def printable(text: str) -> str:
-    """The text with everything that a terminal might obey escaped, at most 200 characters."""
+    """The text with control sequences for terminals escaped, at most 200 characters."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text[:200])
 
 
 def kind_of(mode: int) -> str:
-    """A word for the kind of a directory entry."""
+    """Name for the kind of a directory entry."""
     for test, word in (
         (stat.S_ISLNK, "a symbolic link"),
         (stat.S_ISDIR, "a folder"),

@@ -1,4 +1,4 @@
-"""Writing so that a crash at any point leaves the old state or the new one, never something between."""
+"""Durable, atomic writes: a crash at any point leaves the old state or the new one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 
 def write_new(path: str, data: bytes) -> None:
-    """Writes a file and brings it to the disk; its folder entry may still be lost. Raises OSError."""
+    """Write a file and sync it to disk; its folder entry may still be lost. Raises OSError."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     try:
         view = memoryview(data)
@@ -18,7 +18,7 @@ def write_new(path: str, data: bytes) -> None:
 
 
 def replace(path: str, data: bytes) -> None:
-    """Makes the path hold exactly the data, for good once this returns. Raises OSError."""
+    """Replace the content of a path, durably once this returns. Raises OSError."""
     temporary = f"{path}.tmp"
     write_new(temporary, data)
     os.rename(temporary, path)
@@ -26,7 +26,7 @@ def replace(path: str, data: bytes) -> None:
 
 
 def create(path: str, data: bytes, temporary: str) -> bool:
-    """Like :func:`replace`, but only when nothing has the name yet; False when something has. Raises OSError.
+    """Like :func:`replace`, but only if the name does not exist; False if it does. Raises OSError.
 
     link(2) is atomic on every file system that clusters use, NFS included, where O_EXCL and locks are not always."""
     write_new(temporary, data)
@@ -41,7 +41,7 @@ def create(path: str, data: bytes, temporary: str) -> bool:
 
 
 def sync_folder(path: str) -> None:
-    """Brings a folder's entries to the disk. Raises OSError."""
+    """Sync a folder's entries to disk. Raises OSError."""
     fd = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

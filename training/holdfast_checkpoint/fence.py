@@ -1,13 +1,13 @@
-"""The fence: who may write, and which steps of earlier runs still count.
+"""The fence of a checkpoint directory: which run may write, and which steps of earlier runs still count.
 
-``.holdfast-fence/00000007.json`` is a row of small files, each created once with link(2) and never changed. A run adds
-its own before it goes on, with the step that it resumes from. From then on
+``.holdfast-fence/00000007.json`` is one of a sequence of small files, each created once with link(2) and never changed. A run
+adds its own before it continues, with the step that it resumes from. From then on
 
-- an earlier run's commit is refused (:func:`fenced_off`), looked up right before its rename;
+- an earlier run's commit is refused (:func:`fenced_off`), which is checked right before its rename;
 - what an earlier run wrote beyond that step does not count (:func:`last_valid_step`), even when its rename came later.
 
-The second rule closes the gap that the first leaves between looking and renaming: a node that was cut off may train on
-and commit, and nobody resumes from it. Neither rule needs a clock, a lock or the controller.
+The second rule closes the gap that the first leaves between check and rename: a node that was cut off may continue to train
+and commit, but no run resumes from it. Neither rule needs a clock, a lock or the controller.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ class Fence:
     sequence: int
     run: RunId
     resumed_step: int
-    """0 when it started afresh."""
+    """0 when it started from zero."""
     resumed_name: str = ""
-    """Folder that it resumed from, empty when it started afresh; how rank 0 tells the other ranks."""
+    """Folder that it resumed from, empty when it started from zero; the other ranks learn rank 0's choice from it."""
     member: str = ""
-    """Which member of an elastic job took it (:mod:`holdfast_checkpoint.lease`); empty for any other job."""
+    """Member of an elastic job that took it (:mod:`holdfast_checkpoint.lease`); empty for any other job."""
 
 
 def effective(fences: Sequence[Fence]) -> tuple[Fence, ...]:
-    """The fences that count, in order: not those of a run that a newer run of the same job was ahead of."""
+    """The fences that count, in order, without those of a run that came after a newer run of the same job."""
     newest: dict[str, tuple[int, int, int]] = {}
     kept: list[Fence] = []
     for fence in sorted(fences, key=lambda f: f.sequence):
@@ -58,7 +58,7 @@ def effective(fences: Sequence[Fence]) -> tuple[Fence, ...]:
 def fenced_off(fences: Sequence[Fence], run: RunId) -> Fence | None:
     """The fence that takes the directory away from the run; None while the run may write.
 
-    Of one job the higher generation wins. Of different jobs the one that started last wins."""
+    Within one job the higher generation wins; between different jobs the one that started last."""
     row = effective(fences)
     own = next((f.sequence for f in row if f.run == run), None)
     for fence in row:
@@ -80,7 +80,7 @@ def last_valid_step(fences: Sequence[Fence], run: RunId) -> int | None:
 
 
 def read_fences(root: Folder) -> tuple[tuple[Fence, ...], tuple[str, ...]]:
-    """(fences, one line for each file that does not count). Raises Bad when they cannot be read: then nothing is known."""
+    """(fences, one line for each file that does not count). Raises Bad when they cannot be read."""
     if root.status(FOLDER) is None:
         return (), ()
     fences: list[Fence] = []
@@ -111,9 +111,9 @@ def add_fence(
     member: str = "",
     refuse: Callable[[Sequence[Fence]], None] = lambda fences: None,
 ) -> Fence:
-    """Takes the directory for the run. Raises FencedOff when a newer run has it, or this very run already had.
+    """Take the directory for the run. Raises FencedOff when a newer run has it, or this same run had it already.
 
-    ``refuse`` may raise for further reasons; it sees the fences that the new one comes behind."""
+    ``refuse`` may raise for further reasons; it gets the fences before the new one."""
     for _ in range(_TRIES):
         fences, _ignored = read_fences(root)
         refuse(fences)

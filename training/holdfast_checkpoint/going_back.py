@@ -1,8 +1,8 @@
-"""Runs that went back to an earlier step of their own (after a spike of the loss), and what they abandoned by that.
+"""Runs that returned to one of their earlier steps (after a loss spike), and the checkpoints abandoned by that.
 
 ``.holdfast-fence/back-step-0000060-j5-r0.0.0.json`` is written right before that save is committed. It names the checkpoints of
 the same run of later steps that were complete when the save began: they count only where nothing else is complete. A save that
-overlapped with them is an asynchronous one that was late, and abandons nothing. Older releases pass over the file.
+overlapped with them is an asynchronous one that was late, and abandons nothing. Older releases ignore the file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NAME = re.compile(r"back-(step-.{1,200})\.json")
 
 
 def record(directory: str, save: str, abandoned: Sequence[str]) -> None:
-    """Records which checkpoints a run abandons with a save (names of folders). Raises OSError."""
+    """Record which checkpoints a run abandons with a save (names of folders). Raises OSError."""
     folder = os.path.join(directory, FOLDER)
     data = dump_json({"v": 1, "abandoned": sorted(abandoned)})
     durable.create(os.path.join(folder, f"back-{save}.json"), data, os.path.join(folder, f".back-{save}.tmp"))
@@ -55,7 +55,7 @@ def read_abandoned(root: Folder, fences: Sequence[Fence]) -> tuple[frozenset[str
 
 
 def _named(save: str, value: Mapping[str, Any]) -> list[str]:
-    """Later ones of the same run only: no run speaks for another one's."""
+    """Only later ones of the same run: a run cannot abandon another run's."""
     own, names = parse_folder_name(save), value.get("abandoned")
     if own is None or value.get("v") != 1 or not isinstance(names, list):
         raise ValueError("not of a known version")

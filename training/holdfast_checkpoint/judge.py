@@ -1,7 +1,7 @@
-"""Which checkpoints are in a directory, which are complete, which one is the newest.
+"""Survey of a checkpoint directory: its checkpoints, which are complete, which one is the newest.
 
-Only sizes, zip directories, JSON and our manifest are looked at; nothing is ever unpickled. This module reads with the
-rights of its process: a daemon asks :mod:`holdfast_checkpoint.as_user` instead.
+Only sizes, zip directories, JSON and Holdfast's manifest are read; nothing is ever unpickled. This module reads with the
+rights of its process: a daemon uses :mod:`holdfast_checkpoint.as_user` instead.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from holdfast_checkpoint.saves import FileSave, SavedFile, saves_of
 _DEFAULT = Limits()
 _DIGITS = re.compile(r"\d+")
 _PAUSE_S = 60.0
-"""A directory that is copied without its times is written without a break of this length between two checkpoints; a training makes one."""
+"""Shortest pause between two checkpoints of a training: a directory copied without its times has no such pause."""
 _FILES = 5_000
-"""Of a folder, looked at for when it was begun."""
+"""Files of a folder that are checked for when it was started."""
 _READINGS = 3
-"""So often a directory is read that changes under the reader."""
+"""How often a directory is read again that changes meanwhile."""
 _CANNOT_BE_TOLD = frozenset({Verdict.UNREADABLE, Verdict.REFUSED})
 
 
@@ -54,10 +54,10 @@ def survey(
     enough: int = 1,
     must_exist: bool = False,
 ) -> Survey:
-    """Judges candidates from the newest on, until ``enough`` are complete; later ones are listed only in :func:`survey_all`.
+    """Verify candidates from the newest on, until ``enough`` are complete; older ones are listed only in :func:`survey_all`.
 
-    A directory that does not exist holds nothing; with ``must_exist`` it raises Unreadable (it may not be mounted here). ``any_owner``
-    takes files of other users than this one and root. Raises Unreadable when nothing can be said."""
+    A directory that does not exist is empty; with ``must_exist`` it raises Unreadable (it may not be mounted here). ``any_owner``
+    accepts files of other users than this one and root. Raises Unreadable when the directory cannot be read."""
     if must_exist and not os.path.isdir(directory):
         raise Unreadable(f"{printable(directory)}: there is no such directory here")
     return _survey(directory, digests, lambda: Walk(limits, any_owner), enough)
@@ -66,22 +66,22 @@ def survey(
 def survey_all(
     directory: str, *, digests: bool | None = None, any_owner: bool = False, limits: Limits = _DEFAULT
 ) -> Survey:
-    """Like :func:`survey`, but judges every candidate."""
+    """Like :func:`survey`, but verify every candidate."""
     return _survey(directory, digests, lambda: Walk(limits, any_owner), limits.entries)
 
 
 def latest(directory: str, *, any_owner: bool = False, limits: Limits = _DEFAULT) -> Checkpoint | None:
     """The newest complete checkpoint, None when there is none.
 
-    Raises Unreadable when it cannot be told which one that is, or whether there is one: starting from zero, or from an old
-    state, would throw work away."""
+    Raises Unreadable when it is unknown which one that is, or whether there is one: starting from zero, or from an old
+    state, would lose work."""
     return must_know(survey(directory, any_owner=any_owner, limits=limits))
 
 
 def must_know(found: Survey, *, ignore_unknown: bool = False) -> Checkpoint | None:
-    """The latest of a survey; raises Unreadable rather than answer None, or an older one, on missing data.
+    """The latest checkpoint of a survey. Raises Unreadable rather than return None, or an older one, on missing data.
 
-    ``ignore_unknown``: what lies beside the checkpoints does not count, for a directory that holds other weights too."""
+    ``ignore_unknown``: ignore other files in the directory, for one that holds other weights too."""
     newest = found.latest
     doubtful = [
         c for c in found.passed_over if c.verdict in (_CANNOT_BE_TOLD if newest is None else (Verdict.UNREADABLE,))
@@ -106,7 +106,7 @@ def must_know(found: Survey, *, ignore_unknown: bool = False) -> Checkpoint | No
 
 
 def verify(path: str, *, any_owner: bool = False, limits: Limits = _DEFAULT) -> Checkpoint:
-    """Judges one checkpoint, every digest included. Raises Unreadable, FileNotFoundError."""
+    """Verify one checkpoint, including every digest. Raises Unreadable, FileNotFoundError."""
     parent, name = os.path.split(os.path.abspath(path))
     walk = Walk(limits, any_owner)
     try:
@@ -120,7 +120,7 @@ def verify(path: str, *, any_owner: bool = False, limits: Limits = _DEFAULT) -> 
 
 
 def _unranked(root: Folder, parent: str, name: str) -> Checkpoint:
-    """Judges what no directory's newest checkpoint would be: weights, or what no judge knows."""
+    """Verify an entry that is never a directory's newest checkpoint: weights, or an unknown layout."""
     status = root.status(name)
     if status is None:
         raise FileNotFoundError(f"no such checkpoint: {printable(os.path.join(parent, name))}")
@@ -142,8 +142,8 @@ def _unranked(root: Folder, parent: str, name: str) -> Checkpoint:
 
 
 def _survey(directory: str, digests: bool | None, walk: Callable[[], Walk], enough: int) -> Survey:
-    """Read again where a candidate was deleted meanwhile: a job that keeps its last one only has always one there, and a list of names that
-    is older shows none. One that is gone each time is unreadable."""
+    """Read a directory, again where a candidate was deleted meanwhile: a job that keeps only its last checkpoint always has one, but an
+    outdated list of names shows none. One that is gone each time is unreadable."""
     directory = os.path.abspath(directory)
     for _ in range(_READINGS):
         found, changed = _read_once(directory, digests, walk(), enough)
@@ -155,7 +155,7 @@ def _survey(directory: str, digests: bool | None, walk: Callable[[], Walk], enou
 
 
 def _gone(checkpoint: Checkpoint) -> bool:
-    """It was in the list of names, and is not there any more."""
+    """Whether it was in the list of names but does not exist any more."""
     return checkpoint.verdict is Verdict.TORN and not os.path.lexists(checkpoint.path)
 
 
@@ -164,7 +164,7 @@ def _as_unreadable(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def _read_once(directory: str, digests: bool | None, walk: Walk, enough: int) -> tuple[Survey, bool]:
-    """True: nothing in it is complete, and what is in it has changed meanwhile."""
+    """Whether nothing in it is complete, and its content has changed meanwhile."""
     try:
         with open_root(directory, walk) as root:
             fences, warnings = read_fences(root)
@@ -195,7 +195,7 @@ def _beside(root: Folder, names: Sequence[str], judge: _Judge, judged: Sequence[
 
 
 def _own_links(root: Folder, passed_over: Sequence[Checkpoint]) -> Iterator[str]:
-    """Links of the user's own among the candidates before the newest one: moved elsewhere, and not read."""
+    """The user's own links among the candidates before the newest one: moved elsewhere, and not read."""
     for checkpoint in passed_over:
         status = (
             root.status(checkpoint.name)
@@ -208,7 +208,7 @@ def _own_links(root: Folder, passed_over: Sequence[Checkpoint]) -> Iterator[str]
 
 @dataclass(frozen=True)
 class _Judge:
-    """Judges the candidates of one directory, each at its place among the others."""
+    """Verification of the candidates of one directory, each at its position among the others."""
 
     root: Folder
     fences: Sequence[Fence]
@@ -218,7 +218,7 @@ class _Judge:
     """When the first file of a folder was written, where it was looked up."""
 
     def until(self, enough: int) -> list[Checkpoint]:
-        """From the newest on, until so many are complete."""
+        """Verify from the newest on, until this many are complete."""
         found: list[Checkpoint] = []
         complete = 0
         for at in range(len(self.ranked)):
@@ -251,17 +251,17 @@ class _Judge:
         )
 
     def contradictions(self, at: int) -> Iterator[str]:
-        """Names of what ranks after the newest complete one though it may be newer, where number and time disagree.
+        """Names of entries sorted after the newest complete one that may still be newer, since number and time disagree.
 
         A number in a name may be a step, a date or the size of a model, and a training may count from 0 in the directory of an older one;
-        only with the times it shows an order."""
+        only together with the times it shows an order."""
         for other in range(at + 1, len(self.ranked)):
             if self._contradicts(self.ranked[at], self.ranked[other]) and self._may_be_newer(other):
                 yield self.ranked[other].checkpoint.name
                 return
 
     def _may_be_newer(self, at: int) -> bool:
-        """Whether it is whole, or may be; not a folder in no known layout of a step of which there is an older one: made from that one."""
+        """Whether it is or may be complete; not a folder of unknown layout for a step that has an older save: converted from that."""
         verdict, checkpoint = self.judged(at).verdict, self.ranked[at].checkpoint
         if verdict is not Verdict.UNREADABLE or self.ranked[at].files or checkpoint.step is None:
             return verdict in (Verdict.COMPLETE, Verdict.UNREADABLE)
@@ -278,13 +278,13 @@ class _Judge:
             return False
         if newest.save is None or other.save is None or not newest.save.like(other.save):
             return later
-        # ``epoch_latest.pt`` beside ``epoch_2.pt``: a name that is written again and again has no number to compare.
+        # ``epoch_latest.pt`` next to ``epoch_2.pt``: a name that is overwritten by each save has no number to compare.
         if not newest.save.head.numbers.order:
             return later
         return later or other.save.head.numbers.order > newest.save.head.numbers.order
 
     def _folders_contradict(self, newest: Candidate, other: Candidate) -> bool:
-        """Times of folders count only where nothing was written for a while between the one and the other: a copy may lack them."""
+        """Times of folders count only if there was a pause in writing between the two: a copy may lack them."""
         known = newest.checkpoint.step is not None and newest.checkpoint.step == other.checkpoint.step
         if known or (other.save is not None and other.save.head.kept):
             return False
@@ -296,7 +296,7 @@ class _Judge:
         return higher and self._pause_between(other, newest)
 
     def _pause_between(self, first: Candidate, second: Candidate) -> bool:
-        """Whether nothing of the directory was written for a while after the first one was finished, and then the second was."""
+        """Whether there was a pause in writing to the directory after the first one was finished and before the second."""
         at_s = written_s(first.checkpoint)
         if written_s(second.checkpoint) <= at_s + _PAUSE_S:
             return False
@@ -336,7 +336,7 @@ class _Judge:
         return Judged(checkpoint.step, size, proof)
 
     def _read_folder(self, at: int, save: FileSave, part: SavedFile) -> Judged:
-        """One that older saves do not show to belong to the save says nothing of it when it is torn."""
+        """Ignore a damaged file if older saves do not show that it belongs to the save."""
         try:
             return self._judge_folder(at, part)
         except Bad as error:

@@ -1,8 +1,8 @@
-"""Who of an elastic job may write: the fence (:mod:`holdfast_checkpoint.fence`) for a job of many Slurm jobs that come and go.
+"""Write permission in an elastic job: the fence (:mod:`holdfast_checkpoint.fence`) for a job of many Slurm jobs that start and end.
 
-The run of an elastic job is a *term*: its room, and the id of the quorum in which the writer is the lowest member. Quorum
-ids only grow, and one quorum has one lowest member, so a world that lost sight of the others holds an older term and can
-commit no more once the others wrote; what slips through does not count beyond the step that their term began at.
+The run of an elastic job is a *term*: its rendezvous, and the id of the quorum in which the writer is the lowest member. Quorum
+ids only grow, and one quorum has one lowest member, so a world that lost contact with the others holds an older term and can no
+longer commit once the others wrote; what still gets through does not count beyond the step at which their term started.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ _LEFT = re.compile(r"left-j([A-Za-z0-9_]{1,64})-r(\d{1,9})\.\d{1,9}\.\d{1,9}")
 
 @dataclass(frozen=True)
 class Term:
-    """One quorum of one room, as far as writing goes."""
+    """One quorum of one rendezvous, as the holder of the right to write."""
 
     room: str
     quorum_id: int
     began_step: int
-    """Steps that were committed when this quorum came about: a state that is older is common to all who may write."""
+    """Steps committed when this quorum formed: any older state is common to all groups that may write."""
     formerly: str = ""
-    """Name that this world had before its quorum's ids began anew; empty when they never did."""
+    """Name of this world before its quorum ids restarted; empty when they never did."""
     over: bool = False
-    """For the one save of the last who left: nobody commits a step in this quorum any more."""
+    """For the one save of the last member to leave: no step is committed in this quorum any more."""
 
     @property
     def run(self) -> RunId:
@@ -50,15 +50,15 @@ class Term:
 
 
 def start(directory: str, term: Term, member: str, *, resumed_name: str = "") -> None:
-    """Takes the directory for a world that has just come about, from a checkpoint (its folder's name) or from nothing.
+    """Take the directory for a new world, which starts from a checkpoint (its folder's name) or from zero.
 
-    Raises FencedOff when this room already went on in a newer quorum, Unreadable, OSError."""
+    Raises FencedOff when this rendezvous already continued in a newer quorum, Unreadable, OSError."""
     os.makedirs(directory, exist_ok=True)
     _add(directory, term, member, resumed_name, lambda fences: _refuse_other(fences, term, member))
 
 
 def take(directory: str, term: Term, member: str) -> None:
-    """Takes the right to write in this term, for a world that goes on. Again by the same member: nothing changes.
+    """Take the right to write in this term, for a continuing world. Repeated by the same member, it changes nothing.
 
     Raises TakenOver when another job started here since, FencedOff for a newer quorum or another member of this one,
     Unreadable, OSError."""
@@ -72,7 +72,7 @@ def take(directory: str, term: Term, member: str) -> None:
 
 
 def check(directory: str, term: Term, member: str) -> None:
-    """Looks again, right before a commit. Raises as :func:`take`."""
+    """Check again, right before a commit. Raises as :func:`take`."""
     fences = _fences(directory)
     _refuse_foreign(fences, term)
     newer = fenced_off(fences, term.run)
@@ -83,9 +83,9 @@ def check(directory: str, term: Term, member: str) -> None:
 
 
 def left(directory: str, term: Term, rank: int, present: int) -> bool:
-    """Writes down that this member, the rank-th of so many, leaves the quorum; True for the last one.
+    """Record that this member, with this rank of all present, leaves the quorum; True for the last one.
 
-    Two that leave at the same moment may both be told so; only one of them gets the term that is ``over``. OSError."""
+    Two that leave at the same time may both get True; only one of them gets the term that is ``over``. Raises OSError."""
     folder = os.path.join(directory, FOLDER, f"left-{term.run}")
     os.makedirs(folder, exist_ok=True)
     durable.write_new(os.path.join(folder, f"{rank:05d}"), b"")
@@ -94,10 +94,10 @@ def left(directory: str, term: Term, rank: int, present: int) -> bool:
 
 
 def show_life(directory: str, room: str, count: int, *, ended: bool = False) -> None:
-    """A sign that the room's world is alive; a count that moves, since clocks of nodes differ. Raises OSError."""
+    """Write a sign of life of the world: a growing counter, since clocks of nodes differ. Raises OSError."""
     data = dump_json({"v": 1, "room": room, "count": count, "ended": ended})
     folder = os.path.join(directory, FOLDER)
-    # A name of its own: who wrote until now may be at it at the same moment.
+    # A unique name: the previous writer may write at the same time.
     temporary = os.path.join(folder, f".{_SIGN}.{room}.{os.getpid()}.{threading.get_ident()}.tmp")
     durable.write_new(temporary, data)
     os.rename(temporary, os.path.join(folder, _SIGN))
@@ -107,9 +107,9 @@ def show_life(directory: str, room: str, count: int, *, ended: bool = False) -> 
 def alive_elsewhere(
     directory: str, rooms: frozenset[str], watch_s: float, sleep: Callable[[float], None]
 ) -> str | None:
-    """The other room whose world is alive here: its sign moves while it is watched for that long. None: nobody's does.
+    """The other rendezvous whose world is alive here: its counter grows while it is watched for this long. None: there is none.
 
-    Does not wait when the last sign is our own, says that its world ended, or is not there."""
+    Does not wait when the last sign is our own, marks the end of its world, or does not exist."""
     first = sign(directory)
     if first is None or first[0] in rooms:
         return None
@@ -149,7 +149,7 @@ def _refuse_other(fences: Sequence[Fence], term: Term, member: str) -> None:
 
 
 def _refuse_foreign(fences: Sequence[Fence], term: Term) -> None:
-    """Another job that started after this world last wrote has the directory."""
+    """Whether another job that started after this world last wrote has the directory."""
     row = effective(fences)
     own = max((f.sequence for f in row if f.run.job_id in term.rooms), default=None)
     if own is None:
@@ -170,9 +170,9 @@ def _fences(directory: str) -> tuple[Fence, ...]:
 
 
 def sign(directory: str) -> tuple[str, int] | None:
-    """(room, count) that a world which did not say that it ended showed last; None for any other, and for what makes no sense.
+    """(rendezvous, counter) of the last sign of a world that did not report its end; None for any other, and for an invalid sign.
     Raises Unreadable."""
-    for _ in range(_SIGN_TRIES):  # it may be replaced between the look at it and its opening
+    for _ in range(_SIGN_TRIES):  # it may be replaced between stat and open
         try:
             with open_root(directory, Walk()) as root, root.folder(FOLDER) as folder, folder.file(_SIGN) as file:
                 said = load_json(file.read_small(), _SIGN)
@@ -191,7 +191,7 @@ def sign(directory: str) -> tuple[str, int] | None:
 
 
 def _sweep(directory: str, term: Term) -> None:
-    """What those who left earlier quorums wrote down is of no use any more."""
+    """Delete the records of members that left earlier quorums."""
     root = os.path.join(directory, FOLDER)
     for name in os.listdir(root):
         match = _LEFT.fullmatch(name)

@@ -1,9 +1,9 @@
-"""Our own layout: ``step-0000120-j4711-r2.0.0/`` with files and, written last, ``MANIFEST.json``.
+"""Holdfast's own layout: ``step-0000120-j4711-r2.0.0/`` with files and, written last, ``MANIFEST.json``.
 
 The run is part of the folder's name, so two writers never share a folder whatever happens to the fence; so is the
-number of the save where a run saves one step again (``-s2``), so that nothing is written into a checkpoint that is
-complete. Each rank writes below ``rank-00000/`` and hands in a receipt with sizes and digests; rank 0 joins the receipts
-to the manifest.
+number of the save where a run saves one step again (``-s2``), so that nothing is written into a complete checkpoint.
+Each rank writes below ``rank-00000/`` and hands in a receipt with sizes and digests; rank 0 merges the receipts into
+the manifest.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class FileEntry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a committed checkpoint consists of."""
+    """Content of a committed checkpoint."""
 
     step: int
     run: RunId
@@ -44,7 +44,7 @@ class Manifest:
     files: Mapping[str, FileEntry]
     """By path below the folder, at most one folder deep."""
     created_at: datetime | None = None
-    """The writer's clock, UTC; for people only. None: not stated."""
+    """The writer's clock, UTC; only for display. None: not stated."""
 
     @property
     def size_bytes(self) -> int:
@@ -94,7 +94,7 @@ def dump_manifest(manifest: Manifest) -> bytes:
 
 
 def dump_receipt(step: int, run: RunId, rank: int, world_size: int, files: Mapping[str, FileEntry]) -> bytes:
-    """What one rank hands in, as JSON."""
+    """Receipt of one rank, as JSON."""
     said = {"v": VERSION, "step": step, "run": str(run), "rank": rank, "world_size": world_size}
     return dump_json({**said, "files": dump_files(files)})
 
@@ -104,7 +104,7 @@ def dump_files(files: Mapping[str, FileEntry]) -> dict[str, dict[str, object]]:
 
 
 def parse_manifest(value: Mapping[str, Any]) -> Manifest:
-    """Checks every field. Raises ValueError with what is wrong."""
+    """Parse a manifest and check every field. Raises ValueError with the reason."""
     if value.get("v") != VERSION:
         raise ValueError(f"version {str(value.get('v'))[:20]!r}")
     step, world_size = value.get("step"), value.get("world_size")
@@ -129,7 +129,7 @@ def parse_receipt(value: Mapping[str, Any], step: int, run: RunId, rank: int, wo
 
 
 def parse_files(value: object) -> dict[str, FileEntry]:
-    """Raises ValueError for anything but a bounded table of safe paths, sizes and digests."""
+    """Parse the table of paths, sizes and digests, with limits. Raises ValueError for anything else."""
     if not isinstance(value, dict) or len(value) > _FILES_MAX:
         raise ValueError("files")
     files: dict[str, FileEntry] = {}
@@ -142,7 +142,7 @@ def parse_files(value: object) -> dict[str, FileEntry]:
 
 
 def safe_path(path: str) -> bool:
-    """One name, or a folder and a name; nothing that leaves the folder or cannot be shown."""
+    """Whether a path is one name, or a folder and a name, that stays in the folder and is printable."""
     parts = path.split("/")
     return len(parts) <= 2 and path.isprintable() and all(p not in {"", ".", ".."} for p in parts)
 

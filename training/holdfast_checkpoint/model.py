@@ -1,4 +1,4 @@
-"""The nouns of checkpoints: verdicts, layouts, what was found. Standard library only."""
+"""Data classes of checkpoints: verdicts, layouts, surveys. Standard library only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast_checkpoint.runs import RunId
 
 
 class CheckpointError(Exception):
-    """Base of every expected error of this library; its text is one line that says what to do."""
+    """Base class of every expected error of this library; its text is one line that says what to do."""
 
 
 class FencedOff(CheckpointError):
@@ -19,11 +19,11 @@ class FencedOff(CheckpointError):
 
 
 class TakenOver(FencedOff):
-    """Another job writes into the directory: there is no coming back for this one."""
+    """Another job writes into the directory: this one cannot continue."""
 
 
 class Unreadable(CheckpointError):
-    """Nothing can be said about the directory now (I/O error, no permission, deadline): neither good nor bad news."""
+    """The directory cannot be read now (I/O error, no permission, deadline): its state is unknown."""
 
 
 class RanksMissing(CheckpointError):
@@ -38,21 +38,21 @@ class _Text(str, Enum):
 
 
 class Verdict(_Text):
-    """What was found out about one candidate. Only ``COMPLETE`` may be resumed from."""
+    """Verdict about one candidate. Only ``COMPLETE`` may be resumed from."""
 
     COMPLETE = "complete"
     TORN = "torn"
     """The save did not finish, or its content is damaged."""
     REFUSED = "refused"
-    """Something that no checkpoint contains: a link, a FIFO, another user's file, a trick in a name."""
+    """Something that no checkpoint contains: a link, a FIFO, another user's file, an unsafe name."""
     FENCED = "fenced"
-    """Complete, but written by a run after a newer run had gone on from an earlier step."""
+    """Complete, but written by a run after a newer run had resumed from an earlier step."""
     UNREADABLE = "unreadable"
-    """It could not be read to the end now (I/O error, no permission, deadline)."""
+    """It could not be read completely now (I/O error, no permission, deadline)."""
 
 
 class Layout(_Text):
-    """Known ways to lay out a checkpoint; docs/checkpoints.md says what each must contain."""
+    """Known checkpoint layouts; docs/checkpoints.md lists what each must contain."""
 
     HOLDFAST = "holdfast"
     DCP = "dcp"
@@ -65,30 +65,30 @@ class Layout(_Text):
 
 
 class Proof(_Text):
-    """How far a COMPLETE verdict was proved."""
+    """Level of proof of a COMPLETE verdict."""
 
     DIGESTS = "digests"
     """Every byte was read and its SHA-256 agrees with the manifest."""
     SIZES = "sizes"
-    """Every file that is listed is there in its listed size."""
+    """Every listed file exists with its listed size."""
     STRUCTURE = "structure"
-    """Every file that the layout calls for is there and ends as its format must; sizes are not recorded anywhere."""
+    """Every file that the layout requires exists and ends as its format must; sizes are not recorded anywhere."""
 
 
 def weakest(proofs: Iterable[Proof]) -> Proof:
-    """What is proved of all of them."""
+    """The lowest level of several."""
     order = list(Proof)
     return max(proofs, key=order.index)
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One candidate in a checkpoint directory, and what was found out about it."""
+    """One candidate in a checkpoint directory, with its verdict."""
 
     name: str
     """Name in the directory, with control characters escaped."""
     path: str
-    """Directory joined with the name; what a job resumes from."""
+    """Directory joined with the name; the path that a job resumes from."""
     layout: Layout
     verdict: Verdict
     reason: str = ""
@@ -109,16 +109,16 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Survey:
-    """Everything that was found in one checkpoint directory, newest first."""
+    """All candidates in one checkpoint directory, newest first."""
 
     directory: str
     candidates: tuple[Checkpoint, ...] = ()
     warnings: tuple[str, ...] = field(default=())
-    """What was left out and why (a fence file that does not parse), one line each."""
+    """What was ignored and why (a fence file that does not parse), one line each."""
     strays: tuple[str, ...] = ()
-    """Paths below the directory that may be newer than the latest, or checkpoints where none is complete, and cannot be judged."""
+    """Paths below the directory that may be newer than the latest, or checkpoints where none is complete, and cannot be verified."""
     others: tuple[str, ...] = ()
-    """Files that would be newer too, of which nothing is known: not that they are checkpoints, nor that they are none."""
+    """Newer files of unknown kind: it is not known whether they are checkpoints."""
 
     @property
     def latest(self) -> Checkpoint | None:
@@ -127,7 +127,7 @@ class Survey:
 
     @property
     def passed_over(self) -> tuple[Checkpoint, ...]:
-        """Candidates that rank before the latest and are not complete; all of them when none is."""
+        """Candidates that are sorted before the latest and are not complete; all of them when none is."""
         found: list[Checkpoint] = []
         for candidate in self.candidates:
             if candidate.complete:
@@ -137,5 +137,5 @@ class Survey:
 
     @property
     def unreadable(self) -> tuple[Checkpoint, ...]:
-        """Candidates that nothing is known about."""
+        """Candidates of unknown state."""
         return tuple(c for c in self.candidates if c.verdict is Verdict.UNREADABLE)

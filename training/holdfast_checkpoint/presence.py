@@ -1,4 +1,4 @@
-"""A checkpoint directory that is not there: nothing was saved yet, or its file system is not mounted on this node."""
+"""Missing checkpoint directories: nothing was saved yet, or the file system is not mounted on this node."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from holdfast_checkpoint.runs import RunId
 
 
 def must_be_there(directory: str, run: RunId) -> None:
-    """Raise Unreadable where a run that was started again finds no directory: an earlier run may have saved there. An empty one is taken
-    at its word."""
+    """Raise Unreadable where a run that was started again finds no directory: an earlier run may have saved there. An empty directory
+    is accepted as empty."""
     try:
         os.stat(directory)
     except FileNotFoundError:
@@ -23,7 +23,7 @@ def must_be_there(directory: str, run: RunId) -> None:
 
 
 def must_lead_somewhere(directory: str) -> None:
-    """Raise Unreadable where a directory is not there because a link on the way to it leads nowhere: it was meant to be there."""
+    """Raise Unreadable where a directory is missing because of a dangling link in its path: it was meant to exist."""
     path = os.path.abspath(directory)
     while not os.path.lexists(path) and os.path.dirname(path) != path:
         path = os.path.dirname(path)

@@ -1,4 +1,4 @@
-"""Rank and world size of this process: torch's own where it has one, else Slurm's. Torch is looked at, never imported."""
+"""Rank and world size of this process: torch's where known, else Slurm's. Torch is used only if already imported."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Place:
 def place_of(env: Mapping[str, str]) -> Place:
     """The place of this process.
 
-    An initialised ``torch.distributed`` decides, then ``RANK`` and ``WORLD_SIZE`` (torchrun sets them for each worker), then
-    ``SLURM_PROCID`` and ``SLURM_NTASKS`` of the step. Slurm's numbers are those of torchrun itself under ``srun torchrun``, so they decide
-    nothing where torch has a word. Raises CheckpointError where the sources contradict each other or one is missing."""
+    Precedence: an initialized ``torch.distributed``, then ``RANK`` and ``WORLD_SIZE`` (torchrun sets them for each worker), then
+    ``SLURM_PROCID`` and ``SLURM_NTASKS`` of the step. Under ``srun torchrun`` Slurm's numbers are those of torchrun itself, so they
+    are not used where torch has its own. Raises CheckpointError where the sources contradict each other or one is missing."""
     rank, world_size = _number(env, "RANK"), _number(env, "WORLD_SIZE")
     torch = _initialised()
     if torch is not None:
@@ -53,9 +53,9 @@ def place_of(env: Mapping[str, str]) -> Place:
 
 
 def agree_on_run(place: Place, mine: RunId, *, decided: bool) -> RunId | None:
-    """The run that rank 0 took, told to every rank through ``torch.distributed``; None where that is not initialised.
+    """Broadcast the run that rank 0 took to every rank through ``torch.distributed``; None where that is not initialized.
 
-    torchrun counts restarts by node (``TORCHELASTIC_RESTART_COUNT``), so that after one node's failure the ranks of other nodes count
+    torchrun counts restarts per node (``TORCHELASTIC_RESTART_COUNT``), so that after one node's failure the ranks of other nodes count
     fewer; of their runs only the job's id counts. ``decided``: rank 0 could decide. A collective: every rank calls it. Raises RanksMissing
     in the other ranks when rank 0 could not."""
     if place.world_size == 1 or _initialised() != place:
@@ -75,14 +75,14 @@ def agree_on_run(place: Place, mine: RunId, *, decided: bool) -> RunId | None:
 
 def _initialised() -> Place | None:
     torch: Any = sys.modules.get("torch.distributed")
-    ready = getattr(torch, "is_initialized", None)  # a torch that was built without it has none
+    ready = getattr(torch, "is_initialized", None)  # torch may be built without it
     if ready is None or not ready():
         return None
     return Place(torch.get_rank(), torch.get_world_size())
 
 
 def _device(torch: Any) -> Any:
-    """Where a tensor must lie for the group's broadcast."""
+    """Device of a tensor for the group's broadcast."""
     on_cpu = "cpu:" in str(torch.distributed.get_backend_config())
     return torch.device("cpu") if on_cpu else torch.device("cuda", torch.cuda.current_device())
 

@@ -1,4 +1,4 @@
-"""One run of one job: who writes, and who is newer."""
+"""Identity and order of runs of a job."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class RunId:
 
     @property
     def again(self) -> bool:
-        """Slurm, or what counts with ``HOLDFAST_ATTEMPT``, has started it before."""
+        """Whether Slurm, or a counter in ``HOLDFAST_ATTEMPT``, has started it before."""
         restarts, _, attempt = self.generation
         return restarts > 0 or attempt > 0
 
@@ -36,7 +36,7 @@ class RunId:
         return f"j{self.job_id}-r{restarts}.{step}.{attempt}"
 
     def next_attempt(self) -> RunId:
-        """The same run started once more by something that Slurm does not count."""
+        """The same run started once more by a restart that Slurm does not count."""
         restarts, step, attempt = self.generation
         return RunId(self.job_id, (restarts, step, attempt + 1))
 
@@ -53,7 +53,7 @@ def run_from_env(env: Mapping[str, str]) -> RunId:
     """The run that this process belongs to, from Slurm's environment.
 
     ``SLURM_RESTART_COUNT`` is unset in the first run. ``HOLDFAST_ATTEMPT`` or ``TORCHELASTIC_RESTART_COUNT`` counts
-    restarts that Slurm does not see. Outside Slurm the job is ``local``. A value that is no number counts as 0."""
+    restarts that Slurm does not see. Outside Slurm the job is ``local``. A value that is not a number counts as 0."""
     job_id = env.get("SLURM_JOB_ID", "") or "local"
     if not _JOB.fullmatch(job_id):
         raise ValueError(f"SLURM_JOB_ID is not a job id: {job_id[:80]!r}")

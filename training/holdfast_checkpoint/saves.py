@@ -1,7 +1,7 @@
-"""Saves of several files, or of several folders: which are of one save, and whether all of them are there. Pure.
+"""Saves of several files or folders: which belong to one save, and whether all of them exist. Pure.
 
-Nothing in them says how many a save has. Older saves of the same kind show it: one that lacks a file which they have may have been
-cut off, and one of several files without an older one to compare it with cannot be judged.
+The files do not show how many a save has, but older saves of the same kind do: a save that lacks a file which they have may have
+been interrupted, and one of several files without an older one for comparison cannot be verified.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from holdfast_checkpoint.model import Layout
 
 @dataclass(frozen=True)
 class SavedFile:
-    """One file, or folder, as it lies in the directory."""
+    """One file or folder in the directory."""
 
     name: FileName
     mtime_s: float
-    """Of a folder: when its save was finished."""
+    """For a folder: when its save was finished."""
     layout: Layout | None = None
-    """Of a folder; None: a file."""
+    """The folder's parsed name; None: it is a file."""
     alone: bool = False
-    """Whether it is a save of its own, whatever it is called."""
+    """Whether it is a separate save, whatever its name."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class FileSave:
 
     @property
     def series(self) -> frozenset[str]:
-        """Of all its files."""
+        """Suffixes of all its files."""
         return frozenset(file.name.series for file in self.files)
 
     @property
@@ -54,7 +54,7 @@ class FileSave:
 
     @property
     def folder(self) -> bool:
-        """Whether it is made of folders."""
+        """Whether it consists of folders."""
         return self.files[0].layout is not None
 
     def like(self, other: FileSave) -> bool:
@@ -63,7 +63,7 @@ class FileSave:
 
 
 def saves_of(files: Sequence[SavedFile]) -> list[FileSave]:
-    """Files as saves. A step that begins again with each epoch counts as not known."""
+    """Group files into saves. A step that restarts with each epoch counts as unknown."""
     by_save: dict[tuple[bool, bool, str], dict[str, SavedFile]] = {}
     for file in sorted(files, key=lambda each: each.mtime_s):
         alone = file.alone or file.name.aside or file.name.suffix == CKPT
@@ -75,7 +75,7 @@ def saves_of(files: Sequence[SavedFile]) -> list[FileSave]:
 
 
 def lacking(save: FileSave, older: Iterable[FileSave]) -> str:
-    """Why it cannot be told whether the save has all its files; empty: it has. ``older``: the saves before it, newest first."""
+    """Why it is unknown whether the save has all its files; empty: it has. ``older``: the saves before it, newest first."""
     head = save.head
     if head.suffix == CKPT or save.files[0].alone:
         return ""
@@ -100,7 +100,7 @@ def _save(files: list[SavedFile]) -> FileSave:
 
 
 def _self_contained(save: FileSave, others: Sequence[SavedFile]) -> bool:
-    """Whether the first file alone is called a checkpoint, and none of the others is a part of one: these are exported weights."""
+    """Whether only the first file has a checkpoint's name, and the others are no parts of one: those are exported weights."""
     return save.head.strong and not save.head.part and not any(f.name.part or f.name.strong for f in others)
 
 

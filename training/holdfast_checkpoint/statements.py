@@ -1,6 +1,6 @@
-"""What a job tells the agent of its node: one JSON object a line on a Unix stream socket. Only what is refused is answered.
+"""Statements of a job to the agent of its node: one JSON object per line on a Unix stream socket. Only rejections are answered.
 
-The agent takes who speaks from the kernel (SO_PEERCRED: pid, uid) and not from the line. The library never waits for
+The agent gets the sender from the kernel (SO_PEERCRED: pid, uid) and not from the line. The library never waits for
 the agent and never fails without one: a statement that cannot be sent at once is dropped. docs/checkpoints.md has the
 table of fields.
 """
@@ -26,14 +26,14 @@ VERSION = 1
 SOCKET_ENV = "HOLDFAST_AGENT_SOCKET"
 DEFAULT_SOCKET = "/run/holdfast/agent.sock"
 LINE_BYTES_MAX = 8192
-"""Longer lines are not sent, and an agent may end the connection on one."""
+"""Longer lines are not sent, and an agent may close the connection on one."""
 _RETRY_S = 5.0
 _AGAIN_S = 0.6
-"""slurmd may not know a job that has only just begun; the agent asks it twice a second."""
+"""slurmd may not know a job that has just started; the agent asks it twice a second."""
 _QUESTION = b'{"v":1,"kind":"ask.standing"}\n'
-"""Answered at once by every release of the agent."""
+"""A request that every release of the agent answers at once."""
 _NOSIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
-"""PyPy has no name for it; Python itself ignores SIGPIPE."""
+"""PyPy lacks this constant; Python itself ignores SIGPIPE."""
 _PROGRESS_EVERY_S = 0.2
 
 Value = Union[str, int, bool, list[int], None]
@@ -44,7 +44,7 @@ _COMPONENT = re.compile(r"SLURM_JOB_ID_HET_GROUP_\d+")
 def register(
     directory: str, run: RunId, *, layout: str = "auto", fenced: bool = False, save_signal: str | None = None
 ) -> Statement:
-    """Here are the job's checkpoints. ``fenced``: every writer goes through this library, so a cut-off run does no harm."""
+    """Register the job's checkpoint directory. ``fenced``: every writer uses this library, so a cut-off run can do no harm."""
     return _statement(
         "checkpoint.register",
         run,
@@ -56,7 +56,7 @@ def register(
 
 
 def takes_signal(save_signal: str, run: RunId) -> Statement:
-    """The job's processes on this node save upon this signal, too. An agent sends no other, and none where it was not told."""
+    """The job's processes on this node also save on this signal. An agent sends only registered signals."""
     return _statement("checkpoint.signal", run, save_signal=save_signal)
 
 
@@ -66,7 +66,7 @@ def saved(step: int, path: str, size_bytes: int, run: RunId) -> Statement:
 
 
 def resumed(step: int, path: str | None, run: RunId) -> Statement:
-    """The run goes on from this step; path None: from the start."""
+    """The run continues from this step; path None: from zero."""
     return _statement("checkpoint.resumed", run, step=step, path=path)
 
 
@@ -76,13 +76,13 @@ def progress(step: int, run: RunId) -> Statement:
 
 
 def encode(statement: Mapping[str, Value]) -> bytes:
-    """One line; empty when it would be too long to be taken."""
+    """Encode one line; empty when it would be too long to be accepted."""
     line = json.dumps(statement, separators=(",", ":")).encode() + b"\n"
     return line if len(line) <= LINE_BYTES_MAX else b""
 
 
 def components(env: Mapping[str, str]) -> list[int]:
-    """Job ids of the components of a heterogeneous job; empty for any other job.
+    """Job ids of the components of a heterogeneous job; empty for all other jobs.
 
     Slurm gives tasks of every component the leader's SLURM_JOB_ID, but keeps their processes under the component's own id."""
     return sorted(int(v) for name, v in env.items() if _COMPONENT.fullmatch(name) and v.isascii() and v.isdigit())
@@ -105,8 +105,8 @@ def _statement(kind: str, run: RunId, **fields: Value) -> Statement:
 class Teller:
     """A connection to the agent that never blocks for more than a system call and never raises.
 
-    It connects when there is something to say, tries again 5 s after a failure, and repeats the registration on each
-    new connection, so that an agent that was restarted learns it again. In a job that never reached one it says so, once."""
+    It connects when there is something to send, tries again 5 s after a failure, and repeats the registration on each
+    new connection, so that a restarted agent gets it again. A job that never reached an agent logs that once."""
 
     def __init__(self, path: str | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._path = path or os.environ.get(SOCKET_ENV) or DEFAULT_SOCKET
@@ -120,7 +120,7 @@ class Teller:
         self._warns = "SLURM_JOB_ID" in os.environ
 
     def tell(self, statement: Statement) -> bool:
-        """Sends the statement; False when it was dropped."""
+        """Send the statement; False when it was dropped."""
         line = encode(statement)
         if statement["kind"] == "checkpoint.register":
             self._registration = line
@@ -137,14 +137,14 @@ class Teller:
         return self._send(greeting + line)
 
     def close(self) -> None:
-        """Ends the connection; a later statement opens a new one."""
+        """Close the connection; a later statement opens a new one."""
         if self._socket is not None:
             self._socket.close()
         self._socket, self._unsent = None, b""
 
     def _connect(self) -> bool:
         if self._socket is not None and self._owner_pid != os.getpid():
-            self.close()  # inherited over fork: the kernel would name the parent as the speaker
+            self.close()  # inherited over fork: the kernel would report the parent as the sender
         if self._socket is not None or self._clock() < self._retry_at:
             return False
         fresh = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
@@ -159,13 +159,13 @@ class Teller:
         return True
 
     def _warn(self, error: OSError | ValueError) -> None:
-        """An agent that was there and went is no news: it comes back."""
+        """Log once if no agent was ever reached; an agent that went away later will come back."""
         if self._warns:
             log.warning("%s; training continues without it", unreached(self._path, error))
         self._warns = False
 
     def _send(self, data: bytes) -> bool:
-        """A line that was cut by a full buffer is finished before the next one begins."""
+        """Finish a line that was cut by a full buffer before the next one is sent."""
         if self._socket is None:
             return False
         try:
@@ -197,31 +197,31 @@ def mount_hint(path: str | None = None) -> str:
 
 
 class Taken(Enum):
-    """What became of a statement that waited for the agent."""
+    """Result of a statement that waited for the agent."""
 
     YES = "taken"
     NO_AGENT = "no agent"
     REFUSED = "refused"
-    """The agent said why."""
+    """The agent gave a reason."""
     CLOSED = "closed"
-    """The agent ended the connection without a word: it has no place, or it is stopping."""
+    """The agent closed the connection without an answer: it has no free slot, or it is stopping."""
     NO_ANSWER = "no answer"
 
 
 class Receipt(NamedTuple):
-    """Whether the agent took a statement, and its own words where it refused."""
+    """Whether the agent accepted a statement, and its reason if not."""
 
     taken: Taken
     detail: str = ""
     again: bool = False
-    """The same statement may be taken later."""
+    """The same statement may be accepted later."""
 
 
 def send_once(statement: Statement, path: str | None = None, timeout_s: float = 5.0) -> Receipt:
-    """Sends one statement and waits until the agent has taken it, for command-line use.
+    """Send one statement and wait until the agent has accepted it, for command-line use.
 
-    A statement has no answer of its own. A question behind it on the same connection has one: the agent reads the lines in their order and
-    says at once what it refuses, so that an answer to the question without a refusal before it means that the statement was taken."""
+    A statement has no answer, but a following request on the same connection has one: the agent reads lines in order and reports
+    rejections at once, so an answer to the request without a rejection before it means that the statement was accepted."""
     line = encode(statement)
     if not line:
         return Receipt(Taken.REFUSED, f"the line is longer than {LINE_BYTES_MAX} bytes")
@@ -241,7 +241,7 @@ def _send_once(line: bytes, path: str, deadline_s: float) -> Receipt:
             connection.connect(path)
         except (OSError, ValueError) as error:
             return Receipt(Taken.NO_AGENT, unreached(path, error))
-        with suppress(OSError):  # refused before the line was sent: the agent may have said why
+        with suppress(OSError):  # refused before the line was sent: the agent may have given a reason
             connection.sendall(line + _QUESTION)
         said = b""
         while b"\n" not in said and len(said) < LINE_BYTES_MAX:
@@ -259,7 +259,7 @@ def _send_once(line: bytes, path: str, deadline_s: float) -> Receipt:
 
 
 def _receipt(said: bytes) -> Receipt:
-    """Of the first line that came back."""
+    """Parse the first line of the answer."""
     try:
         answer = json.loads(said.split(b"\n")[0])
     except ValueError:
@@ -276,5 +276,5 @@ def _printable(text: str) -> str:
 
 
 def _number(job_id: str) -> int | str:
-    """Slurm's job ids are numbers on the wire; ``local`` stays what it is, and the agent refuses it."""
+    """Slurm's job ids are numbers on the wire; ``local`` is sent unchanged, and the agent rejects it."""
     return int(job_id) if job_id.isdigit() else job_id

@@ -17,16 +17,16 @@ class Tail(NamedTuple):
     """The end of a file."""
 
     text: str
-    """Whole lines."""
+    """Complete lines."""
     size_bytes: int
-    """Of the file."""
+    """Size of the file."""
     quiet_s: float
     """How long ago it was last written to, by this machine's clock and the file system's."""
 
 
 def tail(path: str, from_byte: int = 0, most_bytes: int = MOST_BYTES) -> Tail:
-    """Its end, of what stands from ``from_byte`` on; of a file that is shorter by now all of it. Never waits for a FIFO, and reads no
-    device. Raises Unreadable, OSError."""
+    """Read the end of the file, starting at ``from_byte`` at the earliest; all of it if the file is shorter by now. Never waits for a
+    FIFO, and reads no device. Raises Unreadable, OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:
         status = os.fstat(fd)

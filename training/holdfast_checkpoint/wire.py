@@ -1,4 +1,4 @@
-"""Surveys as JSON: for programs that read ``--json``, and between a daemon and the child that judged as the user."""
+"""Surveys as JSON: for programs that read ``--json``, and between a daemon and its child process that reads as the user."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def dump_checkpoint(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def dump_survey(survey: Survey) -> dict[str, Any]:
-    """``latest`` is the path to resume from, or null."""
+    """Encode a survey; ``latest`` is the path to resume from, or null."""
     return {
         "directory": survey.directory,
         "latest": survey.latest.path if survey.latest else None,

@@ -1,4 +1,4 @@
-"""Training that bends instead of breaking: an existing PyTorch loop as one of several replica groups that come and go.
+"""Elastic training: run an existing PyTorch loop as one of several replica groups that join and leave.
 
 Importing this needs no torch; :class:`Session` and :class:`TokenFile` do. docs/elastic.md shows the few lines of a loop."""
 

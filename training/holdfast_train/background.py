@@ -1,4 +1,4 @@
-"""Work beside the training: one piece at a time, and a pulse. A disk that hangs holds up these threads, never a step."""
+"""Background threads: one task at a time, and a periodic call. A disk that hangs blocks these threads, never a step."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class Background:
-    """Runs one piece of work at a time. Its thread outlives the main one: a save that is under way is finished."""
+    """Runs one task at a time. Its thread outlives the main one, so that a running save is finished."""
 
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
@@ -17,20 +17,20 @@ class Background:
         return self._thread is not None and self._thread.is_alive()
 
     def run(self, work: Callable[[], None]) -> None:
-        """Starts the work, after what is still going on. The work does not raise."""
+        """Start the task, after a running one has ended. The task must not raise."""
         self.join()
         self._thread = threading.Thread(target=work, name="checkpoint")
         self._thread.start()
 
     def join(self) -> None:
-        """Waits for what is going on."""
+        """Wait for the running task."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
 
 
 class Pulse:
-    """Calls something every so often until it is stopped."""
+    """Calls a function periodically until it is stopped."""
 
     def __init__(self, beat: Callable[[], None], every_s: float) -> None:
         self._beat, self._every_s = beat, every_s
@@ -39,7 +39,7 @@ class Pulse:
         self._thread.start()
 
     def stop(self) -> None:
-        """Does not wait for a beat that hangs."""
+        """Stop, without waiting for a call that hangs."""
         self._stopped.set()
 
     def _run(self) -> None:

@@ -1,4 +1,4 @@
-"""A global batch that stays the same whoever is there: M micro-batches, divided over the groups of a step. Pure."""
+"""A global batch that does not depend on the number of groups: M micro-batches, divided over the groups of a step. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast_train.sizes import Sizes
 
 @dataclass(frozen=True, slots=True)
 class GlobalBatch:
-    """``samples`` in each step, worked on ``micro_samples`` at a time. Raises Unusable when that does not divide."""
+    """``samples`` in each step, computed ``micro_samples`` at a time. Raises Unusable when that does not divide."""
 
     samples: int
     micro_samples: int
@@ -31,7 +31,7 @@ class GlobalBatch:
         return self.samples // self.micro_samples
 
     def check(self, sizes: Sizes) -> None:
-        """Raises Unusable when the largest legal size would leave groups without a micro-batch."""
+        """Raise Unusable when the largest legal size would leave groups without a micro-batch."""
         if sizes.most > self.micro_batches:
             raise Unusable(
                 f"{sizes.most} groups cannot share {self.micro_batches} micro-batches:"
@@ -39,9 +39,9 @@ class GlobalBatch:
             )
 
     def share(self, rank: int, present: int, sizes: Sizes) -> range:
-        """Micro-batches of the rank-th of the groups that are present: i ≡ rank (mod n), where n is the largest legal size.
+        """Micro-batches of the rank-th of the present groups: i ≡ rank (mod n), where n is the largest legal size.
 
-        Groups beyond n are spares of this step and get none; so does everybody while too few are there."""
+        Groups beyond n are spares of this step and get none; while too few are present, no group gets any."""
         if not 0 <= rank < present:
             raise ValueError(f"rank {rank} of {present}")
         n = sizes.usable(present)

@@ -1,7 +1,7 @@
-"""Ends a collective in which somebody will never take part, without waiting for its time-out.
+"""Abort a collective in which a peer will never take part, without waiting for its timeout.
 
-A peer that lost its power, or hangs, says nothing: gloo would wait for its time-out, and has no abort of its own. When the quorum says
-that a member is gone, the connections of the process group are cut instead. NCCL's abort does what it says."""
+A peer that lost power, or hangs, sends nothing: gloo would wait for its timeout, and has no abort. When the quorum service reports
+a member as gone, the connections of the process group are cut instead. NCCL's abort works."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from holdfast_train.lines import Lines
 log = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 0.2
-"""How often the quorum is asked who is left, while a collective takes longer than usual."""
+"""How often the quorum service is asked for the remaining members, while a collective takes longer than usual."""
 
 
 class BreakableGloo(ProcessGroupGloo):  # type: ignore[misc]  # torchft has no types
@@ -33,15 +33,15 @@ class BreakableGloo(ProcessGroupGloo):  # type: ignore[misc]  # torchft has no t
         return made
 
     def break_off(self) -> None:
-        """Cut the connections to all peers: what is under way with them fails now, at both ends."""
+        """Cut the connections to all peers: running collectives fail now, at both ends."""
         self._lines.cut()
 
 
 class Guard:
-    """Looks after collectives from a thread: one that takes longer than usual, with a member that is gone, is broken off."""
+    """Watches collectives from a thread: one that takes longer than usual, with a member that is gone, is aborted."""
 
     def __init__(self, members_left: Callable[[], int | None], break_off: Callable[[], object]) -> None:
-        """``members_left``: of the present quorum, those who are not known to be gone; None: nobody says."""
+        """``members_left``: number of members of the present quorum that are not known to be gone; None: not known."""
         self._members_left, self._break_off = members_left, break_off
         self._usual_s = 0.0
         self._begun_s: float | None = None
@@ -52,13 +52,13 @@ class Guard:
         self._thread.start()
 
     def begin(self, members: int) -> None:
-        """A collective with so many groups begins."""
+        """A collective with this many groups starts."""
         with self._changed:
             self._begun_s, self._members = time.monotonic(), members
             self._changed.notify()
 
     def end(self) -> None:
-        """It is over, well or not."""
+        """The collective has ended or failed."""
         with self._changed:
             if self._begun_s is not None:
                 took_s = time.monotonic() - self._begun_s
@@ -82,7 +82,7 @@ class Guard:
             self._break_off()
 
     def _late(self) -> tuple[float, int] | None:
-        """Wait for a collective that takes longer than usual: its begin and its members. None: nobody is to be watched any more."""
+        """Wait for a collective that takes longer than usual. Returns its start and its members. None: the watch was stopped."""
         with self._changed:
             while not self._stopping:
                 begun_s = self._begun_s
@@ -96,7 +96,7 @@ class Guard:
         return None
 
     def _is_over(self, begun_s: float) -> bool:
-        """Whether it is still the same collective, which from now on counts as ended."""
+        """Whether it is still the same collective, which counts as ended from now on."""
         with self._changed:
             same = self._begun_s == begun_s
             if same:

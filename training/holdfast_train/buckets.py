@@ -1,4 +1,4 @@
-"""Gradients in a few flat buffers, so that a step needs a few collectives and not one for each parameter."""
+"""Gradients in a few flat buffers, so that a step needs few collectives instead of one per parameter."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ BUCKET_BYTES = 32 << 20
 @dataclass(slots=True)
 class _Bucket:
     flat: torch.Tensor
-    """Gradients, and behind them one number for each parameter: in how many groups it has a gradient."""
+    """Gradients, followed by one number per parameter: in how many groups it has a gradient."""
     parameters: list[torch.nn.Parameter]
     there: list[float]
     """For each parameter, whether this group has a gradient in this step: 1 or 0."""
 
     def present(self, flat: torch.Tensor) -> torch.Tensor:
-        """In ``flat``, as laid out here: in how many groups each parameter has a gradient."""
+        """Per parameter, in this layout of ``flat``: in how many groups it has a gradient."""
         return flat[len(flat) - len(self.parameters) :]
 
     def parts(self, flat: torch.Tensor) -> Iterator[tuple[torch.nn.Parameter, torch.Tensor]]:
-        """Each parameter with its place in ``flat``."""
+        """Each parameter with its position in ``flat``."""
         at = 0
         for parameter in self.parameters:
             size = local(parameter).numel()
@@ -36,11 +36,11 @@ class _Bucket:
 
 
 class Buckets:
-    """The order of parameters decides what lies where: the same in every group that built the same model."""
+    """The order of parameters determines the layout: the same in every group that built the same model."""
 
     def __init__(self, parameters: Iterable[torch.nn.Parameter], *, exact: bool = False) -> None:
-        """``exact``: sums are kept in float64, micro-batch by micro-batch, so that they come out the same however many groups share
-        them: rounding to the parameter's own type then hides the order in which they were added."""
+        """``exact``: sums are kept in float64, micro-batch by micro-batch, so that they do not depend on the number of groups:
+        rounding to the parameter's own type then hides the order of the additions."""
         self._exact = exact
         self._buckets: list[_Bucket] = []
         kinds: dict[tuple[torch.dtype, torch.device], list[torch.nn.Parameter]] = {}
@@ -55,7 +55,7 @@ class Buckets:
 
     @torch.no_grad()
     def begin(self) -> None:
-        """A step begins: nothing is summed yet."""
+        """Start a step: nothing is summed yet."""
         for bucket in self._buckets:
             bucket.there = [0.0] * len(bucket.parameters)
             if self._exact:
@@ -63,7 +63,7 @@ class Buckets:
 
     @torch.no_grad()
     def add(self) -> None:
-        """A micro-batch is done: where sums are exact, its gradients are taken from the parameters."""
+        """Finish a micro-batch: where sums are exact, take its gradients from the parameters."""
         if not self._exact:
             return
         for bucket in self._buckets:
@@ -75,7 +75,7 @@ class Buckets:
 
     @torch.no_grad()
     def reduce(self, start: Callable[[torch.Tensor], Any]) -> None:
-        """Sums all gradients over the groups; ``start`` begins an allreduce and returns its work. A missing gradient is 0."""
+        """Sum all gradients over the groups; ``start`` starts an allreduce and returns its work. A missing gradient is 0."""
         works = []
         for bucket in self._buckets:
             if not self._exact:
@@ -97,13 +97,13 @@ class Buckets:
 
     @torch.no_grad()
     def divide(self, divisor: int) -> list[torch.Tensor]:
-        """The sums, divided: what :meth:`hand_out` takes, here or in a group that repeats this step."""
+        """The averaged sums: the input of :meth:`hand_out`, here or in a group that repeats this step."""
         return [bucket.flat.div_(divisor) for bucket in self._buckets]
 
     @torch.no_grad()
     def hand_out(self, flats: list[torch.Tensor]) -> None:
-        """Puts these where the optimizer looks for gradients. What had a gradient in no group keeps having none: an optimizer
-        leaves such a parameter and its state alone."""
+        """Set these as the parameters' gradients. A parameter without a gradient in any group keeps none: an optimizer then does
+        not change it or its state."""
         for bucket, flat in zip(self._buckets, flats, strict=True):
             for (parameter, place), groups in zip(bucket.parts(flat), bucket.present(flat).tolist(), strict=True):
                 mine = place.view_as(local(parameter)).to(parameter.dtype)
@@ -111,7 +111,7 @@ class Buckets:
 
     @property
     def device(self) -> torch.device:
-        """Of the first buffer; the CPU without any."""
+        """Device of the first buffer; the CPU without any."""
         return self._buckets[0].flat.device if self._buckets else torch.device("cpu")
 
     def flats(self) -> list[torch.Tensor]:
@@ -119,12 +119,12 @@ class Buckets:
         return [bucket.flat for bucket in self._buckets]
 
     def fit(self, flats: list[torch.Tensor]) -> bool:
-        """Whether these are of a model like ours."""
+        """Whether these belong to a model like ours."""
         mine = [(bucket.flat.shape, bucket.flat.dtype) for bucket in self._buckets]
         return mine == [(flat.shape, flat.dtype) for flat in flats]
 
     def let_go(self) -> None:
-        """The next step is written elsewhere: somebody keeps what these hold now."""
+        """Use new buffers from the next step on: the history keeps the present ones."""
         for bucket in self._buckets:
             bucket.flat = torch.empty_like(bucket.flat)
 

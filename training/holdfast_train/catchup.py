@@ -1,8 +1,8 @@
-"""How a group that comes to a running job gets its state while the others go on.
+"""Catch-up of a group that joins a running job: it gets the state while the others continue.
 
-It takes the state that its peers had right after one and the same step, from all of them at once; repeats the steps since,
-with the gradients that its peers keep; and asks for a place only when it stands where they do. What it lacks then, a step or
-two, comes by the same way in the step that it joins."""
+It fetches its peers' state right after one step, from all of them in parallel; repeats the steps since, with the gradients
+that its peers keep; and joins the quorum only when it is close to them. The last missing step or two come in the same way in
+the step in which it joins."""
 
 from __future__ import annotations
 
@@ -26,37 +26,37 @@ from holdfast_train.replica import At, CaughtUp, Replica
 log = logging.getLogger(__name__)
 
 MISSING_MAX = 16
-"""Steps that may still be missing when a group joins: with more, the whole state is the shorter way."""
+"""Steps that may still be missing when a group joins: with more, the whole state is faster."""
 SOURCES_MAX = 8
 """Peers that are asked; more would be no faster."""
 ROUNDS = 2
-"""How often the state is taken before the group joins without it."""
+"""How often the state is fetched before the group joins without it."""
 _ANSWER_S = 2.0
 _STALL_S = 3.0
 _STALL_STEPS = 4
-"""Peers that commit nothing for this long wait for somebody, maybe for us."""
+"""Peers that commit nothing for this long are waiting for a group, maybe for this one."""
 _TRANSFER_S = 600.0
 _NO_GAIN = 3
-"""Steps repeated in a row without coming nearer."""
+"""Consecutive repeated steps without getting closer."""
 _LOOK_AGAIN_S = 0.02
 
 
 class CatchUp:
-    """One rank's way to where the others are. ``at`` is where it stands; None: nowhere, or it takes part already."""
+    """Catch-up of one rank. ``at``: its present position; None: it has none, or takes part already."""
 
     def __init__(
         self, replica: Replica, key: bytes, check: Callable[[], None], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """``check`` is called now and then, and raises to end it."""
+        """``check`` is called from time to time, and raises to end it."""
         self._replica, self._key, self._check, self._clock = replica, key, check, clock
         self._sources: list[str] = []
         self._taken = 0
         self._tried = -1
-        """The step whose state was asked for last: after a failure another one is, and maybe of other peers."""
+        """The step whose state was requested last: after a failure another one is, possibly from other peers."""
         self.at: At | None = None
 
     def follow(self, sources: Sequence[str], step: int) -> bool:
-        """From our own step on. Whether this group stands close behind its peers now; else it is given the whole state."""
+        """Catch up from our own step. Returns whether this group is close to its peers now; otherwise it needs the whole state."""
         began_s = self._clock()
         for _ in range(ROUNDS):
             try:
@@ -71,8 +71,8 @@ class CatchUp:
         return False
 
     def missing(self, metadata: str, step: int, timeout_s: float) -> dict[str, Any] | None:
-        """What the peer at ``metadata`` has beyond us after this step, in the shape of torchft's state. None: ours is not on the
-        way there. Raises TransferFailed."""
+        """The difference to the peer at ``metadata`` after this step, in the form of torchft's state. None: our state does not lead
+        there. Raises TransferFailed."""
         at = self.at
         if at is None or not 0 <= step - at.step <= MISSING_MAX:
             return None
@@ -90,7 +90,7 @@ class CatchUp:
         return {"user": {"default": CaughtUp(deltas, said["rest"])}, "torchft": said["torchft"]}
 
     def over(self) -> None:
-        """This group takes part: nobody has to keep anything for it."""
+        """This group takes part: peers need not keep anything for it."""
         if self.at is not None:
             sources, step, self.at = self._sources, self._taken, None
             threading.Thread(target=self._all, args=(sources, f"snapshot/{step}/done"), daemon=True).start()
@@ -115,7 +115,7 @@ class CatchUp:
         return self._repeat(self.at)
 
     def _wait(self, step: int) -> None:
-        """Until that step is done. Raises TransferFailed where the others do not go on: they may be waiting for us."""
+        """Wait until that step is done. Raises TransferFailed if the others do not continue: they may be waiting for us."""
         while True:
             self._check()
             paces = self._all(self._sources, "pace").values()
@@ -126,7 +126,7 @@ class CatchUp:
             time.sleep(_LOOK_AGAIN_S)
 
     def _repeat(self, at: At) -> bool:
-        """The steps since, until none is left or the others are too fast."""
+        """Repeat the steps since, until none is left or the others are too fast."""
         behind, without_gain = 1 << 30, 0
         while True:
             self._check()
@@ -144,7 +144,7 @@ class CatchUp:
             self.at = at = At(at.step + 1, delta["quorum"])
 
     def _delta(self, sources: list[str], at: At, number: int, timeout_s: float) -> dict[str, Any]:
-        """From this step to the next. Raises TransferFailed, also where it does not follow on ours."""
+        """Repeat one step. Raises TransferFailed, also if it does not follow ours."""
         delta = unpack(fetch(sources, f"delta/{number}", self._key, timeout_s))
         if not isinstance(delta, dict) or type(delta.get("quorum")) is not int or delta.get("before") != at.quorum:
             raise TransferFailed(f"step {number} of the peers does not follow on ours")
@@ -152,7 +152,7 @@ class CatchUp:
         return delta
 
     def _all(self, sources: list[str], path: str) -> dict[str, Pace]:
-        """What those say who answer."""
+        """The pace of the peers that answer."""
         found = {}
         with ThreadPoolExecutor(max(1, len(sources)), thread_name_prefix="peer-ask") as pool:
             asked = {url: pool.submit(ask, url, f"/v1/{path}", self._key, _ANSWER_S) for url in sources}
@@ -165,8 +165,8 @@ class CatchUp:
 
 
 def find_peers(quorum: str, name: str, rank: int, least: int) -> list[str]:
-    """Where the members of a room serve the state of this rank, asked under a name that only looks. Empty when fewer than
-    ``least`` are there, who wait for us, or nobody says."""
+    """URLs where the members of a rendezvous serve the state of this rank, queried as an observer. Empty when fewer than
+    ``least`` are present, which then wait for us, or when there is no answer."""
     timeout = timedelta(seconds=_ANSWER_S)
     try:
         seen = LighthouseClient(quorum, connect_timeout=timeout).quorum(f"{name}!observe", timeout=timeout)

@@ -1,6 +1,6 @@
-"""Training state as one run of bytes and a JSON index of it: numbers, texts and tensors, and nothing that could be executed.
+"""Encoding of training state as a byte stream and its JSON index: numbers, texts and tensors, and nothing that could be executed.
 
-Pickle, which torch's own formats rest on, runs what it reads; this cannot."""
+Pickle, on which torch's own formats are based, can execute code on reading; this cannot."""
 
 from __future__ import annotations
 
@@ -36,23 +36,23 @@ _NAMES: Final = {dtype: name for name, dtype in _DTYPES.items()}
 
 
 class Readable(Protocol):
-    """A state that can be handed out piece by piece."""
+    """A state that can be read in parts."""
 
     @property
     def index(self) -> bytes:
-        """What lies where, as JSON."""
+        """The index as JSON."""
 
     @property
     def size_bytes(self) -> int:
-        """Of the body."""
+        """Size of the body."""
 
     def read(self, start: int, stop: int) -> bytearray | memoryview:
-        """Bytes of the body; fewer, or none, where it ends."""
+        """Read bytes of the body; fewer, or none, at its end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A state that no longer changes, whatever is done to the tensors that it was taken from."""
+    """An immutable copy of a state, independent of the tensors that it was taken from."""
 
     index: bytes
     body: bytearray
@@ -67,13 +67,13 @@ class Packed:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A state as it lies in its tensors: nothing is copied before it is read, and what is read is what they hold then."""
+    """A view of a state in its tensors: nothing is copied before it is read, and reads return the present values."""
 
     index: bytes
     size_bytes: int
     places: tuple[int, ...]
     tensors: tuple[torch.Tensor, ...]
-    """Each at its place in the body, none of them empty."""
+    """Tensors by position in the body, none of them empty."""
 
     def read(self, start: int, stop: int) -> bytearray:
         body = bytearray(max(0, min(stop, self.size_bytes) - start))
@@ -82,7 +82,7 @@ class Layout:
         return body
 
     def copy(self, into: torch.Tensor, start: int) -> None:
-        """The bytes from ``start`` on, as many as ``into`` holds."""
+        """Read bytes from ``start`` on, as many as ``into`` holds."""
         stop = start + into.numel()
         for number in range(max(0, bisect_right(self.places, start) - 1), len(self.places)):
             at = self.places[number]
@@ -95,19 +95,19 @@ class Layout:
 
 
 def pack(state: object) -> Packed:
-    """A copy of the state. Raises TypeError for what is no number, text, list, tuple, dictionary or tensor."""
+    """A copy of the state. Raises TypeError for any value but numbers, texts, lists, tuples, dictionaries and tensors."""
     return frozen(lay_out(state))
 
 
 def frozen(layout: Layout) -> Packed:
-    """A copy of what its tensors hold now. Raises MemoryError."""
+    """A copy of the present values of its tensors. Raises MemoryError."""
     body = bytearray(layout.size_bytes)
     layout.copy(torch.frombuffer(body, dtype=torch.uint8), 0)
     return Packed(layout.index, body)
 
 
 def lay_out(state: object) -> Layout:
-    """Where everything of a state lies. Raises TypeError for what is no number, text, list, tuple, dictionary or tensor."""
+    """The layout of a state. Raises TypeError for any value but numbers, texts, lists, tuples, dictionaries and tensors."""
     tensors: list[tuple[int, torch.Tensor]] = []
     size = 0
 
@@ -144,7 +144,7 @@ def _raw(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def body_bytes(index: bytes) -> int:
-    """How long the body of this index is. Raises TransferFailed."""
+    """Length of the body for this index. Raises TransferFailed."""
     size = _read(index).get("bytes")
     if type(size) is not int or not 0 < size < 1 << 48:
         raise TransferFailed("the index of a peer's state gives no size")
@@ -152,7 +152,7 @@ def body_bytes(index: bytes) -> int:
 
 
 def unpack(packed: Packed) -> Any:
-    """The state; its tensors share the body's memory. Raises TransferFailed when index and body do not make sense."""
+    """Decode a state; its tensors share the body's memory. Raises TransferFailed when index and body are not consistent."""
     whole = torch.frombuffer(packed.body, dtype=torch.uint8)
     try:
         return _untree(_read(packed.index)["state"], whole, 0)

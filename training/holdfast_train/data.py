@@ -1,4 +1,4 @@
-"""Token files, memory-mapped and read by index: little-endian numbers of 2 or 4 bytes, one after another."""
+"""Token files, memory-mapped and read by index: consecutive little-endian numbers of 2 or 4 bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DTYPES = {2: torch.int16, 4: torch.int32}
 
 
 class TokenFile:
-    """Samples of ``length`` + 1 tokens that follow each other with one token in common: input and target."""
+    """Samples of ``length`` + 1 tokens that overlap by one token: input and target."""
 
     def __init__(self, path: str | Path, length: int, token_bytes: int = 2) -> None:
         """Raises Unusable when the file cannot be read or holds no sample."""
@@ -42,4 +42,4 @@ class TokenFile:
             raise IndexError(f"sample {number} of {self.count}")
         first = number * self._length
         tokens = self._tokens[first : first + self._length + 1].to(torch.int64)
-        return tokens & 0xFFFF if self._token_bytes == 2 else tokens  # stored without a sign
+        return tokens & 0xFFFF if self._token_bytes == 2 else tokens  # stored unsigned

@@ -1,4 +1,4 @@
-"""Checkpoints on a disk for a job whose groups heal each other: for the day when all of them are lost at once."""
+"""Checkpoints on disk for a job whose groups heal each other: needed when all groups are lost at once."""
 
 from __future__ import annotations
 
@@ -30,45 +30,45 @@ from holdfast_train.world import World, new_name, room_name
 log = logging.getLogger(__name__)
 
 _UNREADABLE_S = 120.0
-"""How long a directory that nothing can be said about holds up the start."""
+"""How long an unreadable directory delays the start."""
 _AGAIN_S = 0.2
 _LOOK_S = 1.0
-"""Between two looks at whether the group that saves the end is still at it."""
+"""Interval of checks whether the group that saves the last state is still doing so."""
 _DOUBT_S = 5.0
-"""Who was without a quorum for this long when it leaves does not count on the others to be alive."""
+"""A group that leaves after this long without a quorum does not assume that the others are alive."""
 
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """What a session has that is saved and resumed."""
+    """Parts of a session that are saved and resumed."""
 
     settings: Settings
     ranks: Ranks
     parts: Mapping[str, Any]
-    """Model, optimizer and what else there is, by name."""
+    """Model, optimizer and further state, by name."""
     about: About
-    """Its step is of no meaning."""
+    """Its step has no meaning."""
     start_at: Callable[[int], None]
-    """Makes this group stand at a step, with the state that it was given."""
+    """Set this group to a step, with the state that it was given."""
     tell: Callable[[str], None]
-    """Says what the group is busy with."""
+    """Report the group's phase."""
 
 
 class End(enum.Enum):
-    """What became of the state after the last step."""
+    """Result of saving the state after the last step."""
 
     SAVED = enum.auto()
     FAILED = enum.auto()
     ELSEWHERE = enum.auto()
-    """Another group's to save."""
+    """Another group saves it."""
 
 
 class DurableCheckpoints:
     """Give it to a session: ``Session(model, optimizer, batch, checkpoints=DurableCheckpoints("/scratch/me/run7"))``.
 
-    One group writes, the lowest of the quorum, without holding up the others; how often follows from what a save costs and how
-    rarely all groups are lost at once. When nobody has the state the first group reads the newest complete checkpoint and
-    the others are healed by it. Old checkpoints are kept unless ``keep`` says how many."""
+    One group writes, the lowest of the quorum, without delaying the others; the interval follows from the cost of a save and the
+    rate at which all groups are lost at once. When no group has the state, the first group reads the newest complete checkpoint
+    and heals the others. Old checkpoints are kept unless ``keep`` sets their number."""
 
     def __init__(
         self,
@@ -83,8 +83,8 @@ class DurableCheckpoints:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """``mtbf_s``: mean time between losses of all groups at once (else ``HOLDFAST_MTBF_S``, else an estimate,
-        :mod:`holdfast_train.interval`). ``least_s``, ``most_s``: bounds of the interval. ``sign_s``: how often the job shows others
-        that it is alive here. Raises Unusable."""
+        :mod:`holdfast_train.interval`). ``least_s``, ``most_s``: bounds of the interval. ``sign_s``: interval of the job's signs
+        of life in the directory. Raises Unusable."""
         self.directory = os.path.abspath(directory)
         self._keep, self._least_s, self._most_s = keep, least_s, most_s
         self._mtbf_s = mtbf_from_env(env) if mtbf_s is None else mtbf_s
@@ -102,7 +102,7 @@ class DurableCheckpoints:
             )
 
     def open(self, training: Training) -> Mapping[str, World]:
-        """Before the group asks for its first quorum; again for another session. Returns what has to travel with the state."""
+        """Called before the group requests its first quorum, and again for another session. Returns what is sent along with the state."""
         settings = training.settings
         self._training, self._ranks = training, training.ranks
         self._member = f"{settings.group}~{settings.incarnation}"
@@ -121,9 +121,9 @@ class DurableCheckpoints:
         return {} if settings.ours else {"checkpoints": self._world}
 
     def ready(self, standing: Standing, step: int) -> bool:
-        """At the start of each step, once the quorum stands. False: this step is to be begun again.
+        """Called at the start of each step, after the quorum. False: the step must be started again.
 
-        Raises TrainError when the job cannot go on: no place to write, a checkpoint of another model, another job here."""
+        Raises TrainError when the job cannot continue: no place to write, a checkpoint of another model, another job here."""
         self._standing, self._stood_s = standing, self._clock()
         self._world.observe(standing.quorum_id, step)
         if self._saves.taken_over is not None:
@@ -133,7 +133,7 @@ class DurableCheckpoints:
         return self._begun or self._begin(standing)
 
     def after_step(self, step: int) -> None:
-        """After a committed step: saves when it is time, or does nothing."""
+        """Called after a committed step: save if it is time."""
         self._tell_news()
         self._stood_s = self._clock()
         if self._standing is not None:
@@ -149,11 +149,11 @@ class DurableCheckpoints:
 
     @property
     def saving(self) -> bool:
-        """Whether a save is under way."""
+        """Whether a save is running."""
         return self._saves.busy
 
     def wait(self) -> None:
-        """Until the save that is under way has ended, well or not."""
+        """Wait until the running save has ended or failed."""
         self._saves.wait()
 
     @property
@@ -162,14 +162,14 @@ class DurableCheckpoints:
         return self._standing.present if self._standing is not None else 0
 
     def finish(self, step: int) -> None:
-        """This group ends by itself: what it has is saved, by the first group."""
+        """Called when this group ends on its own: the first group saves the state."""
         standing = self._end()
         if standing is not None and not standing.rank and step:
             self._save_and_wait(step, lambda: self._staged_step != step, over=False)
 
     def leave(self, step: int) -> bool:
-        """When this group leaves the quorum: the last one to do so saves, for then nobody has the state. Whether rank 0 found it
-        on the disk afterwards."""
+        """Called when this group leaves the quorum: the last one to leave saves, since no group has the state afterwards. Returns
+        whether rank 0 then found it on disk."""
         standing = self._end()
         if standing is None or not step:
             return False
@@ -181,7 +181,7 @@ class DurableCheckpoints:
             return False
 
     def _save_and_wait(self, step: int, needed: Callable[[], bool], *, over: bool) -> None:
-        """``needed`` is asked in rank 0 alone. A rank that is lost now is no reason to end otherwise than the others."""
+        """``needed`` is called only in rank 0. A rank that is lost now must not make this one end differently from the others."""
         try:
             needs = self._ranks.any(self._ranks.rank == 0 and needed())
         except RankLost as error:
@@ -198,7 +198,7 @@ class DurableCheckpoints:
     # The start
 
     def _begin(self, standing: Standing) -> bool:
-        """Nobody has the state. The first group reads it; the others wait, and are healed by it."""
+        """Resume when no group has the state: the first group reads it; the others wait, and are healed by it."""
         paths: list[str] = []
         said = self._ranks.told(self._look(standing, paths) if self._ranks.rank == 0 else "")
         if said.startswith("!"):
@@ -233,7 +233,7 @@ class DurableCheckpoints:
         return "load" if paths else "begin"
 
     def _resume(self, paths: list[str]) -> None:
-        """The newest that can be read; rank 0 says which is tried. Raises TrainError when there is none."""
+        """Read the newest readable checkpoint; rank 0 decides which is tried. Raises TrainError when there is none."""
         for number in range(1 << 20):
             path = self._ranks.told((paths[number] if number < len(paths) else "") if self._ranks.rank == 0 else "")
             if not path:
@@ -270,7 +270,7 @@ class DurableCheckpoints:
         return True
 
     def _hold(self, step: int, path: str) -> None:
-        """Takes the directory for this world. Raises TrainError."""
+        """Take the directory for this world. Raises TrainError."""
         refused = self._ranks.told(self._refused(step, path) if self._ranks.rank == 0 else "")
         if refused:
             raise TrainError(refused)
@@ -289,12 +289,12 @@ class DurableCheckpoints:
             return f"no checkpoint can be written to {self.directory}: {error}"[:400]
         return ""
 
-    # While it goes on
+    # During the training
 
     def _due(self, present: int) -> bool:
         if self._ranks.rank or self._saves.busy:
             return False
-        if self._last_s is None:  # another group wrote until now
+        if self._last_s is None:  # another group was the writer until now
             self._saves.beside(self._look_at_newest)
             return False
         mtbf_s = mtbf_of_all_s(present, self._nodes) if self._mtbf_s is None else self._mtbf_s
@@ -331,13 +331,13 @@ class DurableCheckpoints:
     # The end
 
     def place(self, step: int) -> int | None:
-        """This group's in the quorum that committed this step; None: it was given the state later."""
+        """This group's rank in the quorum that committed this step; None: it received the state later."""
         standing = self._standing
         return standing.rank if standing is not None and self._committed == (standing.quorum_id, step) else None
 
     def end(self, step: int) -> End:
-        """After the last step, in each quorum anew until it is not ``ELSEWHERE``: saves, where that is this group's to do. Of
-        what became of that only rank 0 knows; the others are done with their part."""
+        """Called after the last step, again in each quorum until it is not ``ELSEWHERE``: save if that is this group's task. Only
+        rank 0 knows the result; the others are done with their part."""
         self._ending = True
         whose = self._ranks.told(self._whose_end(step) if self._ranks.rank == 0 else "")
         if whose == "theirs":
@@ -357,8 +357,8 @@ class DurableCheckpoints:
         return End.FAILED if failed else End.SAVED
 
     def _whose_end(self, step: int) -> str:
-        """The first group's of the quorum that did the last step. Where that is lost, the first one's that is there now: the
-        one before may be out of the quorum, and still at it."""
+        """Who saves the last state: the first group of the quorum that did the last step. If that is lost, the first present
+        group; the former may be out of the quorum, and still saving."""
         standing = self._standing
         if standing is None or standing.rank:
             return "theirs"
@@ -380,13 +380,13 @@ class DurableCheckpoints:
         return name is not None and name[0] == step and name[1].job_id in self._world.term().rooms
 
     def _end(self) -> Standing | None:
-        """The last standing of this group; None: there is nothing to save, or it was asked before."""
+        """The last standing of this group; None: there is nothing to save, or this was called before."""
         self._signs.stop()
         closed, self._closed = self._closed, True
         return None if closed or not self._begun else self._standing
 
     def _last(self, standing: Standing, step: int) -> bool:
-        """Whether all who were in the last quorum have left it, or may be gone, and what they had is not on the disk."""
+        """Whether all members of the last quorum have left it, or may be gone, and their state is not on disk."""
         in_doubt = self._clock() - self._stood_s > _DOUBT_S
         try:
             if in_doubt and self._ending:  # it only waited for the group that saves the end

@@ -1,5 +1,5 @@
-"""The end of a training whose last state is saved. The groups stay in the quorum until it is on the disk: the first one saves it
-and says then that the training is done, and where it is lost the next one does."""
+"""End of a training whose last state is saved. The groups stay in the quorum until it is on disk: the first one saves it and then
+reports the training as done; if that group is lost, the next one takes over."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast_train.sizes import Sizes
 log = logging.getLogger(__name__)
 
 TRIES_MAX = 3
-"""Groups that try to save the end, one after the other: one may have lost its disk, and more would only be longer about it."""
+"""Groups that try to save the last state, one after the other: one may have lost its disk, and more would only take longer."""
 
 
 class _Heard(enum.Enum):
@@ -26,7 +26,7 @@ class _Heard(enum.Enum):
 
 
 class Ending:
-    """Of one rank; all ranks of the group go through it together."""
+    """The end as seen by one rank; all ranks of the group go through it together."""
 
     def __init__(
         self,
@@ -36,14 +36,14 @@ class Ending:
         gather: Callable[[], Standing | None],
         agreed: Callable[[Standing | None], Standing | None],
     ) -> None:
-        """``gather``: waits for a quorum, which the group that saves does not ask for meanwhile. ``agreed``: the standing, where
-        all ranks of the group have one."""
+        """``gather``: waits for a quorum, which the saving group does not request meanwhile. ``agreed``: the standing, if all
+        ranks of the group have one."""
         self._checkpoints, self._ranks, self._sizes = checkpoints, ranks, sizes
         self._gather, self._agreed = gather, agreed
 
     def see_through(self, step: int) -> bool:
-        """Waits until the state after the last step is saved, or nobody can. Whether this group is to tell the room that the
-        training is done. Raises what ``gather`` does where this group is to leave, or is shut out."""
+        """Wait until the state after the last step is saved, or no group can save it. Returns whether this group must report the
+        training as done. Raises what ``gather`` raises when this group must leave or is refused."""
         place = self._checkpoints.place(step)
         while step:
             end = self._checkpoints.end(step)
@@ -55,7 +55,7 @@ class Ending:
         return False
 
     def _nobody_else(self, place: int | None, step: int) -> bool:
-        """After a save that failed: whether no other group can try any more, so that nobody is to wait for it."""
+        """After a failed save: whether no other group can try any more, so that none should wait for it."""
         others = self._checkpoints.present - 1
         if place is not None and place + 1 < TRIES_MAX and self._sizes.usable(others):
             return False
@@ -63,7 +63,7 @@ class Ending:
         return True
 
     def _hear(self, step: int) -> _Heard:
-        """Of one quorum more."""
+        """Result of one more quorum."""
         standing, heard = None, _Heard.NOTHING
         try:
             standing = self._gather()
@@ -74,7 +74,7 @@ class Ending:
         except QuorumAway as error:
             log.warning("event=quorum_away_at_the_end step=%d reason=%r", step, str(error))
             heard = _Heard.AWAY
-        for word in (_Heard.DONE, _Heard.AWAY):  # one rank may hear it while another is given its place
+        for word in (_Heard.DONE, _Heard.AWAY):  # one rank may be refused while another gets its place
             if self._ranks.any(heard is word):
                 return word
         standing = self._agreed(standing)

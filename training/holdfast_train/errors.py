@@ -1,4 +1,4 @@
-"""What can be wrong with an elastic job: each is one line for whoever started it."""
+"""Errors of an elastic job, each with one line for the user who started it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import TracebackType
 
 
 class TrainError(Exception):
-    """Base of what this library raises; its text is one clear line."""
+    """Base class of this library's errors; its text is one clear line."""
 
     status = 1
     """Exit status of a process that this ends."""
@@ -19,16 +19,16 @@ class Unusable(TrainError):
 
 
 class TransferFailed(TrainError):
-    """State from a peer did not arrive whole and proven; nothing of it was used."""
+    """State from a peer did not arrive complete and verified; nothing of it was used."""
 
     def __init__(self, line: str, *, final: bool = False) -> None:
         super().__init__(line)
         self.final = final
-        """Whether trying again is of no use: peers wait for a group that tries."""
+        """Whether a retry is useless: peers wait for a group that retries."""
 
 
 class Refused(TrainError):
-    """The room does not let this group in."""
+    """The rendezvous refuses this group."""
 
     def __init__(self, line: str, status: int = 1) -> None:
         super().__init__(line)
@@ -36,21 +36,21 @@ class Refused(TrainError):
 
 
 class QuorumAway(TrainError):
-    """The quorum stays away, or has no place for this group, for longer than it may."""
+    """The quorum service did not answer, or had no place for this group, for longer than permitted."""
 
 
 class RankLost(TrainError):
-    """Another rank of this group failed, or does not answer. A group that may restart in place does so."""
+    """Another rank of this group failed, or does not answer. A restartable group restarts in place."""
 
 
 def tell(error: TrainError) -> None:
-    """The one line, where people look for it; not a log's, which may be told to be silent or say it twice."""
+    """Print the one line on stderr, not through logging, which may be silent or print it twice."""
     sys.stderr.write(f"holdfast_train: {error}\n")
     sys.stderr.flush()
 
 
 def install_hook() -> None:
-    """An error of ours that nobody catches is one line and not a traceback; every other goes where it went before."""
+    """Exception hook: print an uncaught error of this library as one line instead of a traceback; pass on all others."""
     before = sys.excepthook
 
     def hook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:

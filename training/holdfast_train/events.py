@@ -1,4 +1,4 @@
-"""Whether this group should leave: SIGUSR1 or SIGTERM came, from the launcher or from Slurm itself. Standard library only."""
+"""Requests to leave: SIGUSR1 or SIGTERM from the launcher or from Slurm itself. Standard library only."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from types import FrameType
 log = logging.getLogger(__name__)
 
 REQUEUE = 85
-"""Exit status of a group that left in good order and wants to come back; ``RequeueExit`` of slurm.conf names it."""
+"""Exit status of a group that left gracefully and wants to be requeued; it is listed in ``RequeueExit`` of slurm.conf."""
 _FILE_BYTES_MAX = 65_536
 
 
 @dataclass(frozen=True, slots=True)
 class ElasticEvent:
-    """Why a group is asked to leave, as far as it was told."""
+    """Why a group is asked to leave, as far as known."""
 
     reason: str = "signal"
     deadline: str | None = None
@@ -28,7 +28,7 @@ class ElasticEvent:
 
 
 class Watch:
-    """Remembers signals. A handler that was there before is called as well, unless it would end the process."""
+    """Remembers signals. A previous handler is called as well, unless it would end the process."""
 
     def __init__(self, env: Mapping[str, str] = os.environ) -> None:
         self._file = env.get("HOLDFAST_EVENT_FILE")
@@ -36,7 +36,7 @@ class Watch:
         self._before: dict[int, signal.Handlers] = {}
 
     def install(self) -> None:
-        """From the main thread; elsewhere Python allows no handlers, and nothing is installed."""
+        """Install handlers, from the main thread; in others Python allows none, and nothing is installed."""
         if threading.current_thread() is not threading.main_thread():
             log.warning("event=signals_not_watched reason='not the main thread'")
             return
@@ -44,17 +44,17 @@ class Watch:
             self._before[number] = signal.signal(number, self._note)  # type: ignore[assignment]
 
     def restore(self) -> None:
-        """The handlers that were there before."""
+        """Restore the previous handlers."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
         self._before.clear()
 
     def detected(self) -> bool:
-        """Cheap: to be asked in every step."""
+        """Whether a signal arrived. Cheap enough for every step."""
         return self._came is not None
 
     def event(self) -> ElasticEvent | None:
-        """What came, with what the launcher wrote about it."""
+        """The signal that arrived, with the launcher's information about it."""
         if self._came is None:
             return None
         told = read_event(self._file) if self._file else None

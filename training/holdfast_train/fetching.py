@@ -1,6 +1,6 @@
-"""Takes a state from peers: proven and whole, or not at all. Nothing is written to a disk.
+"""Fetch a state from peers, verified and complete. Nothing is written to disk.
 
-Every peer that offers the same state is a source. A chunk that one of them spoils, or keeps back, is taken from another."""
+Every peer that offers the same state is a source. A chunk that is corrupt or late from one of them is fetched from another."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from holdfast_train.proof import ASKED, PROOF, ask_proof, same, tell_proof
 from holdfast_train.serving import CHUNK_BYTES
 
 TRIES = 3
-"""Of each chunk: a broken connection or a flipped bit is not worth a failed step."""
+"""Attempts per chunk: a broken connection or a flipped bit should not fail a step."""
 PARALLEL = 4
-"""Chunks on their way at a time, from all sources together."""
+"""Chunks in flight at a time, from all sources together."""
 WORDS_BYTES_MAX = 4096
 _GRACE_S = 0.5
-"""For the threads to say why nothing came in time."""
+"""Time for the threads to report why nothing arrived."""
 _ASK_AGAIN_S = 0.02
-"""The quorum tells both sides at once, so we may ask before the peer has laid out its state."""
+"""Pause before a retry: the quorum notifies both sides at once, so the request may come before the peer offers its state."""
 
 
 def fetch(urls: str | Sequence[str], what: str | int, key: bytes, timeout_s: float) -> Packed:
-    """The state as the peers at ``urls`` serve it. ``what``: a step, or ``snapshot/STEP``, ``delta/STEP``, ``rest/STEP``.
+    """Fetch the state that the peers at ``urls`` serve. ``what``: a step, or ``snapshot/STEP``, ``delta/STEP``, ``rest/STEP``.
     Raises TransferFailed when no source is left."""
     deadline_s = time.monotonic() + timeout_s
     sources = [_Source(url, key, deadline_s) for url in ([urls] if isinstance(urls, str) else urls)]
@@ -39,7 +39,7 @@ def fetch(urls: str | Sequence[str], what: str | int, key: bytes, timeout_s: flo
 
 
 def ask(url: str, path: str, key: bytes, timeout_s: float) -> bytes:
-    """A few words of a peer, proven. Raises TransferFailed."""
+    """Fetch a short answer of a peer, verified. Raises TransferFailed."""
     return _Source(url, key, time.monotonic() + timeout_s).get(path, None, most_bytes=WORDS_BYTES_MAX)
 
 
@@ -56,7 +56,7 @@ class _Source:
         self._host, self._port = host, port
 
     def get(self, path: str, size: int | None, *, most_bytes: int | None = None) -> bytes:
-        """One answer, proven. Raises TransferFailed after ``TRIES`` or at the deadline."""
+        """Fetch one answer, verified. Raises TransferFailed after ``TRIES`` or at the deadline."""
         reason, failed = "no time was left", 0
         most_bytes = size if size is not None else most_bytes
         while failed < TRIES and (left_s := self.deadline_s - time.monotonic()) > 0:
@@ -100,8 +100,8 @@ class _Source:
 
 
 class _Gathering:
-    """Chunks of one state, by a few threads for each source. Who is slow keeps nobody waiting: what it still owes once the
-    others are idle is asked of them as well, and the first answer counts."""
+    """Fetches the chunks of one state, with a few threads per source. A slow source does not delay the rest: its missing chunks
+    are requested from idle sources as well, and the first answer counts."""
 
     def __init__(self, sources: list[_Source], path: str) -> None:
         self._sources, self._path = sources, path
@@ -110,7 +110,7 @@ class _Gathering:
         self._body = bytearray()
         self._open: deque[int] = deque()
         self._owed: dict[int, set[_Source]] = {}
-        """Chunks that are asked for and did not come, and of whom."""
+        """Chunks that were requested and are outstanding, with their sources."""
         self._left = list(sources)
         self._failure: TransferFailed | None = None
 
@@ -122,13 +122,13 @@ class _Gathering:
             while self._left and not self._complete() and (left_s := until_s - time.monotonic()) > 0:
                 self._changed.wait(left_s)
             if self._index is not None and self._complete():
-                self._left = []  # threads that still wait for a slow source end with their next look
+                self._left = []  # threads that still wait for a slow source end at their next check
                 return Packed(self._index, self._body)
             self._left = []
             raise self._failure or self._sources[0].failed(self._path, "no time was left")
 
     def _lead(self, source: _Source) -> None:
-        """The first thread of a source: what it offers has to be what the others do."""
+        """The first thread of a source: check that it offers the same as the others."""
         index = source.get(f"{self._path}/index", None)
         with self._changed:
             if self._index is None:

@@ -1,7 +1,7 @@
-"""What a training group keeps while another one catches up: its state right after one step, and the gradients of the steps since.
+"""History for groups that catch up: a training group's state right after one step, and the gradients of the steps since.
 
-Nothing is kept, and a step costs nothing, while nobody asks. The state is copied beside the next step's forward and backward
-pass, which do not change it; gradients are kept where they are, and the next step is written elsewhere."""
+Without a request nothing is kept and a step costs nothing extra. The state is copied during the next step's forward and backward
+pass, which do not change it; gradients are kept in place, and the next step uses other buffers."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ from holdfast_train.codec import Layout, Packed, Readable, frozen, lay_out
 log = logging.getLogger(__name__)
 
 LEASE_S = 30.0
-"""Without any question for so long, whoever caught up is gone."""
+"""Without a request for this long, the group that caught up is gone."""
 HISTORY_STATES = 4
-"""Gradients are kept up to so many times the size of the state: with AdamW, some twelve steps."""
+"""Gradients are kept up to this multiple of the state's size: about twelve steps with AdamW."""
 HISTORY_BYTES = 64 << 20
 """Or up to this, where the state is small."""
 _MEMORY_SHARE = 0.5
-"""Of the memory that is free when somebody asks: state and gradients together take no more."""
+"""Largest share of the memory free at the request for state and gradients together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How a group's training goes on, as its peers are told."""
+    """Progress of a group's training, as sent to its peers."""
 
     step: int
     """Steps committed."""
     step_s: float
-    """The last one took so long; 0: there was none."""
+    """Duration of the last step; 0: there was none."""
     idle_s: float
-    """Since it was committed."""
+    """Time since it was committed."""
     snapshot: int
     """The step whose state is kept or will be, with all gradients since; -1: none."""
 
 
 class History:
-    """The loop calls :meth:`before_step` and :meth:`committed`, the server of states everything else, from its threads."""
+    """History of one group. The loop calls :meth:`before_step` and :meth:`committed`, the state server's threads everything else."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class History:
         clock: Callable[[], float] = time.monotonic,
         free_bytes: Callable[[], int] = lambda: int(psutil.virtual_memory().available),
     ) -> None:
-        """``bulk``: the state that is a function of the steps alone; ``size_bytes``: how large it is."""
+        """``bulk``: the state that depends only on the steps; ``size_bytes``: its size."""
         self._bulk, self._size_bytes, self._clock, self._free_bytes = bulk, size_bytes, clock, free_bytes
         self._lock = threading.Lock()
         self._step, self._quorum, self._step_s, self._at_s = 0, -1, 0.0, clock()
@@ -66,12 +66,12 @@ class History:
         self._held: list[torch.Tensor] = []
         self._versions: list[int] = []
         self._alters = False
-        """The optimizer changes gradients in place, as clipping does: they are copied before it sees them."""
+        """The optimizer changes gradients in place, as clipping does: copy them before it runs."""
 
     # The training loop
 
     def before_step(self, flats: list[torch.Tensor]) -> None:
-        """Right before the optimizer changes the state: waits until that is copied, where somebody wants it."""
+        """Called right before the optimizer changes the state: wait until it is copied, if a peer wants it."""
         if self._copier is not None:
             self._copier.join()
             self._copier = None
@@ -81,8 +81,8 @@ class History:
             self._versions = [flat._version for flat in self._held]
 
     def committed(self, step: int, quorum: int, options: list[dict[str, Any]]) -> bool:
-        """So many steps are done now, the last one in this quorum and with these options of the optimizer. Whether the gradients
-        are kept: then nobody may write to them."""
+        """Record this number of steps as done, the last one in this quorum and with these optimizer options. Returns whether the
+        gradients are kept: then they must not be written to."""
         now_s, held = self._clock(), self._held
         self._held = []
         with self._lock:
@@ -107,16 +107,16 @@ class History:
 
     @property
     def quorum(self) -> int:
-        """That the last step was committed in; -1: unknown."""
+        """Quorum in which the last step was committed; -1: unknown."""
         return self._quorum
 
     def forget(self, quorum: int) -> None:
-        """The state came from a peer, its last step from this quorum: what was kept of the steps before is not the way to it."""
+        """The state came from a peer, its last step from this quorum: the steps kept before do not lead to it."""
         with self._lock:
             self._quorum = quorum
             self._drop("state came from a peer")
 
-    # What peers ask
+    # Requests of peers
 
     def pace(self) -> Pace:
         with self._lock:
@@ -140,12 +140,12 @@ class History:
             return self._pace()
 
     def done(self) -> None:
-        """One of those who asked needs no more."""
+        """One of the requesting peers needs no more."""
         with self._lock:
             self._users = max(0, self._users - 1)
 
     def find(self, kind: str, step: int) -> tuple[int, Readable | None]:
-        """``snapshot`` after a step, or the ``delta`` from it to the next. 404: not yet; 410: not any more, or never."""
+        """The ``snapshot`` after a step, or the ``delta`` from it to the next. 404: not yet; 410: not any more, or never."""
         with self._lock:
             self._asked_s = self._clock()
             there: Readable | None
@@ -157,7 +157,7 @@ class History:
                 there, coming = self._snapshot if kept else None, kept
             return (200, there) if there is not None else (404 if coming else 410, None)
 
-    # All that follows holds the lock
+    # All methods below hold the lock
 
     def _pace(self) -> Pace:
         snapshot = self._wanted if self._whole() else -1

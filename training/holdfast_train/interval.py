@@ -1,14 +1,14 @@
-"""How often a durable checkpoint is worth its cost, where peers heal what is lost short of everything. Pure.
+"""Interval of durable checkpoints where peers heal any loss except that of all groups. Pure.
 
 With live peers a file is needed only when *all* groups are lost at once. That happens in two ways, and their rates add up:
 
     λ_all = c·N·r  +  n·λ·(λ·T)^(n-1)        λ = (1-c)·k·r,  N = n·k
 
-n groups of k nodes; r: failures of a node per second, all causes; c: share of failures that take everybody (software, a
+n groups of k nodes; r: failures of a node per second, all causes; c: share of failures that take all groups (software, a
 shared switch or file system); T: time until a lost group is healed. The second term is the frequency at which n components,
-each repaired by itself, are all down (the last one fails while the n-1 others are down, each a share λT of the time; for two
+each repaired separately, are all down (the last one fails while the n-1 others are down, each a share λT of the time; for two
 it is the mean time to data loss of a mirrored pair of disks, MTTF²/2·MTTR: Patterson, Gibson, Katz, "A case for redundant arrays
-of inexpensive disks", SIGMOD 1988). One group alone: λ_all = k·r. The interval is Daly's (J. T. Daly, "A higher order estimate
+of inexpensive disks", SIGMOD 1988). A single group: λ_all = k·r. The interval is Daly's (J. T. Daly, "A higher order estimate
 of the optimum checkpoint interval for restart dumps", FGCS 22, 2006), Young's √(2wM) with further terms.
 """
 
@@ -22,9 +22,9 @@ from holdfast_train.errors import Unusable
 NODE_FAILURES_PER_DAY = 6.5e-3
 """r: Meta's RSC-1, 16,000 A100s over 11 months, 6.5 failures per 1,000 node-days: the worse of its two clusters."""
 COMMON_SHARE = 0.13
-"""c: software was 54 of 419 unexpected interruptions of Llama 3's 54 days; what of it takes all groups is not known, so all does."""
+"""c: software was 54 of 419 unexpected interruptions of Llama 3's 54 days; the part that takes all groups is not known, so all counts."""
 HEAL_S = 600.0
-"""T: until Slurm started a lost group again and its peers healed it; generous."""
+"""T: time until Slurm has restarted a lost group and its peers have healed it; a generous estimate."""
 _DAY_S = 86_400.0
 
 
@@ -44,7 +44,7 @@ def mtbf_of_all_s(
 
 
 def daly_s(cost_s: float, mtbf_s: float) -> float:
-    """The interval between the end of one save and the start of the next that loses least, for saves that cost so much."""
+    """The interval between the end of one save and the start of the next that loses least, for this cost of a save."""
     if cost_s >= 2 * mtbf_s:
         return mtbf_s
     half = cost_s / (2 * mtbf_s)
@@ -52,14 +52,14 @@ def daly_s(cost_s: float, mtbf_s: float) -> float:
 
 
 def interval_s(cost_s: float, took_s: float, mtbf_s: float, least_s: float, most_s: float) -> float:
-    """Daly's interval within bounds, and long enough that a save, which goes on beside the training, ends before the next.
+    """Daly's interval within bounds, and long enough that a save, which runs in the background, ends before the next.
 
     ``cost_s``: time that the loop lost to a save. ``took_s``: time until its files were complete."""
     return max(min(max(daly_s(cost_s, mtbf_s), least_s), most_s), 2 * took_s)
 
 
 def nodes_from_env(env: Mapping[str, str]) -> int:
-    """Of a group; 1 where Slurm does not say."""
+    """Nodes of a group; 1 where Slurm does not set it."""
     text = env.get("SLURM_JOB_NUM_NODES", "")
     return int(text) if text.isascii() and text.isdigit() and 0 < len(text) < 7 and int(text) else 1
 

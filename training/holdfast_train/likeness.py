@@ -1,4 +1,4 @@
-"""Do all groups have the same ``extra`` state? Compared in the first step of each quorum, so after each healing."""
+"""Comparison of the groups' ``extra`` state, in the first step of each quorum, hence after each healing."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _DIGEST_BYTES = 2
 
 
 class Likeness:
-    """Of one rank, with the same rank of the other groups. In each step one small collective more, for a job that has ``extra``.
+    """Comparison of one rank with the same rank of the other groups. Adds one small collective per step to a job that has ``extra``.
 
-    The collective is there whether or not there is something to compare: groups may disagree about which step is a quorum's first,
-    and must not disagree about what is summed."""
+    The collective always runs, even without anything to compare: groups may disagree about which step is a quorum's first, but
+    must not disagree about what is summed."""
 
     def __init__(self, extra: Mapping[str, Stateful], device: torch.device) -> None:
         self._extra, self._device = dict(sorted(extra.items())), device
@@ -32,7 +32,7 @@ class Likeness:
         self._sums = torch.zeros(1, dtype=torch.float64)
 
     def begin(self, quorum_id: int, start: Callable[[torch.Tensor], Any]) -> Any:
-        """``start`` begins an allreduce that sums, and returns its work; None without ``extra``."""
+        """Start the comparison. ``start`` starts a summing allreduce and returns its work; None without ``extra``."""
         if not self._extra:
             return None
         mine = [0.0] * (1 + 2 * len(self._extra))
@@ -43,7 +43,7 @@ class Likeness:
         return start(self._sums)
 
     def settle(self, quorum_id: int, step: int) -> tuple[str, ...]:
-        """After the step was committed: names of what differs between groups; the log says it, too."""
+        """Called after the step was committed. Returns the names of state that differs between groups, and logs them."""
         first, self._compared = quorum_id != self._compared, quorum_id
         if not self._extra or not first:
             return ()
@@ -64,7 +64,7 @@ class Likeness:
 
 
 def digest(part: Stateful) -> int:
-    """Of what its ``state_dict`` holds. Raises TypeError for what cannot be sent to a peer."""
+    """Digest of its ``state_dict``. Raises TypeError for what cannot be sent to a peer."""
     layout = lay_out(plain(part.state_dict()))
     seen = hashlib.sha256(layout.index)
     for start in range(0, layout.size_bytes, _CHUNK_BYTES):

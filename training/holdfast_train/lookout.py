@@ -1,5 +1,5 @@
-"""Ends a group that was evicted while its loop stands still: a loop that hangs never asks for its next step, and Slurm waits for the end
-of its processes (KillWait, 30 s) before it starts the group elsewhere."""
+"""Eviction watch: ends a group that was evicted while its loop hangs. A loop that hangs never requests its next step, and Slurm waits
+for the end of its processes (KillWait, 30 s) before it starts the group elsewhere."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from holdfast_train.errors import Refused, tell
 from holdfast_train.events import REQUEUE
 
 LOOK_S = 2.0
-"""How long the loop may take for itself before the room is asked, and between two questions."""
+"""How long the loop may be busy before the quorum service is asked, and the interval of requests."""
 
 
 class Lookout:
-    """Asks, from a thread, whether this group still has its place, while the loop is busy with its own work for long."""
+    """Checks from a thread whether this group still has its place, while the loop is busy for long."""
 
     def __init__(
         self, refusal: Callable[[], Refused | None], end: Callable[[int], object] = os._exit, look_s: float = LOOK_S
     ) -> None:
-        """``refusal``: the room's objection to us now. ``end``: what ends the process at once, whatever its main thread does."""
+        """``refusal``: why the rendezvous refuses this group now. ``end``: ends the process at once, whatever its main thread does."""
         self._refusal, self._end, self._look_s = refusal, end, look_s
         self._work = 0
         self._busy = self._stopping = False
@@ -28,11 +28,11 @@ class Lookout:
         threading.Thread(target=self._watch, name="lookout", daemon=True).start()
 
     def busy(self) -> None:
-        """The loop is at its own work from now on."""
+        """The loop is busy with its own work from now on."""
         self._set(busy=True)
 
     def asking(self) -> None:
-        """The loop has come back and asks the room itself."""
+        """The loop requests the quorum itself now."""
         self._set(busy=False)
 
     def stop(self) -> None:
@@ -54,7 +54,7 @@ class Lookout:
                 return
 
     def _long_work(self) -> int | None:
-        """Wait until the same work has gone on for ``look_s``. None: nobody is to be looked after any more."""
+        """Wait until the same work has lasted for ``look_s``. None: the watch was stopped."""
         with self._changed:
             while not self._stopping:
                 work = self._work

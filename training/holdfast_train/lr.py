@@ -1,4 +1,4 @@
-"""Learning rates by samples seen, not by steps, and how they follow a batch that is allowed to move. Pure."""
+"""Learning rates by samples seen, not by steps, and their scaling with a variable batch. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast_train.errors import Unusable
 
 
 class Rule(StrEnum):
-    """What a batch of another size than ``base_samples`` does to the learning rate."""
+    """Scaling of the learning rate for a batch of another size than ``base_samples``."""
 
     LINEAR = "linear"
     SQRT = "sqrt"
@@ -38,7 +38,7 @@ class Scaling:
             raise Unusable(f"the table of learning rates holds {wrong[0]}: factors are positive and finite")
 
     def factor(self, samples: int) -> float:
-        """What to multiply the learning rate with in a step of so many samples. Raises Unusable."""
+        """Factor of the learning rate in a step of this many samples. Raises Unusable."""
         if samples < 1:
             raise Unusable(f"a step of {samples} samples has no learning rate")
         ratio = samples / self.base_samples
@@ -66,7 +66,7 @@ class WarmupCosine:
             )
 
     def factor(self, samples_seen: int) -> float:
-        """Of the peak learning rate, between 0 and 1."""
+        """Share of the peak learning rate, between 0 and 1."""
         if samples_seen < self.warmup_samples:
             return max(0, samples_seen) / self.warmup_samples
         done = min(1.0, (samples_seen - self.warmup_samples) / (self.total_samples - self.warmup_samples))

@@ -1,4 +1,4 @@
-"""Where the ranks of one group meet again after a failure in one of them: a store that none of them hosts."""
+"""Rendezvous of one group's ranks after a failure in one of them: a store that none of them hosts."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from holdfast_train.settings import Settings
 _LOOK_S = 0.1
 _CONNECT = timedelta(seconds=60)
 _AGENT = "TORCHELASTIC_USE_AGENT_STORE"
-"""What torchrun, and whoever else hosts the store at MASTER_ADDR:MASTER_PORT itself, sets to True."""
+"""Set to True by torchrun, and by any other launcher that hosts the store at MASTER_ADDR:MASTER_PORT itself."""
 
 
 class Meeting:
-    """One rank's connection to the store. With a single rank there is none, and nothing to wait for."""
+    """One rank's connection to the store. With a single rank there is no store, and no waiting."""
 
     def __init__(self, settings: Settings, env: Mapping[str, str]) -> None:
         """Rank 0 starts the store, unless the launcher did. Raises Unusable, RankLost."""
@@ -35,17 +35,17 @@ class Meeting:
         if self.rank == 0 and env.get(_AGENT) != "True":
             self._host = store_host.start(address, port)
         try:
-            # Two connections: a wait on one of them holds it.
+            # Two connections: a wait blocks the connection.
             self._stores = [TCPStore(address, port, is_master=False, timeout=_CONNECT) for _ in range(2)]
         except (RuntimeError, ValueError) as error:
             raise RankLost(f"the store of this group at {address}:{port} does not answer: {error}") from error
 
     def store(self, number: int) -> Store:
-        """For the process groups of start ``number``: nothing of an earlier one is found in it."""
+        """Store for the process groups of start ``number``, without keys of an earlier one."""
         return PrefixStore(f"{self._prefix}/restart/{number}", self._stores[0])
 
     def exchange(self, number: int, word: str) -> list[str]:
-        """Everyone's word, in order of ranks. Raises RankLost when one does not come."""
+        """Exchange a value between all ranks. Returns them in rank order. Raises RankLost when one does not arrive."""
         if self.ranks == 1:
             return [word]
         store, until_s = self.store(number), time.monotonic() + self._patience_s
@@ -60,12 +60,12 @@ class Meeting:
         return words
 
     def call_off(self, number: int) -> None:
-        """Tells every rank that start ``number`` is over."""
+        """Notify every rank that start ``number`` is over."""
         if self.ranks > 1:
             self.store(number).set("off", "1")
 
     def watch(self, number: int, off: Callable[[], None], over: threading.Event) -> None:
-        """Calls ``off`` in a thread as soon as another rank calls off start ``number``, or the store is gone."""
+        """Call ``off`` in a thread as soon as another rank calls off start ``number``, or the store is gone."""
         if self.ranks == 1:
             return
         seen = PrefixStore(f"{self._prefix}/restart/{number}", self._stores[1])
@@ -76,7 +76,7 @@ class Meeting:
                     if not seen.check(["off"]):
                         continue
                 except RuntimeError:
-                    pass  # the store went with rank 0's process: so is this start
+                    pass  # the store ended with rank 0's process: so has this start
                 if not over.is_set():
                     off()
                 return

@@ -1,4 +1,4 @@
-"""One group's place in the quorum: torchft's Manager, set up the way that came through every fault that was tried."""
+"""One group's membership in the quorum: torchft's Manager, configured so that it survived every tested fault."""
 
 from __future__ import annotations
 
@@ -34,28 +34,28 @@ log = logging.getLogger(__name__)
 
 _LEAVE_S = 1.0
 _DONE_S = 10.0
-"""How long a quorum that is away is told of the end: the service may be on its way back."""
+"""How long the end is reported to a quorum service that does not answer: it may be restarting."""
 _AGAIN_S = 0.5
 _LOOK_S = 2.0
-"""A wait for the quorum that is longer than this is looked into: torchft's Manager keeps a refusal to itself."""
+"""After this long a wait for the quorum is checked: torchft's Manager does not report a refusal."""
 _REFUSED = re.compile(r'status: (?:PermissionDenied|Unauthenticated), message: "((?:[^"\\]|\\.)*)"')
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A group in one step: the rank-th of those that are present."""
+    """A group's position in one step: its rank among the present groups."""
 
     rank: int
     present: int
     quorum_id: int
-    """Of the quorum that agreed on it; one id stands for one list of members."""
+    """Id of the quorum that agreed on it; one id belongs to one list of members."""
     part: tuple[int, int] | None = None
-    """(i, n): the i-th of the n that compute. None: healed in this step, for which nobody should wait longer than it takes."""
+    """(i, n): the i-th of the n computing groups. None: healed in this step, so that no group waits longer than that takes."""
 
 
 class Membership:
-    """Made when the group is ready to train: a Manager that does not ask for steps holds up everybody else's."""
+    """Membership of a group. Create it when the group is ready to train: a Manager that requests no steps delays all other groups."""
 
     def __init__(
         self,
@@ -66,8 +66,8 @@ class Membership:
         interrupted: Callable[[], None] | None = None,
         waiting: Callable[[], None] | None = None,
     ) -> None:
-        """``interrupted``: called while the quorum is waited for; raises to end the wait. ``waiting``: called when the others, or a
-        place, have been waited for for some seconds; may raise to leave. Raises Refused and TrainError."""
+        """``interrupted``: called during a wait for the quorum; raises to end the wait. ``waiting``: called when the wait for other
+        groups, or for a place, takes some seconds; may raise to leave. Raises Refused and TrainError."""
         self._settings, self._interrupted = settings, interrupted or (lambda: None)
         self._waits = waiting or (lambda: None)
         incarnation = ranks.told(settings.incarnation)
@@ -75,7 +75,7 @@ class Membership:
         if refusal := self._refusal(self._name + ":before"):
             raise refusal
         collective = timedelta(seconds=settings.collective_timeout_s)
-        # Its own store: the other groups meet in it, so it must not die with a launcher.
+        # A separate store: the other groups meet in it, so it must not end with a launcher.
         self._store = _listening_store(settings.address) if ranks.rank == 0 else None
         where = ranks.told(f"{settings.address} {self._store.port}" if self._store is not None else "")
         store_address, store_port = where.rsplit(" ", 1)
@@ -90,7 +90,7 @@ class Membership:
                     load_state_dict=load,
                     state_dict=save,
                     min_replica_size=settings.sizes.least,
-                    use_async_quorum=False,  # who was healed takes part in the same step, with the same share as everybody
+                    use_async_quorum=False,  # a healed group takes part in the same step, with an equal share
                     timeout=collective,
                     quorum_timeout=timedelta(seconds=settings.quorum_timeout_s),
                     quorum_retries=settings.quorum_retries,
@@ -107,7 +107,7 @@ class Membership:
             raise TrainError(f"the quorum at {settings.quorum} does not answer: {_first_line(error)}") from error
         self._answers = _Answers(self.manager._client)
         self.manager._client = self._answers
-        # Read back: the Manager's own name for itself has a number of its own behind it.
+        # Read back: the Manager appends a number to its own name.
         self._wire_id = self.manager._store.get(REPLICA_ID_KEY).decode()
         self._waiter = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="quorum-wait")
         self._waiting: concurrent.futures.Future[Any] | None = None
@@ -116,14 +116,14 @@ class Membership:
         self._left = False
 
     def peers(self) -> list[str]:
-        """Where groups that train now serve the state of this rank; empty where they do not, or the room is not ours."""
+        """URLs where training groups serve the state of this rank; empty where there are none, or without Holdfast's quorum service."""
         if not self._settings.ours:
             return []
         return find_peers(self._settings.quorum, f"{self._name}:look", self._settings.rank, self._settings.sizes.least)
 
     @property
     def quorum_id(self) -> int:
-        """Of the present quorum: torchft 0.2.0, which is pinned, shows it nowhere else."""
+        """Id of the present quorum: torchft 0.2.0, which is pinned, has no public access to it."""
         return int(self.manager._quorum_id)
 
     @property
@@ -131,9 +131,9 @@ class Membership:
         return int(self.manager.current_step())
 
     def gather(self) -> Standing | None:
-        """Waits for the quorum of a step and takes a peer's state where ours is old. None: it failed, begin again.
+        """Wait for the quorum of a step and take a peer's state if ours is old. None: it failed, start again.
 
-        Raises Refused when the room does not let us in, QuorumAway."""
+        Raises Refused when the rendezvous refuses this group, QuorumAway."""
         try:
             self._patiently(self.manager.start_quorum)
         except (RuntimeError, TimeoutError) as error:
@@ -149,26 +149,26 @@ class Membership:
         return Standing(int(rank), present, self.quorum_id, self._part(int(rank), present))
 
     def _part(self, rank: int, present: int) -> tuple[int, int] | None:
-        """Those compute who had the state when they asked; all do in the first step, and where the others are too few."""
+        """Groups compute that had the state at their request; all do in the first step, and where the others are too few."""
         told = self._answers.last
         if told is None or told.max_step == 0 or not self._settings.sizes.usable(told.max_world_size):
             return rank, present
         return None if told.max_replica_rank is None else (int(told.max_replica_rank), int(told.max_world_size))
 
     def give_up(self) -> None:
-        """Ends a step without a result."""
+        """End a step without a result."""
         self.manager.report_error(TrainError("the step was given up"))
         self.commit()
 
     def summing(self) -> None:
-        """The groups' sums begin; they end with the commit. Who is gone by the quorum's word is not waited for in them."""
+        """The groups' sums start; they end with the commit. They do not wait for members that the quorum service reports as gone."""
         if self._guard is not None:
             self._guard.begin(int(self.manager.num_participants()))
 
     def commit(self) -> bool:
         """Whether the step went well in every rank of this group; only then may its model change."""
         if torch.accelerator.is_available():
-            torch.accelerator.synchronize()  # this thread's stream: the vote is cast in another thread
+            torch.accelerator.synchronize()  # this thread's stream: another thread votes
         try:
             return bool(self._patiently(self.manager.should_commit, to_the_end=True))
         finally:
@@ -176,11 +176,11 @@ class Membership:
                 self._guard.end()
 
     def resume(self, step: int) -> None:
-        """So many steps are committed: our state is that of a start before this one, or of a checkpoint."""
+        """Set the number of committed steps: our state is from an earlier start, or from a checkpoint."""
         self.manager.load_state_dict({"step": step, "batches_committed": 0})
 
     def _members_left(self) -> int | None:
-        """Of the present quorum, how many the room does not know to be gone. Asked from the guard's thread."""
+        """Number of members of the present quorum not known to be gone. Called from the guard's thread."""
         timeout = timedelta(seconds=_LOOK_S)
         try:
             seen = LighthouseClient(self._settings.quorum, connect_timeout=timeout).quorum(
@@ -197,15 +197,15 @@ class Membership:
             self._peers.abort()
 
     def abandon(self, *, alone: bool) -> None:
-        """Leaves in the middle of a step: the peers' collectives with us fail now, and not at their time-out. Who trains alone
-        does not tell the room: its state is the job's, and others must not begin anew before it is back."""
+        """Leave in the middle of a step: the peers' collectives with us fail now, and not at their timeout. A group that trains
+        alone does not report it: it has the job's only state, and others must not start from zero before it is back."""
         self.leave(told=not alone)
         self._peers.abort(errored=False)
         self._peers.shutdown()
 
     def leave(self, *, told: bool = True, done: bool = False) -> None:
-        """Tells a room of ours, so that nobody waits for our heartbeat to be missed. Never raises for a quorum that is away.
-        ``done``: and that the training is, so that nobody waits for a place in it."""
+        """Report the leave to Holdfast's quorum service, so that no one waits for our missing heartbeats. Never raises if it does
+        not answer. ``done``: also report the training as done, so that no one waits for a place in it."""
         if self._left:
             return
         self._left = True
@@ -215,7 +215,7 @@ class Membership:
         self.manager.shutdown(wait=False)
         self._waiter.shutdown(wait=False)
         if self._waiting is not None and not self._waiting.done():
-            self._lines.cut()  # torchft's Manager would ask on for minutes, and keep the process from ending
+            self._lines.cut()  # torchft's Manager would retry for minutes, and keep the process from ending
         if not (told and self._settings.ours):
             return
         if done:
@@ -224,7 +224,7 @@ class Membership:
             self._say("leave", 0.0)
 
     def _say(self, word: str, within_s: float) -> None:
-        """The last word, as a heartbeat; tried again for so long."""
+        """Send a final message as a heartbeat; retried for this long."""
         until_s, timeout = time.monotonic() + within_s, timedelta(seconds=_LEAVE_S)
         while True:
             try:
@@ -238,13 +238,13 @@ class Membership:
             return
 
     def _patiently(self, what: Callable[[], _T], *, to_the_end: bool = False) -> _T:
-        """In a thread, so that a wait of minutes can be looked into and ended. Raises what ``what`` raises, and Refused.
-        ``to_the_end``: a step is under way, and is finished although another group has said that the training is done."""
+        """Call in a thread, so that a wait of minutes can be checked and ended. Raises what ``what`` raises, and Refused.
+        ``to_the_end``: a step is running, and is finished even if another group has reported the training as done."""
         device = torch.accelerator.current_device_index() if torch.accelerator.is_available() else None
 
         def there() -> _T:
             if device is not None:
-                torch.accelerator.set_device_index(device)  # a thread begins with the first one
+                torch.accelerator.set_device_index(device)  # a thread starts with the first device
             return what()
 
         self._lookout.asking()
@@ -265,7 +265,7 @@ class Membership:
                     self._waits()
 
     def _refusal(self, name: str) -> Refused | None:
-        """What a room of ours says to this name when it only looks; None: no objection, or no answer."""
+        """Ask Holdfast's quorum service, as an observer, whether it refuses this name; None: no refusal, or no answer."""
         if not self._settings.ours:
             return None
         timeout = timedelta(seconds=_LOOK_S)
@@ -278,13 +278,13 @@ class Membership:
 
 
 class _Answers:
-    """The Manager's client, and its last answer: torchft 0.2.0 keeps to itself who of a quorum had the state."""
+    """The Manager's client, and its last answer: torchft 0.2.0 does not expose which members of a quorum had the state."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
         self.last: Any = None
         self.asking = False
-        """There is no quorum yet; afterwards a peer's state may still be taken."""
+        """Whether the quorum is still missing; afterwards a peer's state may still be transferred."""
 
     def _quorum(self, *asked: Any, **named: Any) -> Any:
         self.asking = True
@@ -299,8 +299,8 @@ class _Answers:
 
 
 def refused_by(answer: str) -> Refused | None:
-    """A refusal that a room's answer holds; None for any other failure. Pure. Who was evicted comes back by Slurm's requeue, and
-    where the training is done, this group is too."""
+    """The refusal in an answer of the quorum service; None for any other failure. Pure. An evicted group returns by Slurm's
+    requeue; if the training is done, this group ends with status 0."""
     match = _REFUSED.search(answer)
     if match is None:
         return None
@@ -310,7 +310,7 @@ def refused_by(answer: str) -> Refused | None:
 
 
 def _listening_store(address: str) -> TCPStore:
-    """On this address alone; by itself it would listen on all of them."""
+    """A store that listens only on this address; its default is all addresses."""
     try:
         family = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM)[0][0]
         listener = socket.create_server((address, 0), family=family)

@@ -1,4 +1,4 @@
-"""Which samples a micro-batch holds: a function of (seed, step, i) alone, each sample once in an epoch. Pure."""
+"""Samples of a micro-batch: a function of only (seed, step, i), each sample once per epoch. Pure."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from holdfast_train.batch import GlobalBatch
 from holdfast_train.errors import Unusable
 
 _ROUNDS = 4
-"""A Feistel network of four rounds with a sound round function is a strong pseudorandom permutation (Luby and Rackoff)."""
+"""A Feistel network of four rounds with a pseudorandom round function is a strong pseudorandom permutation (Luby and Rackoff)."""
 _ROUND = struct.Struct("<QQBQ")
 
 
 def permuted(index: int, count: int, seed: int, epoch: int) -> int:
-    """Where ``index`` of ``range(count)`` goes in this epoch's shuffle, without making a table of it."""
+    """Position of ``index`` of ``range(count)`` in this epoch's shuffle, without building a table."""
     if not 0 <= index < count:
         raise ValueError(f"index {index} of {count}")
     half = max(1, ((count - 1).bit_length() + 1) // 2)
     value = _mixed(index, half, seed, epoch)
-    while value >= count:  # outside: walk on along the cycle; at most four times the range, so a few rounds
+    while value >= count:  # outside: follow the cycle; the domain is at most four times the range, so a few rounds
         value = _mixed(value, half, seed, epoch)
     return value
 

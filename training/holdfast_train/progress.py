@@ -1,4 +1,4 @@
-"""Heartbeats of the training to the agent of the node, at most one a second; nothing at all where there is no agent."""
+"""Progress reports of the training to the node's agent, at most one a second; a no-op without an agent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EVERY_S = 1.0
 
 
 class Progress:
-    """Tells step, phase, time of the last step and the number of groups. Never waits and never fails."""
+    """Reports step, phase, time of the last step and the number of groups. Never waits and never fails."""
 
     def __init__(
         self, run: RunId | None = None, socket_path: str | None = None, clock: Callable[[], float] = time.monotonic
@@ -26,12 +26,12 @@ class Progress:
 
     @property
     def phase(self) -> str:
-        """As it was told last; empty: nobody was told any."""
+        """The last reported phase; empty: none was reported."""
         return self._phase
 
     def tell(self, step: int, phase: str, step_s: float, present: int, own_s: float = 0.0, quorum: int = 0) -> bool:
-        """False when it was too early, or nobody listens. A new phase is told at once. ``own_s``: of the last step, the time
-        that this group computed, without its waits for the others. ``quorum``: another one says that groups came or were lost."""
+        """Report progress. False when it was too early, or there is no agent. A new phase is reported at once. ``own_s``: this group's
+        computing time in the last step, without waits for others. ``quorum``: a new id means that groups joined or were lost."""
         now_s = self._clock()
         if phase == self._phase and now_s < self._told_s + EVERY_S:
             return False

@@ -1,4 +1,4 @@
-"""Ends a process that has left at once. torch's modules take seconds to be torn down, in which the node is not free yet."""
+"""Fast exit of a process that has left: the teardown of torch's modules takes seconds, in which the node is not free yet."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ _wanted: list[int] = []
 
 
 def end_quickly(status: int) -> None:
-    """The interpreter will end with this status without tearing modules down: after everybody's ``finally``, and after the exit
-    handlers that were registered since this library was imported."""
+    """Make the interpreter exit with this status without tearing modules down: after all ``finally`` blocks, and after the exit
+    handlers registered since this library was imported."""
     _wanted.append(status)
 
 

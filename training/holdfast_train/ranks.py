@@ -1,4 +1,4 @@
-"""The ranks of one replica group, and how they agree on what all of them must do alike."""
+"""The ranks of one replica group, and their agreement on common decisions."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _TEXT_BYTES = 512
 
 
 class Ranks:
-    """One rank's view. With a single rank nothing is sent. Each call is one of all ranks together, and raises RankLost when
-    another one does not answer within the collective time-out."""
+    """One rank's view. With a single rank nothing is sent. Each call is a collective of all ranks, and raises RankLost when
+    another one does not answer within the collective timeout."""
 
     def __init__(self, settings: Settings) -> None:
-        """Makes the group's process group where the program did not. Raises RankLost."""
+        """Create the group's process group where the program did not. Raises RankLost."""
         self.rank, self.count = settings.rank, settings.ranks
         self._group: Any = None
         if self.count == 1:
@@ -28,21 +28,21 @@ class Ranks:
         try:
             if not dist.is_initialized():
                 dist.init_process_group(backend(), timeout=timeout)
-            # A group of its own: what is agreed here never mixes with the program's collectives, nor waits on a GPU.
+            # A separate process group: this never mixes with the program's collectives, nor waits for a GPU.
             self._group = dist.new_group(backend="gloo", timeout=timeout)
         except (RuntimeError, ValueError) as error:
             raise RankLost(f"the {self.count} ranks of this group did not meet: {_line(error)}") from error
 
     def any(self, flag: bool) -> bool:
-        """Whether any rank says so."""
+        """Whether it is true in any rank."""
         return self._most(int(flag)) == 1
 
     def all(self, flag: bool) -> bool:
-        """Whether every rank says so."""
+        """Whether it is true in every rank."""
         return self._most(int(not flag)) == 0
 
     def told(self, text: str = "") -> str:
-        """What rank 0 says, at most 512 bytes."""
+        """Broadcast rank 0's text, at most 512 bytes."""
         if self._group is None:
             return text
         said = text.encode().ljust(_TEXT_BYTES, b"\0")
@@ -67,7 +67,7 @@ class Ranks:
 
 
 def backend() -> str:
-    """For the program's own collectives: what fits the devices that are there."""
+    """Backend for the program's own collectives, by the available devices."""
     return "cpu:gloo,cuda:nccl" if dist.is_nccl_available() and torch.cuda.is_available() else "gloo"
 
 

@@ -1,4 +1,4 @@
-"""The state of a training group as its peers need it: what is a function of the steps alone, and the small rest that is not."""
+"""State of a training group as its peers need it: the part that depends only on the steps, and the small rest."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from holdfast_train.shards import local, model_state, optimizer_state, plain
 
 
 class Stateful(Protocol):
-    """What a model, an optimizer or anything else of the user's has."""
+    """Interface of a model, an optimizer or another object of the user."""
 
     def state_dict(self) -> Any:
-        """Numbers, texts, tensors, and lists, tuples and dictionaries of these."""
+        """State of numbers, texts, tensors, and lists, tuples and dictionaries of these."""
 
     def load_state_dict(self, state_dict: Any) -> Any:
-        """Takes such a state over."""
+        """Load such a state."""
 
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """Where a group stands that caught up: after so many steps, the last of them committed in this quorum."""
+    """Position of a group that caught up: number of steps, and the quorum in which the last was committed."""
 
     step: int
     quorum: int
@@ -33,14 +33,14 @@ class At:
 
 @dataclass(frozen=True, slots=True)
 class CaughtUp:
-    """In place of a peer's whole state: the steps that are still missing, and what no step brings about."""
+    """Replacement of a peer's whole state: the steps that are still missing, and the rest that steps do not determine."""
 
     deltas: list[dict[str, Any]]
     rest: dict[str, Any]
 
 
 class Replica:
-    """Model and optimizer of one group. Not safe for several threads."""
+    """Model and optimizer of one group. Not thread-safe."""
 
     def __init__(
         self,
@@ -56,28 +56,28 @@ class Replica:
         self._before_step, self._after_step = before_step or (lambda: None), after_step or (lambda: None)
 
     def apply(self, flats: list[torch.Tensor]) -> None:
-        """One step of the optimizer with these gradients: live, or again."""
+        """One step of the optimizer with these gradients, for the first time or repeated."""
         self._buckets.hand_out(flats)
         self._before_step()
         self._optimizer.step()
         self._after_step()
 
     def let_go(self) -> None:
-        """Somebody keeps the gradients of this step."""
+        """Whether the gradients of this step are kept."""
         self._buckets.let_go()
 
     def options(self) -> list[dict[str, Any]]:
-        """What the optimizer's groups are set to now, the learning rate among it."""
+        """Present options of the optimizer's groups, including the learning rate."""
         return [
             {key: value.clone() if isinstance(value, torch.Tensor) else value for key, value in group.items()
              if key != "params"}
             for group in self._optimizer.param_groups
         ]  # fmt: skip
 
-    # What follows from the steps alone: the same bits in every group
+    # State that depends only on the steps: the same bits in every group
 
     def bulk(self) -> dict[str, Any]:
-        """Parameters, and what the optimizer holds for them."""
+        """Parameters and their optimizer state."""
         return {"model": self._parameters(), "optimizer": plain(self._optimizer.state_dict())}
 
     def bulk_bytes(self) -> int:
@@ -85,7 +85,7 @@ class Replica:
         return sum(local(t).numel() * t.element_size() for t in (*self._parameters().values(), *held))
 
     def load_bulk(self, bulk: dict[str, Any]) -> None:
-        """All of it fits, or none of it is taken. Raises TransferFailed."""
+        """Load a state completely, or not at all if a part does not fit. Raises TransferFailed."""
         mine, theirs = self._parameters(), bulk["model"]
         wrong = [n for n in {*mine, *theirs} if n not in mine or n not in theirs or not _alike(mine[n], theirs[n])]
         if wrong:
@@ -99,12 +99,12 @@ class Replica:
                 parameter.copy_(theirs[name])
 
     def replay(self, delta: dict[str, Any]) -> None:
-        """A step of the others, done here again: to the same bits."""
+        """Repeat a step of the others, with bit-identical results."""
         self._set(delta["options"])
         self.apply([flat.to(mine.device) for flat, mine in zip(delta["flats"], self._buckets.flats(), strict=True)])
 
     def check(self, delta: dict[str, Any]) -> None:
-        """Raises TransferFailed for a step that is not one of this training."""
+        """Raise TransferFailed for a step that does not belong to this training."""
         options, mine = delta.get("options"), self._optimizer.param_groups
         flats = delta.get("flats")
         if (
@@ -116,17 +116,17 @@ class Replica:
         ):
             raise TransferFailed("a step of a peer is not one of this training: is it another program?")
 
-    # What does not: each group's own buffers, and the user's objects
+    # The rest: each group's own buffers, and the user's objects
 
     def rest(self) -> dict[str, Any]:
-        """Small, and sent whole when a group joins."""
+        """The rest: small, and sent completely when a group joins."""
         parameters = dict(self._model.named_parameters(remove_duplicate=False))
         others = {name: value for name, value in self._model.state_dict().items() if name not in parameters}
         extra = {name: part.state_dict() for name, part in self._extra.items()}
         return {"others": plain(others), "extra": extra, "options": self.options()}
 
     def finish(self, missing: CaughtUp) -> int:
-        """The last steps, and the rest: now this group is as its peers are. Returns the quorum of their last step."""
+        """Apply the last steps, and the rest: this group then equals its peers. Returns the quorum of their last step."""
         for delta in missing.deltas:
             self.replay(delta)
         rest = missing.rest

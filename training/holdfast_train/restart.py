@@ -1,4 +1,4 @@
-"""A group goes on after an exception in one of its ranks, without new processes: imports, memory and caches stay."""
+"""In-process restart of a group after an exception in one of its ranks: imports, memory and caches stay."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ class Kept:
 
 
 class Restartable(Protocol):
-    """What a session does for its restart."""
+    """Part of a session that a restart needs."""
 
     holders: int
-    """Groups that have its last committed step."""
+    """Number of groups that have its last committed step."""
 
     def keep(self) -> Kept | None:
-        """None: it failed in the middle of a change of its model."""
+        """The state to keep; None: it failed during a change of its model."""
 
     def abandon(self) -> None:
-        """Leaves the room, and ends every collective with the other groups."""
+        """Leave the rendezvous, and end every collective with the other groups."""
 
 
 @dataclass(slots=True)
@@ -72,12 +72,12 @@ class Era:
             raise RankLost("another rank of this group failed")
 
     def state(self) -> Any:
-        """What was kept of the start before, once."""
+        """The state kept from the start before; returned once."""
         kept, self.kept = self.kept, None
         return None if kept is None else unpack(kept.state)
 
     def call_off(self) -> None:
-        """From the watching thread: the main thread may be blocked in a collective of the group."""
+        """Called from the watching thread: the main thread may be blocked in a collective of the group."""
         self.off.set()
         self.lines.cut()
 
@@ -86,23 +86,23 @@ _ERA: ContextVar[Era | None] = ContextVar("era", default=None)
 
 
 def current() -> Era | None:
-    """The start that the caller runs in; None outside of :func:`restartable`."""
+    """The start in which the caller runs; None outside of :func:`restartable`."""
     return _ERA.get()
 
 
 def goes_on_after(error: BaseException | None) -> bool:
-    """Whether a group may restart after it: not after an error of ours, an exit or an interrupt."""
+    """Whether a group may restart after it: not after an error of this library, an exit or an interrupt."""
     return isinstance(error, RankLost) or (isinstance(error, Exception) and not isinstance(error, TrainError))
 
 
 def restartable(train: Callable[[], _T], restarts: int = 3) -> _T:
-    """Runs ``train``, which builds its model and its Session, and again after an exception in any rank of the group::
+    """Run ``train``, which builds its model and its Session, again after an exception in any rank of the group::
 
         restartable(train)
 
-    The process group of a group of several ranks is made here, anew for each start. The group's own state is kept where the
-    failed step had not begun to change it, and is taken from a peer otherwise. After so many restarts the exception ends it;
-    so it does at once when neither is to be had, and for TrainError."""
+    The process group of a group with several ranks is created here for each start. The group's own state is kept if the failed
+    step had not started to change it, and is otherwise taken from a peer. After the maximum number of restarts the exception is
+    raised; also at once when there is no state, and for TrainError."""
     settings = settings_from_env(os.environ)
     meeting, watch = Meeting(settings, os.environ), Watch()
     watch.install()
@@ -154,7 +154,7 @@ class _Runs:
             )
 
     def _next(self, era: Era, error: Exception) -> Era:
-        """Raises what the run failed with when there is no going on."""
+        """Raise the run's exception when it cannot continue."""
         session, number = era.session, era.number + 1
         self._meeting.call_off(era.number)
         era.over.set()
@@ -175,7 +175,7 @@ class _Runs:
         steps = {word.split(" ")[0] for word in words}
         whole = len(steps) == 1 and "" not in steps
         if not whole and any(word.endswith("1") for word in words):
-            raise error  # the state is torn, and nobody else has it
+            raise error  # the state is partly changed, and no other group has it
         return Era(number, self._named(number), self._watch, kept=kept if whole else None)
 
     def _named(self, number: int) -> str:

@@ -1,4 +1,4 @@
-"""From which checkpoint a job goes on whose groups have no state, and taking it over: all of it, or nothing."""
+"""Resume a job whose groups have no state: choose a checkpoint, and load it completely or not at all."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ log = logging.getLogger(__name__)
 
 
 def candidates(directory: str, resume_from: str | None) -> list[str]:
-    """Paths of what may be resumed from, the best first: complete ones here, newest first, then the one that was named.
+    """Paths of checkpoints to resume from, the best first: complete ones here, newest first, then the configured one.
 
-    Raises Unreadable: nothing is known then, and starting from zero would throw work away."""
+    Raises Unreadable: the directory's state is unknown then, and starting from zero would lose work."""
     here = [c.path for c in survey_all(directory, digests=False).candidates if c.complete]
     if not resume_from or os.path.dirname(os.path.abspath(resume_from)) == os.path.abspath(directory):
         return here
@@ -36,10 +36,10 @@ def candidates(directory: str, resume_from: str | None) -> list[str]:
 
 
 class Reader:
-    """Reads one checkpoint into the parts of a training state."""
+    """Reader of one checkpoint into the parts of a training state."""
 
     def __init__(self, path: str, parts: Mapping[str, Any], ours: About, rank: int) -> None:
-        """Raises Damaged when it is not what was written, TrainError when it is of another job than ours."""
+        """Raises Damaged when it is not as written, TrainError when it belongs to another job."""
         self._path, self._parts, self._rank = Path(path), parts, rank
         check_files(self._path, rank)
         self.about, self._tree = read_about(self._path, rank)
@@ -52,7 +52,7 @@ class Reader:
         return read
 
     def _fit(self) -> None:
-        """Raises TrainError before anything is read that could not be taken over whole."""
+        """Raise TrainError before reading anything that could not be loaded completely."""
         try:
             mine, _ = split(plain({name: part.state_dict() for name, part in self._parts.items()}))
             names = sorted(_keys(self._tree))
@@ -76,7 +76,7 @@ class Reader:
 
 
 def take_over(parts: Mapping[str, Any], state: Mapping[str, Any]) -> None:
-    """Into the model, the optimizer and what else there is, each rank its own parts."""
+    """Load into the model, the optimizer and further state, each rank its own parts."""
     whole = {
         **state,
         "model": model_state(parts["model"].state_dict(), state["model"]),
@@ -91,7 +91,7 @@ def _keys(tree: Node) -> list[str]:
 
 
 def _groups(tree: Node) -> list[int]:
-    """How many parameters each group of the optimizer has."""
+    """Number of parameters in each group of the optimizer."""
     optimizer = dict(dict(tree["d"])["optimizer"]["d"])
     return [len(dict(group["d"])["params"]["l"]) for group in optimizer["param_groups"]["l"]]
 

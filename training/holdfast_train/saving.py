@@ -1,4 +1,4 @@
-"""Saves of one group, one at a time, beside the training: staged between two steps, written and published by a thread."""
+"""Asynchronous saves of one group, one at a time: staged between two steps, written and published by a thread."""
 
 from __future__ import annotations
 
@@ -37,24 +37,24 @@ _RANKS_S = 600.0
 """How long rank 0 waits for the other ranks' files."""
 _MEASURED = 5
 _ASSUMED_COST_S = 1.0
-"""Of a save, before one was measured."""
+"""Assumed cost of a save before one was measured."""
 
 
 class Saves:
-    """What fails is one line in the log and leaves nothing behind: the training goes on, and a later save tries again."""
+    """Saves of one group. A failure is logged in one line and leaves nothing behind: training continues, and a later save tries again."""
 
     def __init__(self, directory: str, member: str, run: RunId, rank: int, keep: int | None) -> None:
         self._directory, self._member, self._run, self._rank, self._keep = directory, member, run, rank, keep
         self._costs_s: deque[float] = deque(maxlen=_MEASURED)
         self._background, self._buffers = Background(), Buffers()
         self.saved_step = 0
-        """Of the newest checkpoint that this process published."""
+        """Step of the newest checkpoint that this process published."""
         self.took_s = 0.0
-        """From the start of the last save until it was complete."""
+        """Time from the start of the last save until it was complete."""
         self.taken_over: str | None = None
-        """Another job has the directory for good."""
+        """Another job has taken over the directory."""
         self.news: deque[statements.Statement] = deque(maxlen=8)
-        """What the agent is to be told."""
+        """Statements to send to the agent."""
 
     @property
     def busy(self) -> bool:
@@ -66,31 +66,31 @@ class Saves:
         return statistics.median(self._costs_s) if self._costs_s else _ASSUMED_COST_S
 
     def start(self, term: Term, state: Mapping[str, Any], about: About) -> None:
-        """Copies the state; the rest goes on beside the training. All ranks of the group together."""
+        """Copy the state; the rest runs in the background. All ranks of the group call it together."""
         self._background.join()
         began_s = time.monotonic()
         folder = Path(self._directory, folder_name(about.step, term.run))
-        if (folder / MANIFEST).exists():  # of this very state; nothing is written into what is complete
+        if (folder / MANIFEST).exists():  # of this same state; nothing is written into a complete checkpoint
             return
         try:
             staged = Staged(folder, state, about, self._rank, self._buffers)
-        except (RuntimeError, OSError, AssertionError) as error:  # the last: torch's, for a process group without gloo
+        except (RuntimeError, OSError, AssertionError) as error:  # the last: torch's, for a group without gloo
             self._failed(about.step, folder, error)
             return
         self._costs_s.append(time.monotonic() - began_s)
         self._background.run(lambda: self._write(term, folder, staged, about, began_s))
 
     def wait(self) -> None:
-        """Until the save that is under way ended, well or not."""
+        """Wait until the running save has ended or failed."""
         self._background.join()
 
     def beside(self, work: Any) -> None:
-        """Something else that touches the disk, in the same row."""
+        """Queue another task that uses the disk."""
         self._background.run(work)
 
     def _write(self, term: Term, folder: Path, staged: Staged, about: About, began_s: float) -> None:
         try:
-            names = staged.finish()  # first: nothing is tidied away while it is still written
+            names = staged.finish()  # first: nothing is deleted while it is still written
             if self._rank == 0:
                 lease.take(self._directory, term, self._member)
             files = commit.hand_in(folder, names, about.step, term.run, self._rank, about.ranks)
@@ -131,10 +131,10 @@ class Saves:
 
 
 def prune(directory: str, keep: int) -> None:
-    """Removes complete checkpoints of our layout but the newest ones. Raises Unreadable, OSError."""
+    """Remove complete checkpoints of Holdfast's layout except the newest ones. Raises Unreadable, OSError."""
     found = survey_all(directory, digests=False).candidates
     for old in [c for c in found if c.complete and c.layout is Layout.HOLDFAST][keep:]:
-        os.unlink(os.path.join(old.path, MANIFEST))  # first: what is half removed must not look complete
+        os.unlink(os.path.join(old.path, MANIFEST))  # first: a partly removed checkpoint must not look complete
         shutil.rmtree(old.path)
         log.info("event=checkpoint_removed step=%s path=%s", old.step, old.path)
 
@@ -145,7 +145,7 @@ def newest(directory: str) -> Checkpoint | None:
 
 
 def age_s(checkpoint: Checkpoint | None) -> float:
-    """Since it was written, by this node's clock; infinite for none."""
+    """Age by this node's clock; infinite for none."""
     if checkpoint is None or checkpoint.mtime is None:
         return float("inf")
     return max(0.0, time.time() - checkpoint.mtime.timestamp())

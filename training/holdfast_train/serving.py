@@ -1,8 +1,8 @@
-"""Gives state to peers that know the job's token: one HTTP server on one address of this node.
+"""Serve state to peers that know the job's token: one HTTP server on one address of this node.
 
-``/v1/STEP/…`` the whole state of a step while somebody is healed in it, ``/v1/rest/STEP/…`` the part of it that no step brings
-about; ``/v1/snapshot/STEP/…`` and ``/v1/delta/STEP/…`` from the history, for who catches up; of each ``index``, and the chunks
-by number. ``/v1/pace``, ``/v1/snapshot/STEP/arm`` and ``…/done`` are answered in JSON."""
+``/v1/STEP/…`` is the whole state of a step while a group is healed in it, ``/v1/rest/STEP/…`` the part of it that steps do not
+determine; ``/v1/snapshot/STEP/…`` and ``/v1/delta/STEP/…`` are from the history, for groups that catch up; each has an ``index``,
+and chunks by number. ``/v1/pace``, ``/v1/snapshot/STEP/arm`` and ``…/done`` are answered in JSON."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from holdfast_train.proof import ASKED, PROOF, ask_proof, good_nonce, same, tell
 log = logging.getLogger(__name__)
 
 CHUNK_BYTES = 16 << 20
-"""Large enough that requests cost nothing beside the bytes, small enough that a broken one is quickly asked for again."""
+"""Large enough that the overhead of requests is negligible, small enough that a corrupt chunk is quickly requested again."""
 _SILENCE_S = 30.0
 _PATH = re.compile(r"/v1/(?:(rest|snapshot|delta)/)?(\d{1,15})/(index|arm|done|\d{1,9})", re.ASCII)
 _PACE = "/v1/pace"
@@ -33,7 +33,7 @@ def chunk(state: Readable, number: int) -> bytearray | memoryview:
 
 
 class StateServer:
-    """Serves at most one state with its rest, the latest that it was given, and a history."""
+    """Serves at most one state with its rest, the latest offered, and a history."""
 
     def __init__(self, key: bytes, address: str) -> None:
         """Raises OSError when the address cannot be bound."""
@@ -57,7 +57,7 @@ class StateServer:
         self._held, self._newest = (step, held), step
 
     def release(self) -> None:
-        """What was read of it until now is handed out, and no more."""
+        """End the offer: only what was read of it until now is still sent."""
         self._held = None
 
     def stop(self) -> None:
@@ -67,7 +67,7 @@ class StateServer:
     def answer(
         self, path: str, nonce: str | None, shown: str | None
     ) -> tuple[int, bytes | bytearray | memoryview, str]:
-        """Status, body and proof. 404: not offered yet, ask again; 410: that step is past."""
+        """Status, body and proof. 404: not offered yet, retry; 410: that step is over."""
         if not good_nonce(nonce) or nonce is None or not same(shown, ask_proof(self._key, path, nonce)):
             return 403, b"", ""
         status, body = self._answer(path)
@@ -125,4 +125,4 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
-        """Not a line for each request."""
+        """Suppress the log line per request."""

@@ -1,4 +1,4 @@
-"""The loop's side of an elastic job: one replica group that shares each step with whoever else is there.
+"""The training loop's interface to an elastic job: one replica group that shares each step with the other present groups.
 
 Built on torchft's Manager and its flat allreduce; torchft's DDP wrapper ends the survivors of a fault in 0.2.0."""
 
@@ -39,12 +39,12 @@ from holdfast_train.stored import About
 log = logging.getLogger(__name__)
 
 TRANSFERS_MAX = 3
-"""Failed transfers in a row after which a group gives up: something is wrong that trying again does not mend."""
+"""Consecutive failed transfers after which a group gives up: retries do not help."""
 _ALONE_S = 0.2
 
 
 class Attempt:
-    """One try at a step: this group's share of its micro-batches."""
+    """One attempt at a step: this group's share of its micro-batches."""
 
     def __init__(self, step: int, seed: int, share: range, standing: Standing, after_each: Callable[[], None]) -> None:
         self.step = step
@@ -53,13 +53,13 @@ class Attempt:
         self.present = standing.present
         """Groups that take part."""
         self.quorum_id = standing.quorum_id
-        """The quorum that they agreed in; a step that is tried again may be tried in another one."""
+        """The quorum of this attempt; a repeated step may have another one."""
         self.done = 0
         self._seed, self._after_each = seed, after_each
 
     @property
     def micro_batches(self) -> Iterator[int]:
-        """The numbers of this group's micro-batches. Torch's random numbers are seeded anew for each."""
+        """The numbers of this group's micro-batches. Torch's random number generator is seeded for each."""
         for number in self.share:
             torch.manual_seed(seed_of(self._seed, self.step, number))
             yield number
@@ -78,13 +78,13 @@ class Session:
     Gradients are summed over the groups and divided by the number of micro-batches, the optimizer steps when all groups
     have theirs, and a step that failed is tried again. ``lr``: factor on the learning rates by samples seen. ``extra``:
     further state that a group needs from its peers, by name. ``checkpoints``: for the loss of all groups at once.
-    ``before_step``: called when the averaged gradients stand in the parameters, to clip them; it must do the same in every
-    group. ``after_step``: called when the optimizer has stepped, in a group that catches up as well: the place for what goes with
-    the model from step to step, an average of its weights (EMA) or a scheduler, which stand in ``extra``. ``exact``: sums in
-    float64, with twice the bytes on the wire: the result does not depend on how many groups there were, but for a last bit now
-    and then.
-    Leaves with exit status 85 after SIGUSR1 or SIGTERM. When :meth:`steps` has come to its end, the training is done for all
-    groups: who waits for a place, or comes later, ends with status 0."""
+    ``before_step``: called when the parameters have the averaged gradients, to clip them; it must do the same in every
+    group. ``after_step``: called when the optimizer has stepped, also in a group that catches up: for state that follows the model
+    from step to step, such as an average of its weights (EMA) or a scheduler, which must be in ``extra``. ``exact``: sums in
+    float64, with twice the bytes on the wire: the result then does not depend on the number of groups, except for an occasional
+    last bit.
+    Exits with status 85 after SIGUSR1 or SIGTERM. When :meth:`steps` ends, the training is done for all groups: those that wait
+    for a place, or start later, exit with status 0."""
 
     def __init__(
         self,
@@ -101,8 +101,8 @@ class Session:
         exact: bool = False,
         settings: Settings | None = None,
     ) -> None:
-        """Raises Unusable for settings, sizes and batches that do not go together, RankLost. A room that refuses this group ends
-        the process: with 85 where it was evicted, so that Slurm starts it elsewhere."""
+        """Raises Unusable for settings, sizes and batches that do not fit together, RankLost. If the rendezvous refuses this group,
+        the process exits: with 85 if it was evicted, so that Slurm starts it elsewhere."""
         self._era = current()
         self._settings = settings or settings_from_env(os.environ)
         if self._era is not None:
@@ -117,9 +117,9 @@ class Session:
         self.present = 0
         """Groups in the last step."""
         self.holders = 0
-        """Groups that came out of the last committed step with the state that we have, ourselves among them."""
+        """Groups that have our state after the last committed step, including this one."""
         self.differs: tuple[str, ...] = ()
-        """Names of ``extra`` of which groups were seen to have different state, the last time that there were any."""
+        """Names of ``extra`` whose state last differed between groups."""
         self._changing = self._reached = False
         era = self._era
         with era.lines.noted() if era else nullcontext():
@@ -156,7 +156,7 @@ class Session:
         if kind is None and self._reached:
             try:
                 self._finish_training()
-            except BaseException as error:  # as in any step: asked to leave, shut out, a rank lost
+            except BaseException as error:  # as in any step: asked to leave, refused, a rank lost
                 self.__exit__(type(error), error, error.__traceback__)
                 raise
             return
@@ -169,30 +169,30 @@ class Session:
             self._end(value)
 
     def _finish_training(self) -> None:
-        """All steps are done. Where the end is to be saved nobody leaves before: who saves it may be lost in that."""
+        """All steps are done. If the last state must be saved, no group leaves before: the saving group may be lost meanwhile."""
         done = self._durable is None or self._see_the_end_saved(self._durable)
         self._membership.leave(told=self._ranks.rank == 0, done=done)  # rank 0 has what the group has on the disk
         self.close()
 
     def _see_the_end_saved(self, durable: DurableCheckpoints) -> bool:
-        """Whether this group is to tell the room that the training is done."""
-        if not self._settings.ours:  # nobody could be told of the end
+        """Whether this group must report the training as done."""
+        if not self._settings.ours:  # a stock lighthouse cannot be notified of the end
             durable.finish(self.step)
             return False
         return Ending(durable, self._ranks, self._settings.sizes, self._stand_by, self._agreed).see_through(self.step)
 
     def _stand_by(self) -> Standing | None:
-        """A quorum without a step; this rank's part of it."""
+        """Join a quorum without a step. Returns this rank's standing."""
         self._check()
         self._tell("waiting")
         return self._membership.gather()
 
     def _end(self, error: TrainError) -> None:
-        """With one line and the error's own status; a start that may be followed by another leaves that to who decides it."""
+        """Exit with one line and the error's own status; in a restartable start, the restart logic decides."""
         if self._era is None:
             tell(error)
             if error.status == REQUEUE:
-                end_quickly(REQUEUE)  # evicted: its new start waits for the end of this one
+                end_quickly(REQUEUE)  # evicted: its new start waits for this process to end
             raise SystemExit(error.status) from error
 
     @property
@@ -202,15 +202,15 @@ class Session:
 
     @property
     def samples_seen(self) -> int:
-        """In all committed steps together."""
+        """Samples of all committed steps."""
         return self.step * self._batch.samples
 
     def elastic_event_detected(self) -> bool:
-        """Whether this group was asked to leave; it does so before its next step."""
+        """Whether this group was asked to leave, which it does before its next step."""
         return self._watch.detected()
 
     def steps(self, until: int) -> Iterator[Attempt]:
-        """Attempts until so many steps are committed. Raises TransferFailed when no peer's state can be had."""
+        """Attempts until this many steps are committed. Raises TransferFailed when no peer's state can be fetched."""
         if self._settings.ranks == 1 and not self._sharing.followed:
             self._sharing.follow(self._membership.peers(), self.step, lambda: self._tell("heal"))
         self._reached = False
@@ -219,7 +219,7 @@ class Session:
             attempt = self._begin()
             if attempt is None:
                 continue
-            if self.step >= until:  # given the last state, by those who see to it that it is saved
+            if self.step >= until:  # got the last state from groups that ensure that it is saved
                 break
             own_s = time.monotonic()
             yield attempt
@@ -236,18 +236,18 @@ class Session:
         self._reached = True
 
     def close(self) -> None:
-        """Leaves the quorum in good order."""
+        """Leave the quorum gracefully."""
         self._membership.leave()
         self._progress.close()
         if self._era is None:
             self._watch.restore()
 
     def keep(self) -> Kept | None:
-        """For a restart in place: this group's own state, unless its model was being changed."""
+        """For a restart in place: this group's own state, unless its model was being changed then."""
         return None if self._changing else Kept(self._sharing.ahead_of(self.step) or self.step, pack(self._save()))
 
     def abandon(self) -> None:
-        """For a restart in place: leaves in the middle of a step."""
+        """For a restart in place: leave in the middle of a step."""
         self._membership.abandon(alone=self.holders < 2)
         self._progress.close()
 
@@ -258,7 +258,7 @@ class Session:
             self._membership.resume(step)
 
     def _begin(self) -> Attempt | None:
-        """None: nothing can be computed now, and the step is to be begun again."""
+        """None: nothing can be computed now, and the step must be started again."""
         for parameter in self._model.parameters():
             parameter.grad = None
         self._buckets.begin()
@@ -266,7 +266,7 @@ class Session:
         standing = self._agreed(self._membership.gather())
         if standing is None:
             return None
-        if (ours := self._sharing.ahead_of(self.step)) is not None:  # whom we caught up with is gone
+        if (ours := self._sharing.ahead_of(self.step)) is not None:  # the peers that we caught up with are gone
             self._membership.give_up()
             self._membership.resume(ours)
             return None
@@ -287,7 +287,7 @@ class Session:
         return Attempt(self.step, self._seed, share, standing, self._buckets.add)
 
     def _agreed(self, standing: Standing | None) -> Standing | None:
-        """All ranks of the group or none: the others would wait in the model's own collectives for one that begins again."""
+        """All ranks of the group or none: the others would wait in the model's own collectives for one that starts again."""
         if self._ranks.all(standing is not None):
             return standing
         self._membership.give_up()
@@ -304,7 +304,7 @@ class Session:
         return Training(self._settings, self._ranks, dict(self._state), about, start_at, self._tell)
 
     def _finish(self) -> bool:
-        """Whether the step was committed, and by it the model changed."""
+        """Whether the step was committed and the model changed."""
         self._membership.summing()
         likeness = self._likeness.begin(self._membership.quorum_id, self._sum)
         self._buckets.reduce(self._sum)
@@ -329,14 +329,14 @@ class Session:
         return self._membership.manager.allreduce(flat, reduce_op=ReduceOp.SUM)
 
     def _check(self) -> None:
-        """Raises what ends the training here, or begins it anew."""
+        """Raise what ends or restarts the training here."""
         if self._era is not None:
             self._era.check()
         if self._ranks.any(self._watch.detected()):
             self._leave()
 
     def _wait(self) -> None:
-        """The others, or a place, are waited for: no step has to be finished before this group leaves."""
+        """Called while waiting for other groups or a place: this group may leave without finishing a step."""
         self._tell("waiting")
         if self._watch.detected():
             self._leave()
@@ -358,7 +358,7 @@ class Session:
         return {name: plain(part.state_dict()) for name, part in self._state.items()}
 
     def _load(self, state: dict[str, Any]) -> None:
-        """All of it fits, or none of it is taken."""
+        """Load a state completely, or not at all if a part does not fit."""
         self._tell("heal")
         if self._sharing.take(state):
             return

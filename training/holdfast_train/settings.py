@@ -1,4 +1,4 @@
-"""What the launcher tells a replica group, read from the environment."""
+"""Settings of a replica group, which the launcher sets in the environment."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ class Settings:
     """One replica group of one job."""
 
     quorum: str
-    """``http://host:port`` of the job's room, or of a stock torchft_lighthouse."""
+    """``http://host:port`` of the job's rendezvous, or of a stock torchft_lighthouse."""
     ours: bool
-    """Whether the room is Holdfast's: it is told when a group leaves. A stock lighthouse would take that for a new group."""
+    """Whether it is Holdfast's quorum service, to which leaves are reported. A stock lighthouse would take that for a new group."""
     token: str
-    """Shared by the groups of the job and nobody else."""
+    """Shared only by the groups of the job."""
     group: int
     incarnation: str
     sizes: Sizes
     address: str
-    """Of this node, as peers reach it; state is served on it alone."""
+    """Address of this node for peers; state is served only on it."""
     collective_timeout_s: float = 30.0
-    """A step in which a peer falls silent is given up after this; a peer's state must arrive within it, too."""
+    """Timeout of a step in which a peer stops answering, and of the transfer of a peer's state."""
     quorum_timeout_s: int = 600
-    """How long the quorum may be away."""
+    """How long the quorum service may be unreachable."""
     quorum_retries: int = 1200
-    """How often it is asked meanwhile: torchft sleeps ``quorum_timeout_s`` / (retries + 1) between two tries."""
+    """Retries meanwhile: torchft sleeps ``quorum_timeout_s`` / (retries + 1) between two attempts."""
     rank: int = 0
-    """Of this process in its group."""
+    """Rank of this process in its group."""
     ranks: int = 1
 
 
@@ -75,7 +75,7 @@ def settings_from_env(env: Mapping[str, str]) -> Settings:
 
 
 def address_towards(url: str) -> str:
-    """The address of this machine on the way to that one; nothing is sent. Raises Unusable."""
+    """The address of this machine on the route to that host; nothing is sent. Raises Unusable."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port

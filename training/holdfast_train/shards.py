@@ -1,4 +1,4 @@
-"""What of a tensor lies in this rank: its own part of a sharded one (DTensor), the whole of any other."""
+"""This rank's part of tensors: the local shard of a sharded one (DTensor), the whole of any other."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def local_gradient(parameter: torch.nn.Parameter) -> torch.Tensor | None:
 
 
 def plain(state: Any) -> Any:
-    """The same state with this rank's parts in place of sharded tensors."""
+    """The same state with this rank's parts instead of sharded tensors."""
     if isinstance(state, torch.Tensor):
         return local(state)
     if isinstance(state, dict):

@@ -1,4 +1,4 @@
-"""State between peers, as a session sees it: what a step leaves for those who catch up, and this group's own catching up."""
+"""Exchange of state between peers for a session: history for groups that catch up, and this group's own catch-up."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Sharing:
     """Of one rank."""
 
     def __init__(self, replica: Replica, transport: PeerTransport, token: str, check: Callable[[], None]) -> None:
-        """``check`` is called while this group catches up, and raises to end it."""
+        """``check`` is called during the catch-up, and raises to end it."""
         self._replica = replica
         self.followed = False
         """Whether this group tried to catch up: once, before it joins."""
@@ -27,15 +27,15 @@ class Sharing:
         transport.attach(self._history, self._rest, self._catch_up)
 
     def follow(self, sources: Sequence[str], step: int, tell: Callable[[], None]) -> None:
-        """Before this group, which is at that step, asks for its first place: comes as near to its peers as it can. ``tell``
-        is called when there are any."""
+        """Catch up as far as possible, from this step, before this group joins for the first time. ``tell`` is called when there
+        are peers."""
         self.followed = True
         if sources:
             tell()
             self._catch_up.follow(sources, step)
 
     def step(self, flats: list[torch.Tensor], step: int, quorum: int) -> None:
-        """Steps the optimizer, and keeps of it what peers need. ``step``: how many there are with this one."""
+        """Step the optimizer, and keep what peers need. ``step``: number of steps including this one."""
         self._history.before_step(flats)
         options = self._replica.options()
         self._replica.apply(flats)
@@ -44,14 +44,14 @@ class Sharing:
         self._catch_up.over()
 
     def take(self, state: object) -> bool:
-        """Whether that was what we lacked after catching up; else it is a whole state, and the caller's to load."""
+        """Apply the part missing after the catch-up. False: it is a whole state, which the caller must load."""
         reached = self._replica.finish(state) if isinstance(state, CaughtUp) else -1
         self._history.forget(reached)
         self._catch_up.over()
         return isinstance(state, CaughtUp)
 
     def ahead_of(self, step: int) -> int | None:
-        """The step of our own state, where we caught up with a job that nobody else goes on with; None: all is well."""
+        """The step of our own state, if we caught up with a job that no other group continues; None otherwise."""
         at = self._catch_up.at
         return at.step if at is not None and at.step > step else None
 

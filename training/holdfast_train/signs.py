@@ -1,4 +1,4 @@
-"""The sign of life in a directory of checkpoints: shown by the group that writes there, and watched by who would take over."""
+"""Sign of life in a checkpoint directory: written by the group that saves there, and watched by a group that would take over."""
 
 from __future__ import annotations
 
@@ -8,37 +8,37 @@ from holdfast_checkpoint import lease
 from holdfast_train.background import Pulse
 
 WATCHED_SIGNS = 2.5
-"""A sign that does not change for so many of its intervals is of somebody who is gone: one may come late."""
+"""A sign that does not change for this many of its intervals belongs to a group that is gone: one sign may be late."""
 
 
 class Signs:
-    """Of one process."""
+    """Sign of life of one process."""
 
     def __init__(self, directory: str, every_s: float, show: Callable[[], None], clock: Callable[[], float]) -> None:
-        """``show``: shows the sign once."""
+        """``show``: writes the sign once."""
         self._directory, self._every_s, self._show, self._clock = directory, every_s, show, clock
         self._pulse: Pulse | None = None
         self._seen: tuple[tuple[str, int] | None, float] = (None, 0.0)
 
     @property
     def watch_s(self) -> float:
-        """How long a sign has to stand still."""
+        """How long a sign must be unchanged."""
         return WATCHED_SIGNS * self._every_s
 
     def start(self) -> None:
-        """Shows the sign from now on, beside the training."""
+        """Write the sign periodically from now on, in the background."""
         if self._pulse is None:
             self._pulse = Pulse(self._show, self._every_s)
 
     def stop(self) -> None:
-        """Does not wait for a sign that hangs."""
+        """Stop, without waiting for a write that hangs."""
         if self._pulse is not None:
             self._pulse.stop()
             self._pulse = None
 
     def of_another(self, rooms: Collection[str]) -> bool:
-        """Whether another group of these rooms is alive here, as far as looks until now tell: the first one thinks so of every sign
-        that is there. Ours is shown no more. Raises Unreadable."""
+        """Whether another group of these rendezvous is alive here, by the reads so far: after the first read, every existing sign
+        counts as alive. Stops our own sign. Raises Unreadable."""
         self.stop()
         sign, now_s = lease.sign(self._directory), self._clock()
         if sign != self._seen[0]:

@@ -1,4 +1,4 @@
-"""A training state taken apart into its tensors, by name, and a JSON tree of everything else; and put together again."""
+"""Split a training state into its tensors, by name, and a JSON tree of everything else; and join it again."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _DEPTH_MAX = 64
 
 
 class Misfit(ValueError):
-    """A tree that was not made by :func:`split`; its text is one line."""
+    """A tree that :func:`split` did not create; its text is one line."""
 
 
 def split(state: object) -> tuple[Node, Tensors]:
     """(tree, tensors by name; they share the state's memory).
 
-    Raises TypeError for what is no number, text, list, tuple, dictionary or tensor."""
+    Raises TypeError for any value but numbers, texts, lists, tuples, dictionaries and tensors."""
     tensors: Tensors = {}
 
     def tree(value: object, path: str) -> Node:
@@ -40,7 +40,7 @@ def split(state: object) -> tuple[Node, Tensors]:
 
 
 def join(tree: Node, tensors: Mapping[str, torch.Tensor]) -> Any:
-    """The state again. Raises Misfit."""
+    """Join a state. Raises Misfit."""
     return _walk(tree, lambda name, _dtype, _shape: tensors[name])
 
 

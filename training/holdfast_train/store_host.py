@@ -1,6 +1,6 @@
 """A store that no rank hosts: ``python -m holdfast_train.store_host ADDRESS PORT``, until its standard input ends.
 
-The ranks of a group meet in it again after a failure in one of them. Port 0 takes any; the first line tells ``ADDRESS PORT``."""
+The ranks of a group meet in it after a failure in one of them. Port 0 takes any; the first line of output is ``ADDRESS PORT``."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from holdfast_train.errors import Unusable
 
 @dataclass(slots=True)
 class StoreHost:
-    """The process, as whoever started it holds it. It ends by itself when its starter does."""
+    """Handle of the process for its starter. It ends automatically when its starter does."""
 
     process: subprocess.Popen[str]
     port: int
 
     def stop(self) -> None:
-        """Ends it; safe to repeat."""
+        """End it; safe to repeat."""
         if self.process.stdin is not None:
             self.process.stdin.close()
         self.process.wait()
@@ -39,7 +39,7 @@ def start(address: str, port: int) -> StoreHost:
 
 
 def listen(address: str, port: int) -> socket.socket:
-    """On this address alone. Raises OSError."""
+    """A listener on this address only. Raises OSError."""
     family = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0][0]
     return socket.create_server((address, port), family=family)
 

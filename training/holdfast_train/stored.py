@@ -1,9 +1,9 @@
-"""One checkpoint of an elastic job on the disk: each rank's tensors as DCP writes them, and what else there is, as JSON.
+"""One checkpoint of an elastic job on disk: each rank's tensors as DCP writes them, and further state as JSON.
 
-``step-0000500-jROOM-r57.0.0/rank-00000/``: ``.metadata``, ``__0_0.distcp`` and ``state.json``; beside the ranks' folders ``MANIFEST.json``,
-which the registry (:mod:`holdfast_checkpoint`) goes by. Each rank saves and reads its own parts without a word to the others:
-DCP's ranks exchange pickles, and one that dies would hold up the save of all. Digests are compared before anything is read,
-for DCP's index is a pickle, too."""
+``step-0000500-jROOM-r57.0.0/rank-00000/``: ``.metadata``, ``__0_0.distcp`` and ``state.json``; next to the ranks' folders is
+``MANIFEST.json``, which the registry (:mod:`holdfast_checkpoint`) uses. Each rank saves and reads its own parts without communication:
+DCP's ranks exchange pickles, and one that dies would block the save of all. Digests are compared before anything is read, because
+DCP's index is a pickle, too."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ class Damaged(Exception):
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What a state goes with. Another seed or batch would train other samples at each step than the first run did."""
+    """Settings that a state belongs to. With another seed or batch, a resumed run would train other samples at each step."""
 
     step: int
     seed: int
     samples: int
     micro_samples: int
     ranks: int
-    """Of one group."""
+    """Ranks of one group."""
 
     def check(self, ours: About, name: str) -> None:
-        """Raises TrainError where this, of a checkpoint, is not ours."""
+        """Raise TrainError where a checkpoint's settings differ from ours."""
         for what, there, here in (
             ("global batch", self.samples, ours.samples),
             ("micro-batch", self.micro_samples, ours.micro_samples),
@@ -61,8 +61,8 @@ class About:
 
 
 class Buffers(AsyncStager):
-    """Memory that states are copied to, one after the other: DCP's stager. Fresh memory for each would double the time that
-    the loop waits (the kernel hands it out page by page), and at the time of a save there must be room for it anyway."""
+    """DCP stager with reused memory for copies of states. New memory for each would double the time that the loop waits
+    (the kernel provides it page by page), and the memory is needed during a save anyway."""
 
     _synchronize_after_execute = False
 
@@ -70,7 +70,7 @@ class Buffers(AsyncStager):
         self._kept: Tensors = {}
 
     def stage(self, state_dict: dict[str, Any]) -> dict[str, Any]:
-        """Copies of all tensors, in memory that the next call uses again."""
+        """Copy all tensors into memory that the next call reuses."""
         before, self._kept = self._kept, {}
         for name, tensor in state_dict.items():
             kept = before.get(name)
@@ -80,25 +80,25 @@ class Buffers(AsyncStager):
         return self._kept
 
     def synchronize_staging(self) -> None:
-        """Nothing is left to wait for."""
+        """No-op: there is nothing to wait for."""
 
     def close(self) -> None:
-        """For DCP's sake: it does not own this."""
+        """No-op: DCP does not own this stager."""
 
 
 class Staged:
-    """A copy of one rank's state at one step, on its way to the disk."""
+    """A copy of one rank's state at one step, to be written to disk."""
 
     def __init__(self, folder: Path, state: Mapping[str, Any], about: About, rank: int, buffers: Buffers) -> None:
-        """Copies, once the save before has ended; the state may change once this returns. Raises TypeError for what cannot be saved."""
+        """Copy, after the previous save has ended; the state may change once this returns. Raises TypeError for what cannot be saved."""
         tree, tensors = split(dict(state))
         self._said = json.dumps({"v": 1, **asdict(about), "state": tree}, separators=(",", ":")).encode()
         self._own = folder / rank_folder(rank)
-        writer = FileSystemWriter(self._own, per_thread_copy_ahead=0)  # nothing to copy ahead: it is copied
+        writer = FileSystemWriter(self._own, per_thread_copy_ahead=0)  # no pre-copy: the state is copied anyway
         self._writing: Any = async_save(tensors, storage_writer=writer, async_stager=buffers, no_dist=True)
 
     def finish(self) -> list[str]:
-        """Waits until this rank's files are written; their names below the folder. Raises OSError, TrainError."""
+        """Wait until this rank's files are written. Returns their names below the folder. Raises OSError, TrainError."""
         try:
             self._writing.result()
         except CheckpointException as error:
@@ -108,7 +108,7 @@ class Staged:
 
 
 def check_files(folder: Path, rank: int) -> None:
-    """Compares this rank's files with the manifest, every byte. Raises Damaged."""
+    """Compare this rank's files with the manifest, every byte. Raises Damaged."""
     try:
         manifest = parse_manifest(load_json((folder / MANIFEST).read_bytes(), MANIFEST))
         for name, entry in manifest.files.items():
@@ -124,8 +124,8 @@ def check_files(folder: Path, rank: int) -> None:
 
 
 def read_about(folder: Path, rank: int) -> tuple[About, Node]:
-    """Raises Damaged for what is no checkpoint of an elastic job, or has nothing of this rank and of rank 0."""
-    for name in (rank_folder(rank), rank_folder(0)):  # a group of another size than ours: rank 0 says which
+    """Raises Damaged if it is no checkpoint of an elastic job, or has nothing of this rank and of rank 0."""
+    for name in (rank_folder(rank), rank_folder(0)):  # a group of another size: rank 0's files have it
         try:
             said = json.loads((folder / name / _STATE).read_bytes())
             numbers = [said[field] for field in About.__slots__]
@@ -140,7 +140,7 @@ def read_about(folder: Path, rank: int) -> tuple[About, Node]:
 
 
 def read_state(folder: Path, rank: int, tree: Node) -> Any:
-    """This rank's state, in memory of its own. Raises Damaged."""
+    """Read this rank's state into new memory. Raises Damaged."""
     try:
         tensors = blank(tree)
         load(tensors, storage_reader=FileSystemReader(folder / rank_folder(rank)), no_dist=True)
@@ -150,7 +150,7 @@ def read_state(folder: Path, rank: int, tree: Node) -> Any:
 
 
 def _cause(error: BaseException) -> str:
-    """The first line of what DCP wrapped."""
+    """The first line of the error that DCP wrapped."""
     failures = getattr(error, "failures", None)
     return _line(next(iter(failures.values()))[0]) if failures else _line(error)
 

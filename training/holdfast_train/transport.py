@@ -1,4 +1,4 @@
-"""What torchft's Manager moves state between groups with, in place of its own: that one is pickle over an open port."""
+"""Transport of state between groups for torchft's Manager, replacing torchft's, which sends pickles over an open port."""
 
 from __future__ import annotations
 
@@ -20,42 +20,42 @@ log = logging.getLogger(__name__)
 
 
 class PeerTransport:
-    """torchft's CheckpointTransport by shape. A state is read while it is handed out and not copied before: no step changes it
-    until who is healed has taken part in the step, or the step has failed; both end the offer first."""
+    """Implements torchft's CheckpointTransport. A state is read while it is sent and not copied before: no step changes it until
+    the healed group has taken part in the step, or the step has failed; both end the offer first."""
 
     def __init__(self, token: str, address: str) -> None:
-        """Serves on this address alone. Raises OSError when it cannot be bound."""
+        """Serve on this address only. Raises OSError when it cannot be bound."""
         self._key = peer_key(token)
         self._rest: Callable[[], dict[str, Any]] = dict
         self._catch_up: CatchUp | None = None
         self._server = StateServer(self._key, address)
         self.failure: TransferFailed | None = None
-        """Why the last transfer to here came to nothing."""
+        """Why the last transfer to this rank failed."""
         self.failures = 0
-        """In a row."""
+        """Consecutive failures."""
 
     def attach(self, history: History, rest: Callable[[], dict[str, Any]], catch_up: CatchUp) -> None:
-        """For groups that catch up. ``rest``: of our state, what no step brings about."""
+        """Set the sources for catch-up. ``rest``: the part of our state that steps do not determine."""
         self._rest, self._catch_up = rest, catch_up
         self._server.history = history
 
     def metadata(self) -> str:
-        """What a peer needs to find us; it needs the token besides."""
+        """URL at which peers find this rank; they also need the token."""
         return self._server.url
 
     def send_checkpoint(self, dst_ranks: list[int], step: int, state_dict: Any, timeout: timedelta) -> None:
-        """Offers the state. Raises TypeError for what cannot be sent."""
+        """Offer the state. Raises TypeError for what cannot be sent."""
         state = lay_out(state_dict)
         rest = pack({"torchft": state_dict.get("torchft"), "rest": self._rest()})
         self._server.hold(step, state, rest)
         log.info("event=state_offered step=%d bytes=%d to=%s", step, state.size_bytes, dst_ranks)
 
     def disallow_checkpoint(self) -> None:
-        """The step is over: nothing of it is handed out any more."""
+        """The step is over: its state is no longer sent."""
         self._server.release()
 
     def recv_checkpoint(self, src_rank: int, metadata: str, step: int, timeout: timedelta) -> Any:
-        """The whole state, or what a group that caught up still lacks. Raises TransferFailed; then nothing was taken over."""
+        """The whole state, or the part that a group that caught up still lacks. Raises TransferFailed; then nothing was loaded."""
         began_s = time.monotonic()
         try:
             state = self._missing(metadata, step, timeout)
@@ -80,5 +80,5 @@ class PeerTransport:
             return None
 
     def shutdown(self, wait: bool = True) -> None:
-        """Ends the server."""
+        """Stop the server."""
         self._server.stop()

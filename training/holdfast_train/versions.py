@@ -1,4 +1,4 @@
-"""The versions that this library was tried with; torchft's interfaces change between releases."""
+"""The versions that this library was tested with; torchft's interfaces change between releases."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _HINT = "pip install 'WHEEL[train]', with the path of Holdfast's wheel or checko
 
 
 def check(installed: Callable[[str], str] = version) -> None:
-    """Raises Unusable where torch is missing, or torchft is missing or of another version."""
+    """Raise Unusable where torch is missing, or torchft is missing or of another version."""
     found: dict[str, str] = {}
     for name in ("torch", "torchft"):
         try:

@@ -1,7 +1,7 @@
-"""The name of what a job's groups train together, and its quorum's newest id: what the right to write rests on. Pure.
+"""A job's world: the name of the training that its groups share, and the newest quorum id, which decide who may write. Pure.
 
-A room of Holdfast's never gives a quorum id again. A stock lighthouse counts from 0 when it is started again: then the world goes
-on under a name that all who were there derive alike."""
+A rendezvous of Holdfast never reuses a quorum id. A stock lighthouse counts from 0 after a restart: then the world continues
+under a new name, which all of its members derive in the same way."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from holdfast_checkpoint.lease import Term
 
 
 def room_name(token: str) -> str:
-    """Of a room of Holdfast's: the same for every start of the job. Says nothing about the token, which is 32 random bytes."""
+    """Name in a rendezvous of Holdfast: the same for every start of the job. Reveals nothing about the token, which is 32 random bytes."""
     return f"q{hashlib.blake2b(token.encode(), digest_size=8, person=b'holdfast-room').hexdigest()}"
 
 
 def new_name() -> str:
-    """Around a stock lighthouse: the groups take over that of the first one with its state."""
+    """Name with a stock lighthouse: the groups take over that of the first one together with its state."""
     return f"w{secrets.token_hex(8)}"
 
 
 class World:
-    """One of a stock lighthouse travels with the state, so that who was healed knows it; of a room, all know the name."""
+    """With a stock lighthouse it is sent along with the state, so that healed groups know it; in a rendezvous all know the name."""
 
     def __init__(self, name: str, *, of_room: bool) -> None:
         self._name, self._formerly, self._of_room = name, "", of_room
         self._quorum_id = self._began_step = 0
 
     def observe(self, quorum_id: int, step: int) -> None:
-        """At the start of each step, with what all members of the quorum know alike."""
+        """Called at the start of each step, with values that are the same in all members of the quorum."""
         if quorum_id == self._quorum_id:
             return
         if quorum_id < self._quorum_id and not self._of_room:
@@ -39,7 +39,7 @@ class World:
         self._quorum_id, self._began_step = quorum_id, step
 
     def term(self, *, over: bool = False) -> Term:
-        """The right to write that goes with the newest quorum."""
+        """The term (right to write) of the newest quorum."""
         return Term(self._name, self._quorum_id, self._began_step, self._formerly, over)
 
     def state_dict(self) -> dict[str, Any]:

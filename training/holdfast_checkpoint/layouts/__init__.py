@@ -1,4 +1,4 @@
-"""Known checkpoint layouts: which one a directory entry is, and who judges it. Nothing here ever unpickles."""
+"""Known checkpoint layouts: detection and verification of directory entries. Nothing here ever unpickles."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _JUDGES: Mapping[Layout, Callable[[Entry], Judged]] = {
 
 
 def recognise(entry: Entry, *, whatever_name: bool = False) -> Layout | None:
-    """The layout of an entry, finished or not; None for what is no checkpoint (logs, configs), also a folder that is called after what the
-    training began with, or is kept beside it, unless ``whatever_name``.
+    """The layout of an entry, finished or not; None if it is not a checkpoint (logs, configs). Also None, unless ``whatever_name``, for a
+    folder named as the training's starting point, or as stored in addition to its saves.
 
-    Raises Bad when the entry looks like a checkpoint but cannot be looked into."""
+    Raises Bad when the entry looks like a checkpoint but cannot be read."""
     if not entry.is_folder:
         file = read_name(entry.name)
         if not plain.is_save(entry.root, file):
@@ -56,7 +56,7 @@ def recognise(entry: Entry, *, whatever_name: bool = False) -> Layout | None:
 
 
 def named_layout(name: str) -> Layout | None:
-    """The layout that a name alone suggests, for entries that cannot be opened; None: not named as a checkpoint."""
+    """The layout by name alone, for entries that cannot be opened; None: not named as a checkpoint."""
     if name.endswith(_CKPT):
         return Layout.LIGHTNING
     if _HF_FOLDER.fullmatch(name):
@@ -85,7 +85,7 @@ def _recognise_folder(name: str, folder: Folder) -> Layout | None:
         return Layout.LIGHTNING
     if _HF_FOLDER.fullmatch(name) and huggingface.of_others(folder, found):
         return Layout.DCP if is_dcp else Layout.TORCH
-    # What ``trainer.save_state()`` leaves beside the saves is none.
+    # What ``trainer.save_state()`` writes next to the saves is not a checkpoint.
     beside_saves = huggingface.STATE in found and any(_HF_FOLDER.fullmatch(n) for n in names)
     if _HF_FOLDER.fullmatch(name) or (huggingface.STATE in found and not beside_saves):
         return Layout.HUGGINGFACE
@@ -101,7 +101,7 @@ def _recognise_folder(name: str, folder: Folder) -> Layout | None:
 
 
 def judge(layout: Layout, entry: Entry, *, digests: bool | None) -> Judged:
-    """Judges one entry as the layout it was recognised as. Raises Bad unless it is complete."""
+    """Verify one entry by its detected layout. Raises Bad unless it is complete."""
     if layout is Layout.HOLDFAST:
         return holdfast.judge(entry, digests)
     return _JUDGES[layout](entry)

@@ -1,7 +1,7 @@
-"""Is a file whole? Archives of ``torch.save`` and safetensors, judged from their directories. Nothing is unpacked.
+"""Completeness of archives of ``torch.save`` and safetensors, checked by their directories. Nothing is unpacked.
 
-A zip's directory and a tar's empty blocks are written last and a safetensors header says where the data end, so a file that was cut short
-always shows. Blocks lost in the middle of a file do not; only digests would show them.
+A zip's directory and a tar's empty blocks are written last, and a safetensors header has the end of the data, so a truncated file is
+always detected. Blocks lost in the middle of a file are not; only digests would show them.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _FULL16, _FULL32 = 0xFFFF, 0xFFFFFFFF
 _PICKLES = {b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"}
 _TAR, _TAR_BLOCK = b"ustar", 512
 _LOCAL_CHECKS = 4096
-"""Local headers looked at per archive; one torch.save of a large model has some thousand records."""
+"""Local headers checked per archive; one torch.save of a large model has some thousand records."""
 _SAFETENSORS_HEADER_MAX = 32 << 20
 """The format allows 100 MB (safetensors README, "Format"); real headers have a few hundred bytes a tensor."""
 
 
 def begins_as_torch(file: OpenFile) -> bool:
-    """Whether the file begins as a zip archive of ``torch.save`` does: its first entry is the pickle."""
+    """Whether the file starts as a zip archive of ``torch.save`` does: its first entry is the pickle."""
     start = file.read_at(0, min(file.size_bytes, _LOCAL_SIZE + 512))
     if start[:4] != _LOCAL or len(start) < _LOCAL_SIZE:
         return False
@@ -33,7 +33,7 @@ def begins_as_torch(file: OpenFile) -> bool:
 
 
 def check_archive(file: OpenFile) -> None:
-    """Raises Bad unless the file is one whole archive of ``torch.save``: a zip since PyTorch 1.6, a tar before 0.2."""
+    """Raise Bad unless the file is one complete archive of ``torch.save``: a zip since PyTorch 1.6, a tar before 0.2."""
     if file.size_bytes >= _TAR_BLOCK and file.read_at(0, _TAR_BLOCK)[257:262] == _TAR:
         _check_tar(file)
     else:
@@ -58,7 +58,7 @@ def _check_zip(file: OpenFile) -> None:
 
 
 def ends_as_zip(file: OpenFile) -> bool:
-    """Whether the file begins and ends as zip archives do; a DCP data file is a row of them."""
+    """Whether the file starts and ends as zip archives do; a DCP data file is a sequence of them."""
     if file.size_bytes < _END_SIZE or file.read_at(0, 4) != _LOCAL:
         return False
     try:
@@ -134,7 +134,7 @@ def _check_tar(file: OpenFile) -> None:
 
 
 def check_safetensors(file: OpenFile) -> None:
-    """Raises Bad unless the file has exactly the length that its header calls for."""
+    """Raise Bad unless the file has exactly the length given by its header."""
     length = struct.unpack("<Q", file.read_at(0, 8))[0]
     if length > _SAFETENSORS_HEADER_MAX:
         raise torn(f"{file.name}: a header of {length} bytes")
@@ -152,7 +152,7 @@ def check_safetensors(file: OpenFile) -> None:
 
 
 def load_json(data: bytes, name: str) -> dict[str, object]:
-    """A JSON object; raises Bad(TORN) for anything else, however nested or long its numbers are."""
+    """Parse a JSON object. Raises Bad(TORN) for anything else, however nested or long its numbers are."""
     try:
         value = json.loads(data)
     except (ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""What all layouts share: the candidate at hand, what a judge returns, whether a file is whole."""
+"""Common parts of all layouts: the candidate, the result of a verification, completeness of files."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from holdfast_checkpoint.model import Proof, Verdict
 from holdfast_checkpoint.runs import RunId
 
 SKEW_S = 10.0
-"""Clocks of two nodes that write into one folder differ by less; saves of a real training are further apart."""
+"""Largest clock difference of two nodes that write into one folder; saves of a real training are further apart."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One candidate while it is being judged."""
+    """One candidate during its verification."""
 
     root: Folder
     name: str
@@ -29,7 +29,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Judged:
-    """What a judge found out about a complete candidate."""
+    """Findings about a complete candidate."""
 
     step: int | None
     size_bytes: int
@@ -38,30 +38,30 @@ class Judged:
 
 
 def whole_archive(folder: Folder, name: str) -> int:
-    """Size of a ``torch.save`` archive in bytes; raises Bad unless it is whole, of kind UNREADABLE where that cannot be told."""
+    """Size of a ``torch.save`` archive in bytes. Raises Bad unless it is complete; UNREADABLE where that is unknown."""
     with folder.file(name) as file:
         check_archive(file)
         return file.size_bytes
 
 
 def whole_safetensors(folder: Folder, name: str) -> int:
-    """Size of a safetensors file in bytes; raises Bad unless it is whole."""
+    """Size of a safetensors file in bytes. Raises Bad unless it is complete."""
     with folder.file(name) as file:
         check_safetensors(file)
         return file.size_bytes
 
 
 def contiguous(ranks: set[int], what: str) -> None:
-    """Raises Bad(TORN) unless the ranks are 0, 1, 2 …; the highest ones missing cannot be seen this way."""
+    """Raise Bad(TORN) unless the ranks are 0, 1, 2 …; missing ranks at the end are not detected this way."""
     missing = set(range(max(ranks, default=-1) + 1)) - ranks
     if missing:
         raise torn(f"{what} of rank {min(missing)} is missing")
 
 
 def written_before(mark: str, mark_s: float, name: str, written_s: float, *, slack_s: float = SKEW_S) -> None:
-    """Raises Bad(UNREADABLE) when a file is younger than the mark that vouches for it.
+    """Raise Bad(UNREADABLE) when a file is newer than the marker of its completeness.
 
-    A second save into the same folder finds the mark of the first one, which says nothing of it."""
+    A second save into the same folder finds the marker of the first one, which proves nothing about the second."""
     if written_s > mark_s + slack_s:
         raise Bad(
             Verdict.UNREADABLE,

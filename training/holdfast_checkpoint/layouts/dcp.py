@@ -2,11 +2,11 @@
 
 torch/distributed/checkpoint/filesystem.py: every rank writes (and fsyncs) its data files, then the coordinator writes
 ``.metadata.tmp`` and renames it. So ``.metadata`` is there only after a save that finished. It is a pickle; it is
-read as a row of tokens with :mod:`pickletools`, which looks opcodes up in a table and imports and calls nothing. The
+read as a sequence of tokens with :mod:`pickletools`, which looks opcodes up in a table and imports and calls nothing. The
 tokens give every file with offset and length of its items (``_StorageInfo``), hence the least size of each file.
 
-A second save into the same folder leaves ``.metadata`` as it is until it has finished. What shows it before is a data file that is younger:
-the coordinator's own (rank 0) by any time, others by more than their nodes' clocks may differ.
+A second save into the same folder leaves ``.metadata`` as it is until it has finished. Until then it shows by a newer data file:
+the coordinator's own (rank 0) newer by any time, others by more than their nodes' clocks may differ.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _Token = Union[str, int, None]
 
 
 def judge(entry: Entry) -> Judged:
-    """Raises Bad unless the save finished and every data file has at least the length that ``.metadata`` calls for."""
+    """Raise Bad unless the save finished and every data file has at least the length given by ``.metadata``."""
     with entry.root.folder(entry.name) as folder:
         size, proof = judge_folder(folder)
     return Judged(step_in(entry.name), size, proof)
 
 
 def judge_folder(folder: Folder) -> tuple[int, Proof]:
-    """(size in bytes, how far it was proved) of a DCP folder; raises Bad."""
+    """(size in bytes, level of proof) of a DCP folder. Raises Bad."""
     if folder.status(METADATA) is None:
         raise torn("no .metadata: the save did not finish")
     with folder.file(METADATA) as file:
@@ -100,7 +100,7 @@ def _note(sizes: dict[str, int], fields: dict[str, _Token]) -> None:
 
 
 def _tokens(data: bytes) -> Iterator[_Token]:
-    """Strings and numbers in the order in which they would be pushed; memoised ones are given again where used."""
+    """Strings and numbers in the order in which they would be pushed; memoized ones are repeated where used."""
     memo: dict[int, _Token] = {}
     last: _Token = None
     for opcode, argument, _ in pickletools.genops(data):

@@ -1,8 +1,8 @@
 """DeepSpeed: ``latest`` and ``global_stepN/`` with model states and, under ZeRO, one optimizer shard per rank.
 
 runtime/engine.py, save_checkpoint: all ranks write and commit, then rank 0 writes the tag's name into ``latest``. A tag
-that ``latest`` has not reached is therefore a save that did not finish. Shards of the highest ranks would otherwise
-not be missed: the number of ranks stands only in the pickles.
+that ``latest`` has not reached is therefore a save that did not finish. Missing shards of the highest ranks would not be
+noticed otherwise: the number of ranks is only in the pickles.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ANY = re.compile(r"\S*_states\.pt")
 
 
 def judge(entry: Entry) -> Judged:
-    """Raises Bad unless ``latest`` has reached this tag and its set of shards is whole."""
+    """Raise Bad unless ``latest`` has reached this tag and its set of shards is complete."""
     tag = committed_tag(entry.root)
     reached, step = step_in(tag), step_in(entry.name)
     if tag != entry.name and (reached is None or step is None or step > reached):
@@ -45,7 +45,7 @@ def committed_tag(root: Folder) -> str:
 
 
 def committed_after(root: Folder, tag: Folder) -> None:
-    """Raises Bad(UNREADABLE) when a file of the tag that ``latest`` names is younger than ``latest``: saved again, and cut off."""
+    """Raise Bad(UNREADABLE) when a file of the tag that ``latest`` names is newer than ``latest``: a repeated save was interrupted."""
     mark = root.status(LATEST)
     for name in (n for n in tag.names() if _ANY.fullmatch(n)):
         status = tag.status(name)
@@ -54,7 +54,7 @@ def committed_after(root: Folder, tag: Folder) -> None:
 
 
 def judge_tag(folder: Folder) -> int:
-    """Size in bytes of one tag's folder; raises Bad unless its set of shards is whole."""
+    """Size in bytes of one tag's folder. Raises Bad unless its set of shards is complete."""
     names = [n for n in folder.names() if _ANY.fullmatch(n)]
     models = {int(m[1]) for n in names if (m := _MODEL.fullmatch(n))}
     shards = [(m[3], int(m[2]), int(m[1])) for n in names if (m := _ZERO.fullmatch(n))]

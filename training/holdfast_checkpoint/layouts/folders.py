@@ -1,4 +1,4 @@
-"""What the name of a folder says, in the words of :mod:`words`: whether it is kept beside the training, and which save it is of. Pure."""
+"""Parsing of folder names by the words of :mod:`words`: whether it belongs to the training's own saves, and to which. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SAY_NOTHING = words.STATES | words.PARTS | words.STRONG | words.NEUTRAL | _SHAR
 
 @dataclass(frozen=True)
 class FolderName(FileName):
-    """A folder's name, taken apart. A folder may be called anything; where no step is known all its numbers show which save it is of."""
+    """A parsed folder name. A folder may have any name; where no step is known, all its numbers together identify the save."""
 
     @property
     def aside(self) -> bool:
@@ -25,17 +25,17 @@ class FolderName(FileName):
 
     @property
     def part(self) -> bool:
-        """Whether it is called an optimizer, or another part of a save, and no model."""
+        """Whether its name is that of an optimizer or another part of a save, and not of a model."""
         return bool(self.words & words.PARTS) and not self.words & words.STATES
 
     @property
     def bare(self) -> bool:
-        """Whether no word of it is a training's own name."""
+        """Whether none of its words is specific to a training."""
         return self.words <= _SAY_NOTHING
 
     @property
     def never(self) -> bool:
-        """Whether it is no checkpoint, whatever it holds: what the training began with, or the best, an average, of no known step."""
+        """Whether it is no checkpoint, whatever it holds: the training's starting point, or best or average weights without a step."""
         return self.origin or (self.aside and not self.numbers.order and not self.words & words.ROLLING)
 
     @property
@@ -52,7 +52,7 @@ class FolderName(FileName):
 
 @lru_cache(maxsize=4096)
 def read_folder(name: str) -> FolderName:
-    """What the name says, without a look into the folder."""
+    """Parse the name, without reading the folder."""
     found = frozenset(words_in(name))
     kept = bool(found & words.KEPT)
     return FolderName(name, Says.SAVE, read_name(name).suffix, found, numbers_in(name), kept=kept)

@@ -1,4 +1,4 @@
-"""Our own layout: judged against its manifest (:mod:`holdfast_checkpoint.manifest`)."""
+"""Holdfast's own layout: verified by its manifest (:mod:`holdfast_checkpoint.manifest`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast_checkpoint.model import Proof
 
 
 def judge(entry: Entry, digests: bool | None = None) -> Judged:
-    """Raises Bad unless every file of the manifest is there in its size and, with ``digests``, its content.
+    """Raise Bad unless every file of the manifest exists with its size and, with ``digests``, its content.
 
     ``digests`` None: recomputed when the checkpoint is small enough (Limits.digest_bytes)."""
     with entry.root.folder(entry.name) as folder:

@@ -1,8 +1,8 @@
 """Hugging Face Trainer: ``checkpoint-N/`` with weights, optimizer, scheduler, RNG states and ``trainer_state.json``.
 
 transformers/trainer.py, _save_checkpoint: ``trainer_state.json`` is written after the model, the optimizer and the
-RNG state, so that without it the save did not finish. Of a step that is saved a second time the first save's is there from the start: what
-is younger than it shows a save that was cut off. (Other ranks' RNG states and what callbacks write may be younger.)
+RNG state, so that without it the save did not finish. When a step is saved a second time, the first save's is there from the start:
+files newer than it show an interrupted save. (Other ranks' RNG states and files of callbacks may be newer.)
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ STATE = "trainer_state.json"
 _ACCELERATE = re.compile(
     r"random_states_\d+\.pkl|custom_checkpoint_\d+\.pkl|(?:optimizer|scheduler|sampler)(?:_\d+)?\.bin"
 )
-"""accelerate/checkpointing.py, save_accelerator_state: what the Trainer calls otherwise (``optimizer.pt``, ``rng_state.pth``)."""
+"""accelerate/checkpointing.py, save_accelerator_state: its names for ``optimizer.pt`` and ``rng_state.pth`` of the Trainer."""
 _ARCHIVE = re.compile(
     r"(?:optimizer|scheduler|scaler|rng_state(?:_\d+)?|training_args|pytorch_model\S*|adapter_model|optimizer_\d+)"
     r"\.(?:pt|pth|bin)"
@@ -43,8 +43,8 @@ _INDEX = re.compile(r"\S+\.(?:safetensors|bin)\.index\.json")
 
 
 def of_others(folder: Folder, names: Collection[str]) -> bool:
-    """Whether what a folder ``checkpoint-N`` holds is nothing that the Trainer writes, so that a lack of its mark says nothing: what
-    ``Accelerator.save_state`` writes, archives by other names, DCP in the folder itself or in folders that are not the Trainer's."""
+    """Whether the content of a folder ``checkpoint-N`` is not the Trainer's, so that a missing marker proves nothing: files of
+    ``Accelerator.save_state``, archives with other names, DCP in the folder itself or in folders that are not the Trainer's."""
     return STATE not in names and any(_of_others(folder, name) for name in names)
 
 
@@ -65,7 +65,7 @@ def _is_dcp(name: str) -> bool:
 
 
 def judge(entry: Entry) -> Judged:
-    """Raises Bad unless the Trainer's state, all weights and all shards of their index are whole."""
+    """Raise Bad unless the Trainer's state, all weights and all shards of their index are complete."""
     with entry.root.folder(entry.name) as folder:
         names = folder.names()
         step = _state_step(folder)
@@ -103,7 +103,7 @@ def _check_shards(folder: Folder, indexes: list[str]) -> None:
 
 
 def _check_files(folder: Folder, names: list[str]) -> int:
-    """Also in folders of adapters that have a name, and of modules."""
+    """Weights also in folders of named adapters, and of modules."""
     size = 0
     for name in names:
         if name.endswith(".safetensors"):
@@ -131,7 +131,7 @@ def _check_folders(folder: Folder, names: list[str]) -> int:
 
 
 def _check_times(folder: Folder, names: list[str]) -> None:
-    """Weights beside DeepSpeed's own may have been converted from these later."""
+    """Weights next to DeepSpeed's own may have been converted from these later."""
     mark, converted = folder.status(STATE), deepspeed.LATEST in names
     for name in names:
         status = folder.status(name) if _SAVED.fullmatch(name) or (WEIGHTS.fullmatch(name) and not converted) else None

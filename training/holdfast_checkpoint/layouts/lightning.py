@@ -1,5 +1,5 @@
 """PyTorch Lightning: ``epoch=3-step=1200.ckpt``, one ``torch.save`` archive, a DCP folder (FSDP, model parallel), or DeepSpeed's folder
-``checkpoint`` with the file ``latest`` beside it (lightning/pytorch/strategies/deepspeed.py, save_checkpoint)."""
+``checkpoint`` next to the file ``latest`` (lightning/pytorch/strategies/deepspeed.py, save_checkpoint)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _DEEPSPEED_TAG = "checkpoint"
 
 
 def judge(entry: Entry) -> Judged:
-    """Raises Bad unless the archive, the DCP folder with its ``meta.pt``, or what DeepSpeed saved is whole.
+    """Raise Bad unless the archive, the DCP folder with its ``meta.pt``, or DeepSpeed's save is complete.
 
     The step is in the name or unknown (``last.ckpt``): Lightning keeps it in the pickle."""
     if not entry.is_folder:

@@ -1,8 +1,8 @@
-"""What a file's name says: whether it may hold training state, and which save it is of. Pure.
+"""Parsing of file names: whether a file may hold training state, and to which save it belongs. Pure.
 
-Wide on purpose. A name that is missed lets a job start afresh, or from an old state, beside what it has saved; one that is taken for state
-and is none stops a job until its owner has moved the file. So what is clearly something else is known here too: logs and configurations,
-unfinished files, weights that are kept beside the training (``best``, ``ema``), what a training began with (:mod:`words`).
+Permissive on purpose. If a name is missed, a job starts from zero or from an old state although it has saved a newer one; if a name is
+wrongly taken for state, a job is stopped until its owner has moved the file. So files that are clearly something else are known too:
+logs and configurations, unfinished files, weights in addition to the training's own (``best``, ``ema``), starting points (:mod:`words`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _UNFINISHED = re.compile(
     re.IGNORECASE,
 )
 _HIDDEN_TENSORS = re.compile(rf"\.\S*\.(?:{'|'.join(sorted(words.TENSORS))})\.\S+")
-"""``.ckpt_100.pt.Xy12``, as rsync writes."""
+"""``.ckpt_100.pt.Xy12``, as rsync names it."""
 _RANK = re.compile(
     r"(?:^|[^a-z])(?:rank|shard|part|worker|proc|node|gpu|zero|slice|tp|pp|dp|mp)[-_=]?\d+|\d+[-_]?of[-_]?\d+",
     re.IGNORECASE,
@@ -37,52 +37,52 @@ _NO_STATE = re.compile(r"\S*\.tfevents\.\S*|core(?:\.\d+)?|README|LICENSE|Makefi
 
 
 class Says(Enum):
-    """What a file of this name is."""
+    """Kind of a file, by its name."""
 
     SAVE = "save"
-    """A save: it states a step or an epoch, or is written over and over (``last``, ``checkpoint``)."""
+    """A save: it states a step or an epoch, or is overwritten by each save (``last``, ``checkpoint``)."""
     STATE = "state"
-    """Weights or other state; the name does not say of which save."""
+    """Weights or other state; the name does not identify the save."""
     UNFINISHED = "unfinished"
     """Save or state while it is written."""
     NOTE = "note"
     """No training state: a log, a configuration, an image."""
     UNKNOWN = "unknown"
-    """Nothing that is known."""
+    """Unknown."""
 
 
 @dataclass(frozen=True)
 class FileName:
-    """A file's name, taken apart."""
+    """A parsed file name."""
 
     name: str
     says: Says
     suffix: str = ""
-    """Of the content, in lower case: ``pth`` of ``ckpt_100.pth.tar`` and of ``ckpt.pth.1``."""
+    """Suffix of the content, in lower case: ``pth`` of ``ckpt_100.pth.tar`` and of ``ckpt.pth.1``."""
     words: frozenset[str] = frozenset()
     numbers: Numbers = field(default_factory=Numbers)
     packed: bool = False
     kept: bool = False
-    """A copy that was kept when the file was written again: ``ckpt.pt.1``, ``ckpt_old.pt``."""
+    """A copy kept when the file was overwritten: ``ckpt.pt.1``, ``ckpt_old.pt``."""
 
     @property
     def archive(self) -> bool:
-        """Whether it is ``torch.save`` that writes files of this suffix."""
+        """Whether ``torch.save`` writes files of this suffix."""
         return self.suffix in words.ARCHIVES and not self.packed
 
     @property
     def strong(self) -> bool:
-        """Whether it is called a checkpoint."""
+        """Whether it has a checkpoint's name."""
         return bool(self.words & words.STRONG)
 
     @property
     def origin(self) -> bool:
-        """Whether it is what a training began with, or learns from."""
+        """Whether it is a training's starting point, or its data."""
         return bool(self.words & words.ORIGIN)
 
     @property
     def aside(self) -> bool:
-        """Whether it is kept beside the training's own saves, and so never newer than these.
+        """Whether it is stored in addition to the training's own saves, and so never newer than these.
 
         A Lightning file that states a step holds all of the training's state, also the best one."""
         full = self.suffix == CKPT and self.numbers.step is not None
@@ -91,7 +91,7 @@ class FileName:
 
     @property
     def part(self) -> bool:
-        """Whether it is a part of a save and none alone: an optimizer, the shard of one rank."""
+        """Whether it is only a part of a save: an optimizer, the shard of one rank."""
         return bool(self.words & words.PARTS) or _RANK.search(self.name) is not None
 
     @property
@@ -105,7 +105,7 @@ class FileName:
 
     @property
     def rolling(self) -> bool:
-        """Whether it is written over and over."""
+        """Whether it is overwritten by each save."""
         return not self.numbers.order
 
     @property
@@ -118,7 +118,7 @@ class FileName:
 
 @lru_cache(maxsize=4096)
 def read_name(name: str) -> FileName:
-    """What the name says, without a look at the file."""
+    """Parse the name, without reading the file."""
     stem, suffix, packed, kept = _peeled(name)
     numbers = Numbers() if stem.isdigit() else numbers_in(stem)
     found_words = frozenset(words_in(stem))
@@ -127,12 +127,12 @@ def read_name(name: str) -> FileName:
 
 
 def unfinished(name: str) -> bool:
-    """Whether something of this name is still being written."""
+    """Whether a file of this name is still being written."""
     return name.startswith(".") or _UNFINISHED.search(name) is not None
 
 
 def product_folder(name: str) -> bool:
-    """Whether a folder's name says nothing but that it holds products of a training: ``samples_step_100``."""
+    """Whether a folder's name only shows that it holds products of a training: ``samples_step_100``."""
     found = frozenset(words_in(name))
     return _product(found) and not found & words.RUNS
 
@@ -153,7 +153,7 @@ def _says(file: FileName, stem: str) -> Says:
 
 
 def _names_save(file: FileName, stem: str) -> bool:
-    """Whether it says of which save it is; not where it has a number of which nothing is known: ``ckpt_-5``."""
+    """Whether it identifies the save; not if it has a number of unknown meaning: ``ckpt_-5``."""
     number = _BARE_NUMBER.search(_RANK.sub(" ", stem))
     return bool(file.numbers.order) or (bool(file.words & words.ROLLING) and number is None)
 
@@ -168,7 +168,7 @@ def _product(found: frozenset[str]) -> bool:
 
 
 def _peeled(name: str) -> tuple[str, str, bool, bool]:
-    """(stem, suffix of the content, whether it is packed, whether it is a copy that was kept)."""
+    """(stem, suffix of the content, whether it is compressed, whether it is a kept copy)."""
     rest = _BEING_WRITTEN.sub("", name)
     tensorflow = _TENSORFLOW.fullmatch(rest)
     if tensorflow:

@@ -1,6 +1,6 @@
 """NeMo and Megatron: a folder with ``weights/`` in DCP form (NeMo 2), or ``iter_N/`` in DCP form (Megatron-LM).
 
-NeMo puts an empty file ``NAME-unfinished`` beside a checkpoint while it is being written
+NeMo puts an empty file ``NAME-unfinished`` next to a checkpoint while it is being written
 (``NeMoModelCheckpoint.UNFINISHED_CHECKPOINT_SUFFIX``); Megatron-LM writes ``latest_checkpointed_iteration.txt`` last.
 """
 
@@ -21,8 +21,8 @@ TRACKER = "latest_checkpointed_iteration.txt"
 
 
 def has_weights(folder: Folder, names: Collection[str]) -> bool:
-    """Whether a folder has ``weights/`` with nothing in it that NeMo's DCP form has not, so that a lack of its mark shows a save that did
-    not finish; not of a program of another kind, or of NeMo in Zarr's form."""
+    """Whether a folder has ``weights/`` with only files of NeMo's DCP form, so that a missing marker shows an unfinished save; not for
+    other programs, or NeMo in Zarr form."""
     status = folder.status(WEIGHTS) if WEIGHTS in names else None
     if status is None or not stat.S_ISDIR(status.st_mode):
         return False
@@ -32,7 +32,7 @@ def has_weights(folder: Folder, names: Collection[str]) -> bool:
 
 
 def judge(entry: Entry) -> Judged:
-    """Raises Bad unless the marks of both frameworks say that the save finished and the DCP folder is whole."""
+    """Raise Bad unless the markers of both frameworks show that the save finished and the DCP folder is complete."""
     step = step_in(entry.name)
     if entry.root.status(f"{entry.name.removesuffix('.ckpt')}-unfinished") is not None:
         raise torn("its -unfinished mark is still there")

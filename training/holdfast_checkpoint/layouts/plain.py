@@ -1,7 +1,7 @@
 """Plain ``torch.save``: ``ckpt_120.pt``, ``last.pt``, or ``step_120/`` with one such file and nothing else that could hold weights.
 
-A folder with several files has no mark that its save is finished, and one of a library that is not known has none that could be read: both
-are *unreadable*, so that a job does not start afresh beside them. Which files are of one save says :mod:`holdfast_checkpoint.saves`.
+A folder with several files has no marker of a finished save, and one of an unknown library has none that could be read: both are
+*unreadable*, so that a job does not ignore them and start from zero. :mod:`holdfast_checkpoint.saves` groups the files of one save.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _DIGITS = re.compile(r"\d+")
 
 
 def is_save(folder: Folder, file: FileName) -> bool:
-    """Whether a file is named as a save and can be judged as an archive. Where it cannot be opened its judge says why."""
+    """Whether a file is named as a save and can be verified as an archive. Where it cannot be opened, verification reports why."""
     if file.suffix == CKPT and file.archive:
         return file.says is not Says.UNFINISHED and not file.origin
     if file.says is not Says.SAVE or file.origin:
@@ -28,7 +28,7 @@ def is_save(folder: Folder, file: FileName) -> bool:
 
 
 def begins_as_archive(folder: Folder, name: str) -> bool:
-    """Whether a file of whatever suffix begins as ``torch.save`` writes; False where it cannot be opened."""
+    """Whether a file of any suffix starts as ``torch.save`` writes it; False where it cannot be opened."""
     try:
         with folder.file(name) as file:
             return begins_as_torch(file)
@@ -42,7 +42,7 @@ def holds_state(names: list[str]) -> bool:
 
 
 def judge(entry: Entry) -> Judged:
-    """Raises Bad unless it is one whole archive; of kind UNREADABLE where that cannot be told."""
+    """Raise Bad unless it is one complete archive; UNREADABLE where that is unknown."""
     if not entry.is_folder:
         return Judged(step_in(entry.name), whole_archive(entry.root, entry.name), Proof.STRUCTURE)
     with entry.root.folder(entry.name) as folder:
@@ -56,12 +56,12 @@ def judge(entry: Entry) -> Judged:
 
 
 def state_files(folder: Folder) -> list[str]:
-    """Names of what may hold state in a folder."""
+    """Names of files in a folder that may hold state."""
     return [name for name in folder.names() if read_name(name).says is not Says.NOTE]
 
 
 def check_like(entry: Entry, older: str) -> None:
-    """Raises Bad(UNREADABLE) when a folder lacks a file that the folder of an older save has."""
+    """Raise Bad(UNREADABLE) when a folder lacks a file that the folder of an older save has."""
     with entry.root.folder(entry.name) as folder:
         here = {_DIGITS.sub("#", name) for name in state_files(folder)}
     with entry.root.folder(older) as folder:

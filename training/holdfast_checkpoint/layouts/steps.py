@@ -1,4 +1,4 @@
-"""Numbers in names of checkpoints: steps, epochs, and others of which only the order is known. Pure."""
+"""Numbers in names of checkpoints: steps, epochs, and others of which only the order is known. Pure functions."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _STEP_MAX = 1 << 63
 
 @dataclass(frozen=True)
 class Numbers:
-    """What the numbers in a name say."""
+    """Meaning of the numbers in a name."""
 
     step: int | None = None
-    """None where the name states none, or where it cannot be known which number it is."""
+    """None where the name states none, or where it is unknown which number it is."""
     order: tuple[int, ...] = ()
-    """Epoch and step as far as they are stated, or the numbers as they stand: later saves of one series have greater ones."""
+    """Epoch and step as far as they are stated, or the numbers unchanged: later saves of one series have greater ones."""
 
     @property
     def within_epoch(self) -> bool:

@@ -1,32 +1,32 @@
-"""Words and suffixes in names of files: which mean training state, and which mean something else."""
+"""Words and suffixes in file names that mean training state, or something else."""
 
 from __future__ import annotations
 
 STRONG = frozenset(
     {"ckpt", "ckpts", "chkpt", "checkpoint", "checkpoints", "savepoint", "snapshot", "restart", "restarts"}
 )
-"""What is called this is a checkpoint, whatever its suffix."""
+"""Names of checkpoints, whatever the suffix."""
 ROLLING = STRONG | {"last", "latest", "newest", "recent", "current", "resume"}
-"""A file that is written over and over; it goes by time."""
+"""Names of files that each save overwrites; they are sorted by time."""
 STATES = frozenset(
     {"model", "models", "net", "network", "weight", "weights", "param", "params", "parameters", "state", "states"}
     | {"trainer", "policy", "actor", "critic", "agent", "generator", "discriminator", "encoder", "decoder", "backbone"}
     | {"unet", "lora", "adapter"}
 )
-"""With these a suffix that may be anything is taken for state: ``pytorch_model.bin``, not ``train.bin``."""
+"""With these words an ambiguous suffix counts as state: ``pytorch_model.bin``, not ``train.bin``."""
 PARTS = frozenset(
     {"optim", "optims", "optimizer", "optimizers", "optimiser", "sched", "scheduler", "schedulers", "scaler", "rng"}
     | {"random", "sampler", "dataloader", "replay", "buffer"}
 )
-"""A part of a save: none to resume from alone."""
+"""Parts of a save, which alone cannot be resumed from."""
 BEST = frozenset({"best"})
 DERIVED = frozenset(
     {"ema", "swa", "avg", "average", "averaged", "export", "exported", "merged", "onnx", "traced", "scripted"}
     | {"torchscript", "jit", "quantized", "inference", "deploy", "converted", "consolidated", "universal"}
 )
-"""Weights that are made of a training's state."""
+"""Weights derived from a training's state."""
 ORIGIN = frozenset({"pretrained", "teacher", "init", "initial", "initialized", "initialised", "ref", "reference"})
-"""What a training began with, or learns from."""
+"""A training's starting point, or its data."""
 KEPT_BESIDE = BEST | DERIVED | ORIGIN
 """None of these is the training's own newest state."""
 NOISE = frozenset(
@@ -87,9 +87,9 @@ NOISE = frozenset(
     }
     | {"report", "log", "logs", "losses", "output", "outputs", "generated", "generations", "eval", "evaluation"}
 )
-"""Products of a training; a name of such words alone is none of a checkpoint."""
+"""Products of a training; a name of only such words is not a checkpoint's."""
 RUNS = frozenset({"log", "logs", "output", "outputs", "result", "results"})
-"""Of these as the name of a folder: it may hold all that a run writes."""
+"""Those that, as a folder's name, may hold everything that a run writes."""
 NEUTRAL = frozenset(
     {"step", "steps", "iter", "iters", "iteration", "iterations", "epoch", "epochs", "ep", "global", "globalstep", "of"}
     | {
@@ -110,10 +110,10 @@ NEUTRAL = frozenset(
         "per",
     }
 )
-"""Words that say nothing of what it is."""
+"""Words without meaning for the kind of file."""
 
 TENSORS = frozenset({"pt", "pth", "th", "ckpt", "safetensors", "distcp", "pdparams", "pdopt", "cpt"})
-"""Suffixes of files that hold tensors or another state (``cpt``: GROMACS), whatever they are called."""
+"""Suffixes of files that hold tensors or another state (``cpt``: GROMACS), whatever their name."""
 ARCHIVES = frozenset({"pt", "pth", "th", "ckpt", "tar"})
 """Suffixes that ``torch.save`` writes by convention."""
 OTHERS = frozenset(
@@ -136,10 +136,10 @@ OTHERS = frozenset(
         "lz4",
     }
 )
-"""Suffixes of files that may be anything: the words decide."""
+"""Ambiguous suffixes: the words decide."""
 PACKED = frozenset({"gz", "zst", "zstd", "xz", "bz2", "lz4", "zip", "7z"})
 KEPT = frozenset({"bak", "old", "prev", "previous", "orig", "backup", "copy"})
-"""Suffixes and words of a copy that is kept when a file is written again."""
+"""Suffixes and words of a copy kept when a file is overwritten."""
 NOTES = frozenset(
     {
         "json",

@@ -1,4 +1,4 @@
-"""When a checkpoint that is a folder was written: begun, and finished. A folder's own time changes with everything that is put into it."""
+"""When a checkpoint folder was started and finished. The folder's own time changes with every file put into it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from holdfast_checkpoint.layouts.names import Says, read_name
 from holdfast_checkpoint.model import Layout
 
 _FILES = 64
-"""Of a folder of plain files that are looked at; one with more goes by its own time."""
+"""Most files of a folder whose times are read; a folder with more is judged by its own time."""
 
 
 def finished_s(entry: Entry, layout: Layout) -> float | None:
-    """When its mark was written; None where it has none. Raises Bad."""
+    """When its marker was written; None where it has none. Raises Bad."""
     with entry.root.folder(entry.name) as folder:
         if layout is Layout.TORCH:
             few = Folder(folder.fd, folder.walk.at_most(_FILES))
@@ -56,6 +56,6 @@ def _time(folder: Folder, name: str) -> float | None:
 
 
 def is_empty(entry: Entry) -> bool:
-    """Whether nothing is in it. Raises Bad."""
+    """Whether it is empty. Raises Bad."""
     with entry.root.folder(entry.name) as folder:
         return not folder.names()
