@@ -1,9 +1,8 @@
 """Words that Holdfast does not use, and what to write instead: ``python .ci/words.py``, part of ``./dev lint``.
 
 It reads Markdown (README, docs, the unreleased part of the changelog) and the string literals of Python files, docstrings included. Not
-read: names, comments, code in backticks, and literals without a space (values that are stored or sent). ``NOT_YET`` lists the folders and
-pages that are still to be rewritten; it may only shrink. A line with a good reason ends in ``# word: the reason`` (Markdown:
-``<!-- word: the reason -->``)."""
+read: names, comments, code in backticks, and literals without a space (values that are stored or sent). A line
+with a good reason ends in ``# word: the reason`` (Markdown: ``<!-- word: the reason -->``)."""
 
 from __future__ import annotations
 
@@ -68,10 +67,6 @@ WORDS: tuple[Word, ...] = (
     Word(r"hurts?", "affect, harm"),
     Word(r"tidy|tidies|tidied|tidying", "clean up"),
 )
-
-NOT_YET: tuple[str, ...] = (
-)
-"""Folders and pages that are still to be rewritten. An entry whose last word has been replaced has to go (a test says so)."""
 
 HISTORY = ("docs/decisions",)
 """Not rewritten: they say what was decided, in the words of that day."""
@@ -139,7 +134,7 @@ def _excused(lines: list[str], line: int) -> bool:
 
 @cache
 def files() -> list[str]:
-    """All files that are read, those in ``NOT_YET`` included."""
+    """All files that are read."""
     python = (file for folder in PYTHON for file in (ROOT / folder).rglob("*.py"))
     pages = (ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md"))
     paths = {file.relative_to(ROOT).as_posix() for file in (*python, *pages)}
@@ -151,8 +146,7 @@ def within(path: str, places: tuple[str, ...]) -> bool:
 
 
 def main() -> int:
-    swept = (path for path in files() if not within(path, NOT_YET))
-    found = [hit for path in swept for hit in hits(path, (ROOT / path).read_text())]
+    found = [hit for path in files() for hit in hits(path, (ROOT / path).read_text())]
     for hit in found:
         print(hit)  # noqa: T201
     return 1 if found else 0

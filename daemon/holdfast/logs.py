@@ -1,4 +1,4 @@
-"""The log of each daemon: one line a record on stderr, key=value or JSON, in UTC with milliseconds.
+"""Logging of the daemons: one line per record on stderr, key=value or JSON, in UTC with milliseconds.
 
 The message of a record starts with ``event=NAME`` (a lint rule keeps it so); one of a library gets ``event=message``."""
 
@@ -43,7 +43,7 @@ class Formatter(logging.Formatter):
 
 
 def set_up(form: str = "text", level: str = "info", node: str = "") -> None:
-    """Send the log to stderr. ``form``: one of ``FORMATS``. ``node``: this machine's, where the log of many is collected."""
+    """Send the log to stderr. ``form``: one of ``FORMATS``. ``node``: this machine's name, for logs collected from many."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(Formatter(form, node))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

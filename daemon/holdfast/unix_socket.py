@@ -1,4 +1,4 @@
-"""Unix sockets at a path, with the mode that they are to have from the first moment on."""
+"""Unix sockets at a path, created with their final mode."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 
 
 def bound(path: Path, mode: int, kind: socket.SocketKind) -> socket.socket:
-    """A socket that does not block, at the path; one that a dead process left is replaced. Raises OSError.
+    """Bind a non-blocking socket at the path; one left by a dead process is replaced. Raises OSError.
 
-    It is made under another name with no more rights than ``mode``, and gets what the umask took by its own descriptor: in a folder that
-    another user may write to, no link of theirs is followed."""
+    It is created under another name with no more rights than ``mode``; bits removed by the umask are restored by its descriptor: in a
+    folder that another user may write to, no link of theirs is followed."""
     made = socket.socket(socket.AF_UNIX, kind | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
     draft = path.with_name(f".{os.getpid()}.sock")
     try:

@@ -237,7 +237,7 @@ def test_while_nothing_changes_the_database_is_not_needed(tmp_path: Path, monkey
         ({"do": "dance"}, "do is one of open, close, evict"),
         ({"do": "open", "room": "../x"}, "a rendezvous' name"),
         ({"do": "open"}, "room is missing"),  # word: the service's answer
-        ({"do": "open", "room": "r", "rules": {"min": 1}}, "rules: min is no number, or unknown"),
+        ({"do": "open", "room": "r", "rules": {"min": 1}}, "rules: min is not a number, or unknown"),
         ({"do": "open", "room": "r", "rules": {"min_groups": 1.5}}, "rules: min_groups"),
         ({"do": "open", "room": "r", "rules": {"min_groups": 5, "max_groups": 4}}, "1 <= min_groups <= max_groups"),
         ({"do": "open", "room": "r", "rules": {"heartbeat_timeout_s": 0.01}}, "heartbeat_timeout_s lies"),

@@ -111,9 +111,3 @@ def test_released_parts_of_the_changelog_are_history() -> None:
 
 def test_what_is_rewritten_stays_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert words.main() == 0, capsys.readouterr().out
-
-
-@pytest.mark.parametrize("place", words.NOT_YET)
-def test_a_place_without_such_a_word_is_no_longer_listed(place: str) -> None:
-    mine = (path for path in words.files() if words.within(path, (place,)))
-    assert any(words.hits(path, (words.ROOT / path).read_text()) for path in mine)

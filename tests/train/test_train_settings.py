@@ -53,8 +53,8 @@ def test_legal_sizes(env: dict[str, str], legal: tuple[int, ...]) -> None:
     ("env", "why"),
     [
         ({"HOLDFAST_QUORUM": ""}, "HOLDFAST_QUORUM is not set"),
-        ({"HOLDFAST_QUORUM": "localhost"}, "no address of a quorum"),
-        ({"HOLDFAST_QUORUM": "http://127.0.0.1:99999"}, "no address of a quorum"),
+        ({"HOLDFAST_QUORUM": "localhost"}, "not the address of a quorum service"),
+        ({"HOLDFAST_QUORUM": "http://127.0.0.1:99999"}, "not the address of a quorum service"),
         ({"HOLDFAST_QUORUM_TOKEN": ""}, "HOLDFAST_QUORUM_TOKEN is not set"),
         ({"HOLDFAST_MAX_GROUPS": ""}, "HOLDFAST_MAX_GROUPS is not set"),
         ({"HOLDFAST_MAX_GROUPS": "many"}, "'many' is no whole number"),
@@ -63,8 +63,8 @@ def test_legal_sizes(env: dict[str, str], legal: tuple[int, ...]) -> None:
         ({"WORLD_SIZE": "2"}, "MASTER_ADDR or MASTER_PORT is not set"),
         ({"WORLD_SIZE": "2", "RANK": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1"}, "RANK=2 and WORLD_SIZE=2 do not go"),
         ({"TORCHFT_QUORUM_TIMEOUT_SEC": "10m"}, "TORCHFT_QUORUM_TIMEOUT_SEC='10m' is no whole number"),
-        ({"HOLDFAST_COLLECTIVE_TIMEOUT_S": "soon"}, "no number of seconds"),
-        ({"HOLDFAST_COLLECTIVE_TIMEOUT_S": "nan"}, "no number of seconds"),
+        ({"HOLDFAST_COLLECTIVE_TIMEOUT_S": "soon"}, "not a number of seconds"),
+        ({"HOLDFAST_COLLECTIVE_TIMEOUT_S": "nan"}, "not a number of seconds"),
     ],
 )
 def test_settings_that_make_no_sense_are_one_line(env: dict[str, str], why: str) -> None:

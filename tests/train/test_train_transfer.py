@@ -221,7 +221,7 @@ def test_an_address_that_is_none_is_one_line(url: str, receiver: transport.PeerT
     ],
 )
 def test_an_index_that_makes_no_sense_is_one_line(state_part: object) -> None:
-    with pytest.raises(TransferFailed, match="makes no sense"):
+    with pytest.raises(TransferFailed, match="is invalid"):
         unpack(Packed(json.dumps({"bytes": 64, "state": state_part}).encode(), bytearray(64)))
 
 

@@ -109,7 +109,7 @@ class CatchUp:
         self._wait(step)
         state = unpack(fetch(self._sources, f"snapshot/{step}", self._key, _TRANSFER_S))
         if not isinstance(state, dict) or state.get("step") != step or type(state.get("quorum")) is not int:
-            raise TransferFailed("what came is no state of a step")
+            raise TransferFailed("the answer is not a step's state")
         self._replica.load_bulk(state["bulk"])
         self.at, self._taken = At(step, state["quorum"]), step
         return self._repeat(self.at)

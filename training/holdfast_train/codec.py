@@ -157,7 +157,7 @@ def unpack(packed: Packed) -> Any:
     try:
         return _untree(_read(packed.index)["state"], whole, 0)
     except (KeyError, TypeError, ValueError, IndexError, RuntimeError) as error:
-        raise TransferFailed(f"the index of a peer's state makes no sense: {str(error)[:200]!r}") from error
+        raise TransferFailed(f"the index of a peer's state is invalid: {str(error)[:200]!r}") from error
 
 
 def _untree(node: Any, whole: torch.Tensor, depth: int) -> Any:
@@ -199,5 +199,5 @@ def _read(index: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise TransferFailed("the index of a peer's state is not JSON") from error
     if not isinstance(read, dict):
-        raise TransferFailed("the index of a peer's state is no object")
+        raise TransferFailed("the index of a peer's state is not an object")
     return read

@@ -143,7 +143,7 @@ class _Gathering:
         try:
             self._body = bytearray(body_bytes(index))
         except MemoryError as error:
-            raise TransferFailed("there is no memory for the state of a peer") from error
+            raise TransferFailed("not enough memory for the state of a peer") from error
         self._index = index
         self._open.extend(range(-(-len(self._body) // CHUNK_BYTES)))
 
@@ -183,7 +183,7 @@ class _Gathering:
             except TransferFailed as error:
                 self._lose(source, error)
             except MemoryError:
-                self._lose(source, source.failed(self._path, "there is no memory for it here"))
+                self._lose(source, source.failed(self._path, "not enough memory for it here"))
 
         threading.Thread(target=run, name="peer-fetch", daemon=True).start()
 

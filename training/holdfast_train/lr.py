@@ -62,7 +62,7 @@ class WarmupCosine:
     def __post_init__(self) -> None:
         if not (0 <= self.warmup_samples < self.total_samples and 0 <= self.floor <= 1):
             raise Unusable(
-                f"a warm-up of {self.warmup_samples} in {self.total_samples} samples down to {self.floor} is no schedule"
+                f"a warm-up of {self.warmup_samples} in {self.total_samples} samples down to {self.floor} is not a valid schedule"
             )
 
     def factor(self, samples_seen: int) -> float:

@@ -315,7 +315,7 @@ def _listening_store(address: str) -> TCPStore:
         family = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM)[0][0]
         listener = socket.create_server((address, 0), family=family)
     except OSError as error:
-        raise TrainError(f"HOLDFAST_ADDRESS={address} is no address of this machine: {error}") from error
+        raise TrainError(f"HOLDFAST_ADDRESS={address} is not an address of this machine: {error}") from error
     port = listener.getsockname()[1]
     return TCPStore(address, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
 

@@ -45,7 +45,7 @@ class Order:
 
     def __post_init__(self) -> None:
         if self.count < 1:
-            raise Unusable("there is no sample to train on")
+            raise Unusable("there are no samples to train on")
 
     def ids(self, step: int, micro_batch: int) -> list[int]:
         """Samples of micro-batch i of a step (both from 0), each in ``range(count)``."""

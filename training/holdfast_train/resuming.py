@@ -61,7 +61,7 @@ class Reader:
             there, here = shapes(self._tree, "model"), shapes(mine, "model")
             groups = [_groups(tree) for tree in (self._tree, mine)]
         except (Misfit, KeyError, TypeError) as error:
-            raise Damaged(f"its state makes no sense: {error}") from error
+            raise Damaged(f"its state is invalid: {error}") from error
         for name in sorted({*there, *here}):
             if there.get(name) != here.get(name):
                 raise self._misfit(f"{name} is {_shape(there.get(name))} there and {_shape(here.get(name))} here")

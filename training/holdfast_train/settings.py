@@ -80,9 +80,9 @@ def address_towards(url: str) -> str:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        raise Unusable(f"{url!r} is no address of a quorum") from error
+        raise Unusable(f"{url!r} is not the address of a quorum service") from error
     if parts.scheme != "http" or host is None or port is None:
-        raise Unusable(f"{url!r} is no address of a quorum: it has the form http://host:port")
+        raise Unusable(f"{url!r} is not the address of a quorum service: it has the form http://host:port")
     try:
         family, kind, _proto, _name, there = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind) as probe:
@@ -121,5 +121,5 @@ def _seconds(env: Mapping[str, str], name: str, default: float) -> float:
     except ValueError:
         value = -1.0
     if not 0.1 <= value <= 86_400:
-        raise Unusable(f"{name}={text[:80]!r} is no number of seconds between 0.1 and 86400")
+        raise Unusable(f"{name}={text[:80]!r} is not a number of seconds between 0.1 and 86400")
     return value

@@ -94,7 +94,7 @@ class Control:
                 raise Rejected(f"do is one of {', '.join(self._verbs)}")
             return {"ok": True, **await self._verbs[asked["do"]](asked)}
         except (ValueError, RecursionError):
-            return {"ok": False, "error": "this is no JSON"}
+            return {"ok": False, "error": "not valid JSON"}
         except HoldfastError as error:
             return {"ok": False, "error": str(error), "kind": type(error).__name__}
 
@@ -208,5 +208,5 @@ def _rules(given: dict[str, Any]) -> Rules:
     for key, value in given.items():
         kinds: tuple[type, ...] = (int,) if _RULES.get(key) == "int" else (int, float)
         if key not in _RULES or type(value) not in kinds:
-            raise Rejected(f"rules: {key} is no number, or unknown; known: {', '.join(_RULES)}")
+            raise Rejected(f"rules: {key} is not a number, or unknown; known: {', '.join(_RULES)}")
     return Rules(**given)

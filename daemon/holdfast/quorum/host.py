@@ -105,7 +105,7 @@ class Host:
         self._turn_away()
         await self.settle()
         if self.room.changed or self._happened:
-            raise Unavailable(f"done, but not yet written down: {self.unwritten}")
+            raise Unavailable(f"applied, but not stored yet: {self.unwritten}")
         return done
 
     def set_rules(self, rules: Rules, addresses: tuple[str, ...]) -> None:

@@ -119,7 +119,7 @@ class _Door:
                 return self._host.observe(who)
             return await self._host.ask(_member(who, asked, self._host.room.heard))
         except DecodeError:
-            return await self._refuse(context, grpc.StatusCode.INVALID_ARGUMENT, "this is no lighthouse request")
+            return await self._refuse(context, grpc.StatusCode.INVALID_ARGUMENT, "not a lighthouse request")
         except Forged as error:
             return await self._refuse(context, grpc.StatusCode.UNAUTHENTICATED, str(error))
         except Away as error:

@@ -37,7 +37,7 @@ def check_fence(connection: Connection, fence: int) -> None:
     current = held.fence if held else 0
     if current != fence:
         raise FencedOff(
-            f"fence {fence} is not the lease's own: {held.holder if held else 'nobody'} holds fence {current}"
+            f"fence {fence} is not the lease's fence: {held.holder if held else 'nobody'} holds fence {current}"
         )
 
 

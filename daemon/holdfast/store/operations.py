@@ -99,7 +99,7 @@ def _unsuppress(connection: Connection, operation: Operation, at: datetime) -> N
 
 def _maintain(connection: Connection, operation: Operation, at: datetime) -> None:
     if operation.window is None:
-        raise Rejected("there is no maintenance window to begin")
+        raise Rejected("no maintenance window was given")
     _write_windows(connection, _windows(connection).at(at).begun(operation.window))
     rows.append(connection, [_event(operation, EventKind.OPERATOR, at)])
 

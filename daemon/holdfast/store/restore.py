@@ -102,7 +102,7 @@ def _read(source: Path) -> tuple[bytes, str]:
     except sqlite3.Error as error:
         raise Rejected(f"{source} cannot be restored: {error}") from error
     if schema is None:
-        raise Rejected(f"{source} is no store of Holdfast: it names no schema")
+        raise Rejected(f"{source} is not a Holdfast store: it has no schema version")
     return content, str(schema[0])
 
 

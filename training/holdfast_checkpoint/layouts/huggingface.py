@@ -99,7 +99,7 @@ def _check_shards(folder: Folder, indexes: list[str]) -> None:
             if folder.status(shard) is None:
                 raise torn(f"{shard} is missing")
             if not WEIGHTS.fullmatch(shard):
-                raise torn(f"{index} names {shard}, which is no weights file")
+                raise torn(f"{index} names {shard}, which is not a weights file")
 
 
 def _check_files(folder: Folder, names: list[str]) -> int:

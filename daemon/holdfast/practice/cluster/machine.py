@@ -80,7 +80,7 @@ class Machine:
         self.start_agent()
         if rebooted and self._boot_is_known(since=began):
             # slurmd -b counts its uptime in whole seconds from its own start: a later registration may seem one second newer
-            # than the first, a boot of its own, and slurmctld sets a node DOWN that was resumed in between.
+            # than the first, like another boot, and slurmctld sets a node DOWN that was resumed in between.
             self._processes.kill_main(self.slurmd)
             if len(self._processes.tree(self.slurmd)) > 1:  # a job has started already, below the adopting parent
                 self._processes.rename(self.slurmd, self.steps)

@@ -29,7 +29,9 @@ class Offer:
 
     def __post_init__(self) -> None:
         if self.market not in MARKETS:
-            raise ConfigError(f"market {self.market!r} of an offer is none of: on demand (empty), spot, capacity-block")
+            raise ConfigError(
+                f"market {self.market!r} of an offer is invalid; known: on demand (empty), spot, capacity-block"
+            )
 
     def __str__(self) -> str:
         parts = (self.instance_type, self.subnet_id, self.launch_template, self.version, self.market)

@@ -68,7 +68,7 @@ class ClusterMachines:
         if raw is None:
             raise NotFound(f"DescribeInstances: EC2 shows no {instance_id}")
         if not self._ours(raw):
-            raise Rejected(f"{instance_id} is no compute machine of {self._cluster}: left alone")
+            raise Rejected(f"{instance_id} is not a compute machine of {self._cluster}: left alone")
         return _read(raw, self._healthy(instance_id) if state_of(raw) == "running" else None)
 
     def reboot(self, instance_id: str) -> None:
