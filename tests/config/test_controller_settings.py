@@ -221,7 +221,7 @@ BAD: list[tuple[str, str, str]] = [
     ("ec2 without a template", EC2.replace('launch_template = "gpu"', ""), "provider: missing key 'launch_template'"),
     ("ec2 key", EC2 + "regoin = 'x'\n", "provider: unknown key 'regoin'; did you mean 'region'?"),
     ("offer key", EC2 + "[[provider.offers]]\nsubnet = 'x'\n", "unknown key 'subnet'; did you mean 'subnet_id'?"),
-    ("offer market", EC2 + "[[provider.offers]]\nmarket = 'free'\n", "market 'free' of an offer is none of"),
+    ("offer market", EC2 + "[[provider.offers]]\nmarket = 'free'\n", "market 'free' of an offer is invalid"),
     ("spares", "[spares]\nreservation = ''\n", "spares.reservation is empty"),
     (
         "a node in two domains",
