@@ -158,7 +158,7 @@ def test_an_order_cut_short_by_the_agents_death_is_reported_and_not_repeated(tmp
     desk.orders.start()
     ((order_id, ok, summary),) = desk.outcomes(1)
     assert (order_id, ok) == ("o1", False)
-    assert "not tried again" in summary
+    assert "not retried" in summary
     assert not desk.orders.take(raw())
     assert desk.done == []
     desk.orders.stop()

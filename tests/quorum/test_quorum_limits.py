@@ -128,7 +128,7 @@ def test_the_service_keeps_a_group_that_is_known_and_says_why_another_is_refused
             "Holdfast's rendezvous r: 2~72.0:u: the groups of this job are 0 to 1",
         )
         bad = await s.do(do="open", room="r", rules={}, groups="2")
-        assert "groups is no number" in bad["error"]
+        assert "groups is not a number" in bad["error"]
         crowd = await s.do(do="open", room="r", rules={"members_max": 5000})
         assert "members_max lies between" in crowd["error"]
 

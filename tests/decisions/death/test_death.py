@@ -294,5 +294,5 @@ def test_a_job_that_came_after_the_decision_is_not_taken_from_a_dead_node() -> N
     site.run(60)
     assert came == ["RUNNING"]
     failed = [i for i in site.store.intents() if isinstance(i.action, SetDown) and i.state is IntentState.FAILED]
-    assert "in between" in failed[0].outcome
+    assert "started on n1 after the decision" in failed[0].outcome
     assert not site.slurm.nodes["n1"].down

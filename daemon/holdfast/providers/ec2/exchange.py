@@ -59,7 +59,8 @@ def machine_of(calls: Ec2Calls, node: str, instance_id: str) -> tuple[InstanceTy
         return None, None
     whose = tags_of(old).get(calls.keys.node, "")
     if whose != node:
-        raise Rejected(f"{instance_id} is {whose or 'nobody'}'s machine, not {node}'s: left alone")
+        owner = f"is {whose}'s machine" if whose else "belongs to no node"
+        raise Rejected(f"{instance_id} {owner}, not {node}'s: left alone")
     if is_going(old):
         return old, read_instance(others[0], calls.keys) if others else None
     if others:
