@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import random
 import signal
 import threading
 import time
@@ -16,6 +15,7 @@ from holdfast.agent.findings import wire
 from holdfast.agent.findings.finding_state import Standing
 from holdfast.agent.findings.flaps import Events
 from holdfast.agent.findings.trust import Trust, Weighed
+from holdfast.agent.jitter import JITTER
 from holdfast.agent.jobs.job_socket import JobSocket
 from holdfast.agent.jobs.launchers import ask_group_to_leave
 from holdfast.agent.jobs.priority import Stretch, room_for_files, step_back
@@ -141,7 +141,7 @@ class Agent:
         )
         self.host = HostChecks(self._host_checked, room_for_files())
         self.stretch = Stretch()
-        self.loop = Loop(self._tasks(), random.random(), {NVML_TASK: _NVML_AHEAD_S})  # noqa: S311 - jitter
+        self.loop = Loop(self._tasks(), JITTER.random(), {NVML_TASK: _NVML_AHEAD_S})
         inspector = Inspector(config, self.loop, self.nvml, checks, self.trust, lambda: self.gres.listed)
         self.save_signals = SaveSignals(self.memory)
         rooms = Rooms(self._client, len(self.controllers))

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 import logging
-import random
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from holdfast.agent.jitter import JITTER
 from holdfast.agent.node.readers import READERS, Readers, TooMany
 from holdfast.agent.orders.orders import Done, Handler, Order
 from holdfast.agent.orders.survey_plan import SurveyPlan, Target, target_of
@@ -106,7 +106,7 @@ class Surveys:
     look: Callable[[Target, float], Seen]
     """Reads a directory within this many seconds; blocks."""
     clock_s: Callable[[], float] = time.monotonic
-    _plan: SurveyPlan = field(default_factory=lambda: SurveyPlan(random.uniform))
+    _plan: SurveyPlan = field(default_factory=lambda: SurveyPlan(JITTER.uniform))
     _reading: dict[int, Target | None] = field(default_factory=dict)
     """By uid: a read is in flight; the target that is read next by order."""
     _lock: threading.RLock = field(default_factory=threading.RLock)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import __version__
+from holdfast.agent.jitter import JITTER
 from holdfast.agent.node.job_gate import JobGate
 from holdfast.agent.sending.client import Answer, Client, NoAnswer
 from holdfast.agent.sending.failures import Failure
@@ -49,7 +49,7 @@ class Identity:
         }
 
 
-def backoff_s(failures: int, chance: Callable[[float, float], float] = random.uniform) -> float:
+def backoff_s(failures: int, chance: Callable[[float, float], float] = JITTER.uniform) -> float:
     """Exponential with full jitter: between 0 and min(30 s, 0.5 s × 2^failures)."""
     return chance(0.0, min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2.0 ** min(failures, 16)))
 
@@ -188,7 +188,7 @@ class Sender:
             return True
         if answer.status in POISON:
             return self._refused(batch, answer)
-        self._retry_at_s = time.monotonic() + answer.retry_after_s * random.uniform(0.5, 1.5)  # noqa: S311 - jitter
+        self._retry_at_s = time.monotonic() + answer.retry_after_s * JITTER.uniform(0.5, 1.5)
         return False
 
     def _park_refused(self, batch: Batch, answer: Answer) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import errno
 import logging
-import random
 import socket
 import threading
 import time
 from collections.abc import Callable
 
+from holdfast.agent.jitter import JITTER
 from holdfast.model.errors import HoldfastError
 
 log = logging.getLogger(__name__)
@@ -129,7 +129,7 @@ class Neighbours:
 
     def _run(self) -> None:
         while not self._stopping:
-            self._wake.wait(random.uniform(EVERY_S / 2, EVERY_S))  # noqa: S311 - jitter
+            self._wake.wait(JITTER.uniform(EVERY_S / 2, EVERY_S))
             self._wake.clear()
             if not self._stopping:
                 self.probe()
