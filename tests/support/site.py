@@ -18,6 +18,7 @@ from holdfast.model.errors import NotFound, Rejected
 from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import Incident, Recovery
 from holdfast.model.opt_in import CONSENT_WORD
+from holdfast.practice import jobs
 from holdfast.practice.cluster.site import SPARES, Site
 from holdfast.practice.faults.inject import Injector
 from holdfast.store import SqlStore, open_store
@@ -25,7 +26,7 @@ from holdfast_checks.result import Severity
 from support.practice import eventually
 
 TESTS = Path(__file__).parents[1]
-_TRAIN = Path(sys.modules[Site.__module__].__file__ or "").parent / "jobs" / "train.sbatch"
+_TRAIN = Path(jobs.__file__).with_name("train.sbatch")
 PATIENCE_S = 180.0
 """For anything that must happen eventually on two busy cores; the benches measure speed."""
 
