@@ -84,7 +84,7 @@ def test_the_others_go_on_at_the_controllers_word_until_the_job_is_whole(job: El
     assert found[Phase.GO_ON] < 3.0
     job.together(3)
     texts = [e.text for e in drill.store.events(incident_id=incident.id) if e.kind in LEDGER]
-    milestones = ("shut out", "go on", "as many as before")  # word: texts of events
+    milestones = ("shut out", "continue", "as many as before")
     assert [words for text in texts for words in milestones if words in text] == list(milestones)
 
 
