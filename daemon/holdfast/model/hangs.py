@@ -28,8 +28,8 @@ class HangPolicy:
 
     act: str = option(
         HangAct.TELL.value,
-        "tell: a job that hangs is reported and left running; restart: it is queued again if it opted in, once "
-        "the stacks of its ranks have been read.",
+        "tell: a job that hangs is reported and left running; restart: it is queued again if it opted in, once the "
+        "stacks of its ranks have been read.",
     )
     group_act: str = option(
         HangAct.RESTART.value,
@@ -45,9 +45,9 @@ class HangPolicy:
     )
     silent_s: float = option(
         600.0,
-        "A job on several nodes that reports no phases hangs after this long if their RDMA devices, too, have "
-        "carried nothing for this long; a job that reported nothing is only reported to an operator then "
-        "(ByteRobust: no RDMA traffic for 10 min). 0: silence means nothing.",
+        "A job on several nodes that reports no phases hangs after this long if their RDMA devices, too, have carried "
+        "nothing for this long; a job that reported nothing is only reported to an operator then (ByteRobust: no RDMA "
+        "traffic for 10 min). 0: silence means nothing.",
     )
     init_s: float = option(1800.0, "Bound on the phase init, in which no step is due yet.")
     stacks_s: float = option(20.0, "How long to wait for the stacks; what has not come by then is not needed.")
@@ -62,8 +62,8 @@ class HangPolicy:
 
     together_jobs: int = option(
         2,
-        "This many jobs that stop within together_s, one of each other user, are one event, reported once and "
-        "never restarted. 0: only where a file system does not answer.",
+        "This many jobs that stop within together_s, one of each other user, are one event, reported once and never "
+        "restarted. 0: only where a file system does not answer.",
     )
     together_s: float = option(
         600.0, "Jobs stop as they come to need what has stalled: not at one moment, but one after another."

@@ -11,14 +11,13 @@ from holdfast_checks.settings.option import option
 class PlannedPolicy:
     act_before_s: float = option(
         3600.0,
-        "How long before announced maintenance (reboot, stop, retirement) the node is taken out of service and "
-        "its jobs are moved; until then it is only watched. An interruption of spot capacity is acted upon at "
-        "once.",
+        "How long before announced maintenance (reboot, stop, retirement) the node is taken out of service and its "
+        "jobs are moved; until then it is only watched. An interruption of spot capacity is acted upon at once.",
     )
     impaired_s: float = option(
         300.0,
-        "A provider's status check that fails for this long is acted upon (EC2 checks every minute, and is late "
-        "after a reboot).",
+        "A provider's status check that fails for this long is acted upon (EC2 checks every minute, and is late after "
+        "a reboot).",
     )
     margin_s: float = option(
         45.0,
@@ -27,6 +26,6 @@ class PlannedPolicy:
     )
     capacity_save_s: float = option(
         600.0,
-        "How long before the end of a capacity block or reservation the jobs there are asked to save; no machine "
-        "is replaced, as a new one would end, too.",
+        "How long before the end of a capacity block or reservation the jobs there are asked to save; no machine is "
+        "replaced, as a new one would end, too.",
     )

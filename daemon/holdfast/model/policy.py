@@ -61,14 +61,13 @@ class DeathPolicy:
     probe_timeout_s: float = option(2.0, "How long a peer's attempt to reach a silent node may take.")
     peers: int = option(
         2,
-        "Peers of its failure domain asked to reach a silent node; two that agree make it dead where nothing "
-        "shows its power off.",
+        "Peers of its failure domain asked to reach a silent node; two that agree make it dead where nothing shows "
+        "its power off.",
     )
     domains: dict[str, str] = option(
         {},
-        "Hostlist of nodes that share a management switch or a PDU → name of that failure domain. Nodes that are "
-        "not named: their "
-        "subnet.",
+        "Hostlist of nodes that share a management switch or a PDU → name of that failure domain. Nodes that are not "
+        "named: their subnet.",
     )
     domain_prefix: int = option(
         24, "Length of the subnet that is a failure domain where none is named (IPv4; with IPv6 it is 64)."
@@ -76,8 +75,7 @@ class DeathPolicy:
     deaths_10min: int = option(
         3,
         "More nodes silent within 10 minutes of each other than this are one cause: nothing is done to them until "
-        "their power is "
-        "off.",
+        "their power is off.",
     )
     deaths_10min_share: float = option(
         0.01,
@@ -118,16 +116,15 @@ class JobPolicy:
     restarts_without_progress: int = option(
         3,
         "Failures without a newer checkpoint before the job is held (NVRx restart agent). A failure after which "
-        "nothing is known of "
-        "the job's checkpoints does not count.",
+        "nothing is known of the job's checkpoints does not count.",
     )
     survey_s: float = option(
         600.0, "How often the agent of a job's first node reads the directory that the job registered; 0: never."
     )
     survey_wait_s: float = option(
         5.0,
-        "How long a job that seems to make no progress waits for such a read before it is restarted or held; no "
-        "other job waits.",
+        "How long a job that seems to make no progress waits for such a read before it is restarted or held; no other "
+        "job waits.",
     )
     quick_deaths: int = option(
         5, "A job of whose checkpoints nothing is known is held after this many runs in a row that ended early."
@@ -135,31 +132,28 @@ class JobPolicy:
     quick_death_s: int = option(600, "A run that ended within this of its start ended early.")
     restart_in_place: bool = option(
         True,
-        "A job that opted in and fails of something that the node outlives (Xid 94 and the like) is started "
-        "again, on the same "
-        "nodes.",
+        "A job that opted in and fails of something that the node outlives (Xid 94 and the like) is started again, on "
+        "the same nodes.",
     )
     suspect_nodes: int = option(
         2,
         "Nodes that fail under one job, by faults of one class that programs can cause, before the job is the suspect.",
     )
     # Faults of one class, which a program can cause, on this many different nodes under one job within the window
-    # make the job the suspect; and so many more as :attr:`faults_per_node_day` explains.
+    # make the job the suspect, and as many more as :attr:`faults_per_node_day` explains.
     suspect_window_s: int = option(24 * 3600, "Window of that count.")
     suspect_nodes_hardware: int = option(
         4, "The same for faults that a program hardly ever causes, such as a GPU that falls off the bus."
     )
     faults_per_node_day: float = option(
         0.0065,
-        "Faults that a node of eight GPUs meets in a day, whatever runs on it: 6.5 in 1,000 node-days (Meta "
-        "RSC-1, arXiv "
-        "2410.21680, the higher of its two clusters).",
+        "Faults that a node of eight GPUs meets in a day, whatever runs on it: 6.5 in 1,000 node-days (Meta RSC-1, "
+        "arXiv 2410.21680, the higher of its two clusters).",
     )
     stuck_completing_s: float = option(
         15.0,
-        "A requeued job still held by its faulty node is ended there by the agent after this long; freed by a "
-        "DOWN after twice as "
-        "long.",
+        "A requeued job still held by its faulty node is ended there by the agent after this long; freed by a DOWN "
+        "after twice as long.",
     )
     resume_wait_s: int = option(600, "How long to wait for the job's own report after RUNNING.")
     attribution_before_s: int = option(
@@ -194,16 +188,16 @@ class RepairPolicy:
     reset_timeout_s: float = option(180.0, "From the order to reset a GPU to its outcome.")
     reboot_timeout_s: float = option(
         1200.0,
-        "From the reboot to the agent's first report in the new boot (EC2 1–3 min; servers with many DIMMs and "
-        "NICs 10–15 min).",
+        "From the reboot to the agent's first report in the new boot (EC2 1–3 min; servers with many DIMMs and NICs "
+        "10–15 min).",
     )
     stop_start_timeout_s: float = option(
         1800.0, "From the order to stop and start a machine to its agent's first report."
     )
     watch_timeout_s: float = option(
         5400.0,
-        "How long a provider that repairs automatically is watched before an operator is notified (AWS's own "
-        "runbook: a chain of attempts over 90 min is escalated).",
+        "How long a provider that repairs automatically is watched before an operator is notified (AWS's own runbook: "
+        "a chain of attempts over 90 min is escalated).",
     )
     deep_checks: tuple[str, ...] = option(
         ("dcgm.diag1", "active.memory", "active.burn"),
@@ -239,8 +233,8 @@ class RepairPolicy:
     budget_cluster_share: float = option(0.25, "Most different nodes in 24 hours, as a share of the fleet; always one.")
     replacements_per_group: int = option(
         5,
-        "Machines replaced in one group (a node's first partition) within group_window_s (AWS's own runbook: 5 in "
-        "7 days).",
+        "Machines replaced in one group (a node's first partition) within group_window_s (AWS's own runbook: 5 in 7 "
+        "days).",
     )
     group_share: float = option(0.05, "The same as a share of the group's nodes; the greater of the two holds.")
     group_window_s: int = option(7 * 24 * 3600, "Window of that count and share.")
@@ -249,8 +243,8 @@ class RepairPolicy:
     )
     fresh_s: float = option(
         1800.0,
-        "A node that came back less than this ago has not proved its repair: a fault then counts as its failure, "
-        "and the provider's "
+        "A node that came back less than this ago has not proved its repair: a fault then counts as its failure, and "
+        "the provider's "
         'status checks of a machine this young are not acted upon (HyperPod: "resolved" is 30 min clean).',
     )
     third_fault_window_s: int = option(
@@ -264,22 +258,20 @@ class SparePolicy:
     reservation: str = option("holdfast-spares", "Slurm reservation that keeps the spares; Holdfast owns it.")
     wanted: int | str = option(
         "",
-        "How many spares are wanted: a number, or p99 (by the measured rate of faults and time of repair). Empty: "
-        "the pool gets "
-        "back what was taken from it, and no more.",
+        "How many spares are wanted: a number, or p99 (by the measured rate of faults and time of repair). Empty: the "
+        "pool gets back what was taken from it, and no more.",
     )
     at_least: int = option(1, "Fewest that the rule p99 asks for.")
     at_most_share: float = option(
         0.15,
-        "Most that the rule p99 asks for, as a share of the nodes with GPUs (OPT-175B kept 10 to 15 %, others 5 "
-        "to 10 %).",
+        "Most that the rule p99 asks for, as a share of the nodes with GPUs (OPT-175B kept 10 to 15 %, others 5 to 10 "
+        "%).",
     )
     rate_window_s: int = option(90 * 24 * 3600, "How far back faults and repairs are counted for the rule p99.")
     refill: str = option(
         "returned",
-        "Where new spares come from while fewer than wanted are there: returned (repaired nodes), or idle (also "
-        "idle, healthy nodes "
-        "that no pending job of their partition could use).",
+        "Where new spares come from while fewer than wanted are there: returned (repaired nodes), or idle (also idle, "
+        "healthy nodes that no pending job of their partition could use).",
     )
     short_s: int = option(1800, "An operator is notified once when fewer spares than wanted exist for this long.")
     check_every_s: int = option(3600, "Pause between two light checks of a spare; 0: none.")
@@ -323,9 +315,8 @@ class MaintenancePolicy:
 
     operators: tuple[str, ...] = option(
         ("root", "slurm"),
-        "Users of Slurm who are operators: a reservation that only these may use keeps its nodes for an "
-        "operator's work. A "
-        "reservation with the flag MAINT does so for any user.",
+        "Users of Slurm who are operators: a reservation that only these may use keeps its nodes for an operator's "
+        "work. A reservation with the flag MAINT does so for any user.",
     )
     grace_s: float = option(
         900.0,

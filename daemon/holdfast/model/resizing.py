@@ -15,13 +15,13 @@ class ElasticPolicy:
 
     grow_after_idle_s: float = option(
         30.0,
-        "A group that Slurm makes wait after its requeue may start once nodes for it have been idle for this "
-        "long; groups that the next legal size needs, too.",
+        "A group that Slurm makes wait after its requeue may start once nodes for it have been idle for this long; "
+        "groups that the next legal size needs, too.",
     )
     shrink_useless_after_s: float = option(
         120.0,
-        "Groups beyond a legal size contribute nothing; they are asked to leave when they do not become useful "
-        "within this.",
+        "Groups beyond a legal size contribute nothing; they are asked to leave when they do not become useful within "
+        "this.",
     )
     settle_s: float = option(
         30.0,
@@ -35,8 +35,8 @@ class ElasticPolicy:
     priority_wait_s: float = option(30.0, "How long to wait for Slurm to schedule that job on its own.")
     leave_drained_nodes: bool = option(
         False,
-        "Groups on a node that an operator drained leave it after their step, as long as the least number of "
-        "groups stays; without it, as Slurm means it, they continue until they end.",
+        "Groups on a node that an operator drained leave it after their step, as long as the least number of groups "
+        "stays; without it, as Slurm means it, they continue until they end.",
     )
     leave_deadline_s: int = option(
         120, "A group that was asked to leave and is still there after this long is requeued."
