@@ -2,27 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
-from types import ModuleType
-
 import pytest
 
-_FILE = Path(__file__).parents[2] / ".ci" / "rules.py"
+from support.linters import load
 
-
-def _load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("house_rules", _FILE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-rules = _load()
+rules = load("rules")
 
 DECIDE = "daemon/holdfast/decisions/repair/any.py"
 

@@ -1,28 +1,12 @@
-"""The linter of words refuses what it is for, leaves code alone, and its list of places to be rewritten only shrinks."""
+"""The linter of words refuses what it is for, and leaves code alone."""
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
-from types import ModuleType
-
 import pytest
 
-_FILE = Path(__file__).parents[2] / ".ci" / "words.py"
+from support.linters import load
 
-
-def _load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("house_words", _FILE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-words = _load()
+words = load("words")
 
 REFUSED = (
     "the agents are told of it",
