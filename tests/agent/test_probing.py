@@ -361,7 +361,7 @@ def test_what_keeps_the_scope_of_all_steps_is_no_trace_of_a_job(
     shutil.copy("/bin/sleep", tmp_path / "slurmstepd")
     process = subprocess.Popen(["/usr/sbin/slurmstepd", *args], executable=tmp_path / "slurmstepd")
     try:
-        eventually(lambda: process_files.executable(process.pid) == "slurmstepd")
+        eventually(lambda: process_files.words(Path(f"/proc/{process.pid}"))[1:] == args)  # set after the executable
         assert (f"slurmstepd {process.pid}" in SlurmNode("lone7", None, "scontrol", None).strays()) is of_a_job
     finally:
         process.kill()

@@ -115,7 +115,7 @@ def test_what_the_store_does_not_take_is_named_and_mended(tmp_path: Path, row: t
     settings = {"HOLDFAST": str(path / "holdfast")}
     done = run_script(TOKENS, tmp_path, "--to", f"file:{place}", path=path, settings=settings)
     assert (done.returncode, made(tmp_path), (place / "n1").read_text()) == (1, [], "lost\n")
-    assert done.stderr.endswith("--mend replaces it: n1\n")
+    assert done.stderr.endswith("--mend replaces them: n1\n")
     done = run_script(TOKENS, tmp_path, "--to", f"file:{place}", "--mend", path=path, settings=settings)
     assert (done.returncode, made(tmp_path)) == (0, ["token create agent n1"])
     assert (place / "n1").read_text() == "secret-of_n1\n"
