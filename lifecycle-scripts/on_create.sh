@@ -31,9 +31,15 @@ else
 fi
 child=$!
 waited_s=0
+tenths=0
 while kill -0 "$child" 2>/dev/null && [ "$waited_s" -lt "$deadline_s" ]; do
-	sleep 1
-	waited_s=$((waited_s + 1))
+	if [ "$waited_s" -eq 0 ] && sleep 0.1 2>/dev/null; then # a boot does not wait a second for what took none
+		tenths=$((tenths + 1))
+		waited_s=$((tenths / 10))
+	else
+		sleep 1
+		waited_s=$((waited_s + 1))
+	fi
 done
 [ -z "$LOG" ] || tail -c +$((shown + 1)) "$LOG" >&2
 if kill -0 "$child" 2>/dev/null; then # not waited for: what hangs in a dead file system cannot even be killed

@@ -78,6 +78,7 @@ def ask(teller: Teller, read_timeout_s: float = 5.0) -> str:
     return str(caught.value)
 
 
+@pytest.mark.slow
 def test_what_is_packed_is_not_unpacked(answering: Answering) -> None:
     body = gzip.compress(b'{"orders":["' + b" " * (64 << 20) + b'"]}')
     teller = answering(lambda write: write(head(len(body), "Content-Encoding: gzip") + body))

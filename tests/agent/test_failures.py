@@ -72,6 +72,7 @@ def test_connection_refused() -> None:
     assert (told.kind, told.reason) == (Kind.TCP, "connection refused")
 
 
+@pytest.mark.slow
 def test_no_answer_in_time() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         told = failure(f"http://127.0.0.1:{listener.getsockname()[1]}")

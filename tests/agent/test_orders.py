@@ -206,6 +206,7 @@ def test_a_flood_of_what_is_no_order_is_one_line(tmp_path: Path, caplog: pytest.
     assert [len(each.getMessage()) < 300 for each in caplog.records] == [True]
 
 
+@pytest.mark.slow
 def test_answers_that_no_controller_gives_leave_the_next_one_to_be_read(
     tmp_path: Path, controller: FakeController, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -283,6 +284,7 @@ def test_an_outcome_asked_for_again_much_later_is_sent_again(tmp_path: Path) -> 
     assert book.asked_again("o1") is None
 
 
+@pytest.mark.slow
 def test_orders_come_over_the_long_poll_and_a_repeated_one_is_not_asked_for_in_a_circle(
     tmp_path: Path, controller: FakeController
 ) -> None:

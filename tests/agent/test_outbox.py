@@ -269,6 +269,7 @@ def test_a_users_flood_keeps_no_other_users_word_from_the_next_report(tmp_path: 
     assert first.count(6) > 10
 
 
+@pytest.mark.slow
 def test_a_users_flood_takes_no_other_users_word_out_of_a_full_outbox(tmp_path: Path) -> None:
     box = outbox(tmp_path, max_items=1000, max_bytes=200_000)
     box.put([said(1000, 7, "checkpoint.register"), said(1000, 7, "progress")])

@@ -44,6 +44,7 @@ def test_only_the_end_of_a_large_file_is_read(tmp_path: Path) -> None:
     assert [c["sign"] for c in _read(out).detail["clues"]] == ["exception"]
 
 
+@pytest.mark.slow
 def test_what_an_earlier_run_had_written_is_not_read(tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.write_text("OSError: [Errno 28] No space left on device\n")
@@ -54,6 +55,7 @@ def test_what_an_earlier_run_had_written_is_not_read(tmp_path: Path) -> None:
     assert [c["sign"] for c in _read(out).detail["clues"]] == ["disk"]
 
 
+@pytest.mark.slow
 def test_a_file_that_was_begun_again_is_read_whole(tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.write_text("MemoryError\n")
@@ -68,6 +70,7 @@ def test_it_says_how_long_nothing_was_written(tmp_path: Path) -> None:
     assert 99 < _read(out).detail["quiet_s"] < 130
 
 
+@pytest.mark.slow
 def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     for path in (tmp_path / "fifo", tmp_path, "/dev/null", tmp_path / "missing"):
@@ -76,6 +79,7 @@ def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:
         assert output_read(done.detail) is None
 
 
+@pytest.mark.slow
 def test_an_output_on_a_file_system_that_does_not_answer_ends_the_order_in_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

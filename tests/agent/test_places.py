@@ -95,6 +95,7 @@ def test_processes_that_were_gone_share_one_small_quota(desk: Desk, monkeypatch:
             assert other.ask(STATEMENT | ASK)["kind"] == "standing", "a process that is there has a place"
 
 
+@pytest.mark.slow
 def test_a_connection_of_a_process_that_was_gone_is_dropped_though_it_has_asked(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -50,6 +50,7 @@ def eventually(true: Callable[[], bool]) -> bool:
     return true()
 
 
+@pytest.mark.slow
 def test_a_reader_that_cannot_be_ended_is_left_behind_and_its_user_refused_until_it_has_ended(gate: Path) -> None:
     children, killed = unkillable()
     readers = Readers(children)
@@ -68,6 +69,7 @@ def test_a_reader_that_cannot_be_ended_is_left_behind_and_its_user_refused_until
     assert readers.run(UID, "print('read')", (), 10.0).out == b"read\n"
 
 
+@pytest.mark.slow
 def test_one_user_has_one_reader_at_a_time_and_cannot_take_all_places(
     gate: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,6 +97,7 @@ def test_one_user_has_one_reader_at_a_time_and_cannot_take_all_places(
     assert eventually(lambda: not children.left_behind())
 
 
+@pytest.mark.slow
 def test_those_who_wait_get_their_turn() -> None:
     readers = Readers()
     outcomes: list[Finished] = []

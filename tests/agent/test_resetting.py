@@ -151,6 +151,7 @@ def test_gpus_that_share_nvswitches_are_reset_as_a_whole(bench: Bench, body: str
     ]
 
 
+@pytest.mark.slow
 def test_a_tool_that_hangs_or_is_not_there_is_a_failure(bench: Bench) -> None:
     bench.tool("smi", "exec sleep 60")
     assert "did not end" in bench.reset(max_s=0.3).summary

@@ -21,6 +21,7 @@ _TEXTS = st.text(max_size=5) | st.sampled_from(["\x80", "\x9f", "\u2028", "\u202
 _VALUES = _NUMBERS | _TEXTS | st.booleans() | st.floats() | st.none() | st.just(["x"]) | st.just({"a": 1})
 
 
+@pytest.mark.slow
 @given(
     kind=st.sampled_from(sorted(KINDS)),
     job_id=_NUMBERS,

@@ -160,6 +160,7 @@ def test_what_waits_is_sent_before_the_end(tmp_path: Path, controller: FakeContr
     assert codes(controller) == ["79"]
 
 
+@pytest.mark.slow
 def test_an_unreachable_controller_costs_no_time_on_the_processor(tmp_path: Path) -> None:
     with sending(tmp_path, "http://127.0.0.1:1", items=(finding("79"),)) as (sender, outbox):
         until(lambda: sender._failures > 3)

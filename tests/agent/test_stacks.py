@@ -278,6 +278,7 @@ def test_no_json_is_no_stack_and_texts_are_plain() -> None:
     assert plain("a\nü") == "a??"
 
 
+@pytest.mark.slow
 def test_no_reader_is_started_for_a_user_whose_last_one_hangs_in_the_kernel() -> None:
     """py-spy opens files that the process has mapped: on a file system that does not answer it is in state D, one for each process."""
     spared: list[int] = []

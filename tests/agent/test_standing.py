@@ -122,6 +122,7 @@ def test_one_event_told_by_two_sources_is_one_and_a_later_one_is_another() -> No
     assert events.admit(result("failed", "79"), 105.1)
 
 
+@pytest.mark.slow
 def test_a_storm_of_one_event_is_told_a_few_times_and_then_rarely_with_its_number() -> None:
     """One card that logs 38,000 corrected-error events in a day."""
     events = Events()

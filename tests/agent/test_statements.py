@@ -169,6 +169,7 @@ def test_claims_of_many_jobs_ask_slurmd_at_most_twice_a_second(desk: Desk) -> No
     assert desk.slurm.asked <= 2
 
 
+@pytest.mark.slow
 def test_progress_is_kept_once_a_second_and_the_last_word_comes_when_its_second_is_over(desk: Desk) -> None:
     lines = [{"kind": "progress", "job_id": 7, "restarts": 0, "step": n} for n in range(5)]
     with desk.connect() as job, desk.connect() as other:
@@ -260,6 +261,7 @@ def test_a_malformed_line_is_answered_counted_and_harms_nobody(desk: Desk, line:
     assert len(desk.items) == 1
 
 
+@pytest.mark.slow
 def test_whoever_floods_is_slowed_down_and_whoever_opens_many_connections_is_turned_away(desk: Desk) -> None:
     assert "too many statements" in desk.say(*([SAVED] * 300))
     connections = [desk.connect() for _ in range(70)]
@@ -271,6 +273,7 @@ def test_whoever_floods_is_slowed_down_and_whoever_opens_many_connections_is_tur
         connection.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", [b"\n", b"x\n"])
 def test_a_connection_that_says_too_much_is_left_unread(desk: Desk, line: bytes) -> None:
     """Empty lines cost as much as others. The writer has to wait; its reports are accepted at the allowed rate."""
@@ -285,6 +288,7 @@ def test_a_connection_that_says_too_much_is_left_unread(desk: Desk, line: bytes)
         assert desk.socket.refused["too many statements"] <= 3
 
 
+@pytest.mark.slow
 def test_what_was_said_too_fast_is_taken_later(desk: Desk) -> None:
     with desk.connect() as connection:
         for step in range(230):

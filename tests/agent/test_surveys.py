@@ -217,6 +217,7 @@ def test_an_order_without_a_directory_is_refused() -> None:
         Surveys(lambda _item: None, Looks()).handler()(order(job_id=7, uid=1000))
 
 
+@pytest.mark.slow
 def test_named_directories_are_read_in_their_turns() -> None:
     looks = Looks()
     looks.answer.set()
@@ -413,6 +414,7 @@ def test_what_the_user_may_not_read_is_not_read(tmp_path: Path) -> None:
     assert not look(Target(7, nobody, 0, str(tmp_path / "private")), 10.0).known
 
 
+@pytest.mark.slow
 def test_a_reader_that_cannot_be_ended_is_the_users_only_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = tmp_path / "gate"
     os.mkfifo(gate)

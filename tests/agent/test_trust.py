@@ -140,6 +140,7 @@ def _same(result: Result, _facts: object) -> tuple[Result, ...]:
     return (result,)
 
 
+@pytest.mark.slow
 def test_results_wake_the_agent_for_a_fault_and_for_its_end_and_not_for_each_look() -> None:
     told: list[bool] = []
     checks = HostChecks(lambda _check, _results, soon: told.append(soon))

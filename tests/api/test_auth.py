@@ -20,6 +20,7 @@ from holdfast.config.binding import check_bind, is_loopback
 from holdfast.model.errors import ConfigError, Unavailable
 
 
+@pytest.mark.slow
 def test_many_at_once_are_one_query(served: Any) -> None:
     async def work(client: httpx.AsyncClient) -> None:
         async with anyio.create_task_group() as group:
@@ -130,6 +131,7 @@ def add_new(served: Any) -> None:
     served.store.add_token("agent", "n1", hash_token("token-new"), T0 + timedelta(seconds=1))
 
 
+@pytest.mark.slow
 def test_an_older_token_of_a_node_ends_once_it_was_not_used_for_ten_minutes(
     served: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -164,6 +166,7 @@ def test_a_healthy_node_that_goes_on_with_its_older_token_is_not_shut_out(
         assert now - used_at < timedelta(minutes=3), "the other controller and the doctor see it too"
 
 
+@pytest.mark.slow
 def test_a_token_that_was_tried_once_elsewhere_ends_none(served: Any) -> None:
     add_new(served)
     assert beats(served, "new", [2]) == [200]
@@ -173,6 +176,7 @@ def test_a_token_that_was_tried_once_elsewhere_ends_none(served: Any) -> None:
     assert beats(served, "n1", [5060]) == [200], "the node was away: the newer one was not used meanwhile"
 
 
+@pytest.mark.slow
 def test_silence_of_the_controller_is_no_silence_of_the_node(served: Any) -> None:
     add_new(served)
     beats(served, "n1", range(2, 100, 10))

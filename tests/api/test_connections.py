@@ -333,6 +333,7 @@ def test_descriptors_are_left_for_everything_else(limit: int, most: int) -> None
     assert for_connections(limit) == most
 
 
+@pytest.mark.slow
 def test_what_was_turned_away_is_told_while_others_are_turned_away() -> None:
     """`/v1/status` and `/metrics` are made in a thread: in a flood from many addresses they failed with "dictionary changed size"."""
     table, over, failed = Connections(Bounds(1), time.monotonic), threading.Event(), []

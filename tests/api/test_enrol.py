@@ -290,7 +290,7 @@ class Twin(BaseHTTPRequestHandler):
 def twin(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setattr(Twin, "asked", [])
     server = ThreadingHTTPServer(("127.0.0.1", 0), Twin)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
     server.server_close()
@@ -377,7 +377,7 @@ def test_a_node_enrols_by_its_script_and_asks_no_second_time(
     node, machine = "ip-127-0-77-2", "i-00000000000000002"
     monkeypatch.setattr(Metadata, "keys", keys(sts_url, machine))
     metadata = ThreadingHTTPServer(("127.0.0.1", 0), Metadata)
-    threading.Thread(target=metadata.serve_forever, daemon=True).start()
+    threading.Thread(target=metadata.serve_forever, args=(0.01,), daemon=True).start()
     book = Book(nodes={node: NodeRecord(node, machine)})
     world = World(T0, Policy(), book, ClusterView("c", T0, {}, {}, {}))
     monkeypatch.setattr(site.served.clock, "now", lambda: T0.now(T0.tzinfo))

@@ -46,6 +46,7 @@ def test_with_it_a_body_is_bounded(served: Any, path: str) -> None:
     assert body.sent <= LIMIT_BYTES + (2 << 16)
 
 
+@pytest.mark.slow
 def test_no_route_reads_a_body_before_it_knows_who_calls(served: Any) -> None:
     """Of all that the description shows; enrolment, which brings a token, is off and reads nothing either (`test_enrol.py`)."""
     paths = [path for path, verbs in served.app.openapi()["paths"].items() if "requestBody" in verbs.get("post", {})]

@@ -243,6 +243,7 @@ def test_tokens_that_nobody_made_keep_no_others_from_being_read(served: Any, mon
     assert statuses == {503: 200 - LOOKUPS_AT_ONCE, 401: LOOKUPS_AT_ONCE}
 
 
+@pytest.mark.slow
 def test_tokens_that_nobody_made_keep_a_new_one_out_for_two_seconds_at_most(
     served: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

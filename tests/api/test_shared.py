@@ -38,6 +38,7 @@ def costly(served: Any, monkeypatch: pytest.MonkeyPatch) -> Costly:
     return made
 
 
+@pytest.mark.slow
 def test_fifty_terminals_on_one_token_cost_one_answer_a_second(served: Any, costly: Costly) -> None:
     statuses: Counter[int] = Counter()
 
@@ -78,6 +79,7 @@ def test_who_changes_something_sees_it_at_once(served: Any, costly: Costly) -> N
     assert costly.times == 2
 
 
+@pytest.mark.slow
 def test_few_are_kept(served: Any, costly: Costly) -> None:
     for limit in range(1, 13):
         served.call("GET", f"/v1/incidents?limit={limit}")

@@ -222,6 +222,7 @@ def test_a_zip_directory_that_promises_too_much_is_torn(build: Build) -> None:
     assert only(build) == (Verdict.TORN, "epoch=0-step=10.ckpt: its zip directory lists 2 of 65000 entries")
 
 
+@pytest.mark.slow
 def test_a_zip_bomb_is_not_unpacked(build: Build) -> None:
     with zipfile.ZipFile(build.root / "step-10.ckpt", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("archive/data.pkl", bytes(50 << 20))

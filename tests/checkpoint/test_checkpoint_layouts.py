@@ -460,6 +460,7 @@ def test_a_directory_too_large_to_be_looked_through_is_not_taken_for_an_empty_on
         latest(str(build.root), limits=Limits(entries=200))
 
 
+@pytest.mark.slow
 def test_many_files_are_ranked_in_no_time(build: Build) -> None:
     for number in range(3000):
         build.path(f"ckpt_{number}.pt").touch()

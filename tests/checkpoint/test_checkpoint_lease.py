@@ -226,6 +226,7 @@ def test_of_worlds_that_race_the_newest_quorum_alone_is_sure_to_publish(build: B
     assert str(found.run) == "jA-r5.0.0"
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["form", "take", "publish"]), st.integers(0, 3)), max_size=25))
 def test_what_counts_is_one_line_of_states_whatever_order_worlds_act_in(

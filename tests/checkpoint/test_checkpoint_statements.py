@@ -119,6 +119,7 @@ def test_an_agent_that_was_restarted_hears_the_registration_again(tmp_path: Path
         assert [s["kind"] for s in lines(server.accept()[0])][:2] == ["checkpoint.register", "checkpoint.saved"]
 
 
+@pytest.mark.slow
 def test_an_agent_that_does_not_read_costs_no_time_and_no_broken_line(agent: socket.socket, tmp_path: Path) -> None:
     teller = Teller(str(tmp_path / "agent.sock"))
     began = time.perf_counter()
@@ -185,6 +186,7 @@ def _serving(agent: socket.socket, *answers: bytes) -> Iterator[list[bytes]]:
 REFUSED = b'{"error":"not a job of this user on this node","retry":%s}\n'
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("answers", "receipt"),
     [

@@ -282,6 +282,7 @@ def test_every_floor_that_is_shipped_has_a_unit_and_a_source() -> None:
         assert all(value > 0 and unit == "GB/s" and source for value, unit, source in floors.values())
 
 
+@pytest.mark.slow
 def test_active_checks_never_run_beside_a_job_and_the_agent_never_imports_pytorch() -> None:
     names = [name for name in all_checks() if name.startswith("active.")]
     assert names == [f"active.{test}" for test in ("burn", "copy", "efa", "memory", "pair", "tcp")]

@@ -47,6 +47,7 @@ def test_both_sides_compute_the_same_right_sum(size_bytes: int) -> None:
         assert result.bus_gigabytes_s > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("listener", "connector", "words"),
     [
@@ -61,6 +62,7 @@ def test_a_stranger_or_another_probe_is_refused(
     assert any(isinstance(result, ProbeFailed) and words in str(result) for result in both(listener, connector))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("role", [LISTEN, CONNECT])
 def test_nobody_there_is_told_within_the_deadline(role: str) -> None:
     with pytest.raises(ProbeFailed, match=r"timed out|refused"):

@@ -89,6 +89,7 @@ def test_run_with_json(node: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (good["verdict"], bad["code"], bad["remedy"], bad["gpu_minor"]) == ("ok", "pending", "reset_gpu", 1)
 
 
+@pytest.mark.slow
 def test_a_hang_is_unknown(node: Path, capsys: pytest.CaptureFixture[str]) -> None:
     nvml_state.set_hang(node, on=True)
     assert main(["run", "gpu.nvml", "gpu.ecc", "--nvml-deadline-s", "0.3"]) == 3

@@ -170,6 +170,7 @@ def test_a_user_who_reaches_the_metadata_is_told_to_an_operator(put: int, get: i
         assert found.verdict is Verdict.OK
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can try it as another user")
 def test_a_service_that_is_not_there_or_hangs_is_closed() -> None:
     """Silence within a second for each try; it delays nothing."""
@@ -233,6 +234,7 @@ def test_forgotten_tokens_are_asked_for_anew(service: Imds) -> None:
     assert run(check, of(service), samples)[0].verdict is Verdict.OK
 
 
+@pytest.mark.slow
 def test_a_service_that_does_not_answer_is_asked_ever_more_rarely(
     service: Imds, cluster: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -136,6 +136,7 @@ def test_what_follows_a_fault_never_changes_its_code(head: str, fault: tuple[str
     assert found in ([code], [])
 
 
+@pytest.mark.slow
 @given(_HEAD, _FAULT, st.integers(0, 400))
 def test_a_truncated_line_is_nothing_or_itself(head: str, fault: tuple[str, str], at: int) -> None:
     code, text = fault

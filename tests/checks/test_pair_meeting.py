@@ -106,6 +106,7 @@ def test_a_stranger_who_comes_first_gets_nothing_and_the_probe_is_done(
         assert SECRET.encode() not in said
 
 
+@pytest.mark.slow
 def test_hundreds_of_silent_strangers_keep_nobody_out() -> None:
     with listening() as (port, listener), ExitStack() as strangers:
         for _ in range(300):
@@ -123,6 +124,7 @@ def test_who_never_says_anything_is_let_go_of(monkeypatch: pytest.MonkeyPatch) -
         listener.result()
 
 
+@pytest.mark.slow
 def test_without_the_other_side_the_deadline_ends_it_and_strangers_make_nothing_known_of_the_path() -> None:
     with listening(0.5) as (_port, listener), pytest.raises(ProbeFailed, match="no connection") as failed:
         listener.result()
@@ -177,11 +179,13 @@ def test_a_stranger_in_the_listeners_place_gets_no_data_and_convicts_nobody(
     assert SECRET.encode() not in heard[0]
 
 
+@pytest.mark.slow
 def test_a_connector_that_finds_no_place_tries_again() -> None:
     with answering(lambda _stream: b"") as (port, _heard), pytest.raises(NoPartner):
         pair_probe(CONNECT, HERE, port, deadline_s=0.5, **WORK)
 
 
+@pytest.mark.slow
 def test_the_secret_is_to_be_read_nowhere_on_the_node() -> None:
     side = PairSide(LISTEN, HERE, free_port(), SECRET, "tcp", 1000, 2, 2.0)
     assert SECRET not in repr(side)

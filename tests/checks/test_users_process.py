@@ -25,6 +25,7 @@ def test_an_environment_is_read_as_the_kernel_shows_it() -> None:
         users_process.environ_of(it.pid)
 
 
+@pytest.mark.slow
 def test_one_that_does_not_answer_ends_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As where the lock of its address space is held for ever."""
     (tmp_path / "7").mkdir()

@@ -29,7 +29,7 @@ def asked() -> Iterator[tuple[str, list[tuple[str, str]]]]:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     yield f"http://127.0.0.1:{server.server_address[1]}", seen
     server.shutdown()
@@ -37,6 +37,7 @@ def asked() -> Iterator[tuple[str, list[tuple[str, str]]]]:
     thread.join()
 
 
+@pytest.mark.slow
 def test_a_redirect_is_an_error(asked: tuple[str, list[tuple[str, str]]]) -> None:
     url, seen = asked
     with pytest.raises(Rejected, match="status 302; is this a Holdfast controller"):

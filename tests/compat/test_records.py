@@ -150,6 +150,7 @@ def typed(value: Any) -> Iterator[dict[str, Any]]:
             yield from typed(each)
 
 
+@pytest.mark.slow
 def test_the_stores_documents(tmp_path: Path) -> None:
     known, seen = nouns(), set[str]()
     for number, moment in enumerate(m for m in moments() if m.release == NEWEST):

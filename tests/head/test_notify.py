@@ -38,7 +38,7 @@ class Place:
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"json://127.0.0.1:{self.server.server_address[1]}/secret"
-        self.thread = threading.Thread(target=self.server.serve_forever)
+        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.01,))
         self.thread.start()
 
 

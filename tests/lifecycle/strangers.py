@@ -70,7 +70,7 @@ def strangers() -> Iterator[Strangers]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Index)
     made = Strangers(server.server_address[1])
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:
         yield made

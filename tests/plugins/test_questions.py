@@ -146,6 +146,7 @@ def test_what_goes_wrong_is_no_answer(
     assert json.loads(Answers().latest("/x", os.geteuid(), 0.3)) == {"error": answer}
 
 
+@pytest.mark.slow
 def test_questions_of_a_user_beyond_those_that_wait_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

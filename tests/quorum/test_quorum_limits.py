@@ -227,6 +227,7 @@ def test_newest_starts_that_are_remembered_are_bounded_too() -> None:
     assert not is_outdated(newest, "0~1.0")
 
 
+@pytest.mark.slow
 def test_a_room_that_an_earlier_release_let_grow_is_cut_when_it_is_read() -> None:
     document = encode(Kept("r", 0, (), met("0~72.5").snapshot()))
     del document["newest"], document["gone_since_s"]
@@ -298,6 +299,7 @@ def test_starts_that_come_too_fast_are_told_to_ask_again_and_write_nothing(tmp_p
     with_site(tmp_path, scene)
 
 
+@pytest.mark.slow
 def test_a_member_whose_commits_fail_without_end_does_not_write_without_end(tmp_path: Path) -> None:
     async def scene(s: Site) -> None:
         opened = await s.do(do="open", room="r", rules={"min_groups": 1})

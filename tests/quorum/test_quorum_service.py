@@ -316,6 +316,7 @@ def _alive(made: socket.socket) -> bool:
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [b"", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0"], ids=["silent", "idle"])
 def test_connections_of_anybody_are_bounded_and_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: bytes

@@ -91,7 +91,3 @@ def test_released_parts_of_the_changelog_are_history() -> None:
     log = "# Changelog\n\n## Unreleased\n\n- plain\n\n## 0.1\n\n- nobody was told\n"
     assert words.hits("CHANGELOG.md", log) == []
     assert words.hits("CHANGELOG.md", log.replace("plain", "anew"))[0].line == 5
-
-
-def test_what_is_rewritten_stays_so(capsys: pytest.CaptureFixture[str]) -> None:
-    assert words.main() == 0, capsys.readouterr().out

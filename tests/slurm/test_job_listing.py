@@ -186,6 +186,7 @@ TEXTS = st.lists(
 ).map("".join)  # fmt: skip
 
 
+@pytest.mark.slow
 @given(st.sampled_from(sorted(RECORDS)), *[TEXTS] * 5)
 def test_no_text_of_a_user_changes_what_is_read_of_any_job(
     release: str, name: str, account: str, comment: str, network: str, other: str

@@ -59,6 +59,7 @@ def _grown(store: SqlStore) -> int:
     return _size(store.path)
 
 
+@pytest.mark.slow
 def test_what_is_pruned_is_given_back_to_the_file_system(tmp_path: Path) -> None:
     store = open_store(f"sqlite:///{tmp_path}/holdfast.db")
     before = _grown(store)
@@ -68,6 +69,7 @@ def test_what_is_pruned_is_given_back_to_the_file_system(tmp_path: Path) -> None
     store.close()
 
 
+@pytest.mark.slow
 def test_a_file_of_an_earlier_release_is_pruned_and_used_again(tmp_path: Path) -> None:
     path = tmp_path / "holdfast.db"
     with closing(sqlite3.connect(path)) as connection:

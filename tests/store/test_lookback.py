@@ -98,6 +98,7 @@ def test_what_was_done_about_an_announcement_is_known_while_it_stands(store: Sql
     assert set(store.load_book(later(50 * DAY_S)).incidents) == {"seen"}
 
 
+@pytest.mark.slow
 def test_many_announcements_at_once(store: SqlStore) -> None:
     """A region's maintenance: more nodes than a query takes names."""
     going = tuple(incident(f"s{n}", node=f"n{n}", notice=f"reboot/x/i-{n}", goes_at=later(600)) for n in range(1200))

@@ -79,6 +79,7 @@ def test_a_card_with_thousands_of_events_is_one_row(store: SqlStore) -> None:
     assert seen.finding.fault_at == NOW
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changed",
     [
@@ -97,6 +98,7 @@ def test_another_boot_machine_fault_or_judgement_is_a_finding_of_its_own(
     assert len(_findings(store)) == 2
 
 
+@pytest.mark.slow
 def test_a_node_has_no_more_open_findings_than_a_machine_could(store: SqlStore) -> None:
     """A stolen token reported a new one each second, and each was read at every turn."""
     many = tuple(finding(component=f"c{n}") for n in range(MOST_LIVE + 50))
@@ -110,6 +112,7 @@ def test_a_node_has_no_more_open_findings_than_a_machine_could(store: SqlStore) 
     assert any(f.node == "n2" for f in store.load_book(NOW).findings.values()), "another node's are not touched"
 
 
+@pytest.mark.slow
 def test_a_book_holds_the_newest_cleared_findings_of_an_open_incident(store: SqlStore) -> None:
     """One that never clears keeps it open, and another that comes and goes each second brings a new one each time."""
     store.accept(report(1, findings=(finding(sticky=True, component="lasts"),)))

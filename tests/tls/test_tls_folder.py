@@ -166,6 +166,7 @@ def test_without_the_authoritys_key_nothing_is_renewed(etc: Path) -> None:
     assert shaken(etc) == ""
 
 
+@pytest.mark.slow
 def test_a_new_authority_is_trusted_by_who_knows_either(etc: Path, tmp_path: Path) -> None:
     """An agent with the old file continues during the whole overlap, whenever the new file reaches it."""
     old = tmp_path / "old.pem"
@@ -185,6 +186,7 @@ def test_a_new_authority_is_trusted_by_who_knows_either(etc: Path, tmp_path: Pat
     assert shaken(etc, old) != ""
 
 
+@pytest.mark.slow
 def test_a_site_of_the_former_page_gets_a_good_authority_without_an_interruption(tmp_path: Path) -> None:
     etc = former(tmp_path / "etc")
     old = tmp_path / "old.pem"

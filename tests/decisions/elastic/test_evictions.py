@@ -262,6 +262,7 @@ _STOPS = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(
     st.lists(_JOBS, max_size=5),
