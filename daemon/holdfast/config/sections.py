@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.logs import FORMATS
+from holdfast.ports import SLURM_CLIENTS
 from holdfast_checks.settings.option import option
 
-SLURM_CLIENTS = ("auto", "commands", "pyslurm")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
