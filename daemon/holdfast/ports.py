@@ -55,6 +55,10 @@ class Clock(Protocol):
         ...
 
 
+SLURM_CLIENTS = ("auto", "commands", "pyslurm")
+"""Twins of the port to Slurm, by name; ``auto`` chooses one."""
+
+
 class Scheduler(Protocol):
     """Slurm. Reading needs no rights; the verbs need SlurmUser, root or an operator."""
 

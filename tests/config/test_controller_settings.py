@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.config.controller import SECTIONS, load
+from holdfast.config.controller import SECTIONS, Settings, load
 from holdfast.config.example import example, rows
 from holdfast.config.profiles import PROFILES
 from holdfast.model.errors import ConfigError
 from holdfast.model.policy import Mode, Policy
 from holdfast.providers import KINDS, PROVIDERS, CommandSettings, Ec2Settings, HyperpodSettings
-from holdfast_checks.settings.option import Required
+from holdfast_checks.settings.option import Required, declaration_of, is_declared
 
 EC2 = '[cluster]\nname = "c"\n[provider]\nkind = "ec2"\nregion = "us-west-2"\nlaunch_template = "gpu"\n'
 HYPERPOD = '[provider]\nkind = "hyperpod"\ncluster = "pod"\nregion = "us-west-2"\n'
@@ -42,10 +42,29 @@ def test_the_example_loads_and_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_every_key_of_the_policy_can_be_set_and_is_explained() -> None:
+    """All but what the program sets: the kind of provider is a key of another table."""
     keys = {(row.section, row.key) for row in rows()}
-    for section, (kind, elsewhere) in SECTIONS.items():
-        assert {(section, f.name) for f in dataclasses.fields(kind) if f.name not in elsewhere} <= keys
+    by_hand = {
+        (table.fills.__name__, field.name)
+        for table in SECTIONS.values()
+        for field in dataclasses.fields(table.fills)
+        if table.fills is not Settings and not is_declared(field)
+    }
+    assert by_hand == {("RepairPolicy", "provider")}
+    assert {(name, key) for name, table in SECTIONS.items() for key in table.keys} <= keys
     assert [row for row in rows() if len(row.doc) < 10] == []
+
+
+def test_what_is_called_a_share_is_declared_as_one() -> None:
+    """A percentage would pass otherwise."""
+    limits = {
+        (name, key): declaration_of(field).high
+        for name, table in SECTIONS.items()
+        for key, field in table.keys.items()
+        if key.endswith("_share")
+    }
+    assert len(limits) > 10
+    assert set(limits.values()) == {1}
 
 
 def test_every_number_of_the_policy_arrives(tmp_path: Path) -> None:
@@ -223,6 +242,9 @@ BAD: list[tuple[str, str, str]] = [
     ("offer key", EC2 + "[[provider.offers]]\nsubnet = 'x'\n", "unknown key 'subnet'; did you mean 'subnet_id'?"),
     ("offer market", EC2 + "[[provider.offers]]\nmarket = 'free'\n", "market 'free' of an offer is invalid"),
     ("spares", "[spares]\nreservation = ''\n", "spares.reservation is empty"),
+    ("refill", "[spares]\nrefill = 'Idle'\n", "spares.refill: 'Idle' is none of returned, idle; did you mean 'idle'?"),
+    ("hangs", "[hangs]\nact = 'stop'\n", "hangs.act: 'stop' is none of "),
+    ("no prefix", "[death]\ndomain_prefix = 33\n", "death: domain_prefix: 33 is not between 1 and 32"),
     (
         "a node in two domains",
         '[death.domains]\n"n[1-4]" = "a"\n"n[3-6]" = "b"\n',

@@ -51,12 +51,12 @@ NOTHING_PAST = frozenset(
 
 def settings() -> dict[str, Any]:
     """The policy's settings that may mean a lookback, as ``controller.toml`` names them, with their defaults."""
-    policy = [(name, kind, elsewhere) for name, (kind, elsewhere) in SECTIONS.items() if ".model." in kind.__module__]
     return {
-        f"{name}.{field.name}": field.default
-        for name, kind, elsewhere in policy
-        for field in dataclasses.fields(kind)
-        if field.name not in elsewhere and BACKWARDS.search(field.name)
+        f"{name}.{key}": field.default
+        for name, table in SECTIONS.items()
+        if ".model." in table.fills.__module__
+        for key, field in table.keys.items()
+        if BACKWARDS.search(key)
     }
 
 

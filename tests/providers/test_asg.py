@@ -15,11 +15,11 @@ from holdfast.model.machine import Instance
 from holdfast.practice.aws.client import EmulatorControl
 from holdfast.practice.aws.faults import Fault
 from holdfast.practice.aws.seed import open_groups, seed, seed_group
+from holdfast.providers import KINDS
 from holdfast.providers.asg.adapter import AsgProvider
 from holdfast.providers.asg.groups import Group, Member, read_group
 from holdfast.providers.asg.settings import AsgSettings
 from holdfast.providers.ec2.requests import ASG_TAG
-from support.aws_actions import actions_of
 from support.cut import CutError, cut_at
 from support.ec2_shown import machines, state_of, tags_of
 
@@ -303,5 +303,5 @@ def test_rights_are_asked_without_changing_anything(
     aws.inject(Fault("RebootInstances", "UnauthorizedOperation", status=403))
     asked = open_asg_provider().permissions(ids["n1"])
     assert {a for a, obstacle in asked.items() if obstacle} == {"DescribeScalingActivities", "RebootInstances"}
-    assert {a.partition(":")[2] for a in actions_of("asg")} - set(asked) == set(ENDS)
+    assert {a.partition(":")[2] for a in KINDS["asg"].actions} - set(asked) == set(ENDS)
     assert all(call["effects"] == [] for call in aws.calls(since=since))

@@ -13,10 +13,10 @@ from holdfast.model.errors import InsufficientCapacity, NotFound, NotPermitted, 
 from holdfast.practice.aws.client import EmulatorControl
 from holdfast.practice.aws.faults import FOREVER, Fault
 from holdfast.practice.aws.seed import TEMPLATE, open_ec2, seed
+from holdfast.providers import KINDS
 from holdfast.providers.ec2.adapter import Ec2Provider
 from holdfast.providers.ec2.requests import ASG_TAG
 from holdfast.providers.ec2.settings import Ec2Settings, Offer
-from support.aws_actions import actions_of
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import TagTypeDef
@@ -295,6 +295,6 @@ def test_permissions_are_asked_by_dry_runs(aws: EmulatorControl, open_ec2_provid
     asked = open_ec2_provider().permissions(ids["n1"])
     assert {action for action, obstacle in asked.items() if obstacle is not None} == {"TerminateInstances"}
     assert isinstance(asked["TerminateInstances"], NotPermitted)
-    assert {f"ec2:{action}" for action in asked} == actions_of("ec2") - {"iam:PassRole"}
+    assert {f"ec2:{action}" for action in asked} == KINDS["ec2"].actions - {"iam:PassRole"}
     assert [call["effects"] for call in aws.calls(since=since)] == [[]] * len(asked)
     assert open_ec2_provider().instance(ids["n1"]).state == "running"

@@ -11,24 +11,14 @@ from holdfast.config.in_clear import in_clear
 from holdfast.config.strict import build, load
 from holdfast.model.errors import ConfigError
 from holdfast_checks.custom import problems as custom_problems
-from holdfast_checks.settings import (
-    ActiveSettings,
-    CloudSettings,
-    CustomSettings,
-    DcgmSettings,
-    GpuSettings,
-    HostSettings,
-    KernelSettings,
-    NetworkSettings,
-    schema,
-)
+from holdfast_checks.settings import CheckTables, schema
 from holdfast_checks.settings.option import option
 
 _LONGEST_NODE_NAME = 64
 
 
 @dataclass(frozen=True, slots=True)
-class AgentConfig:
+class AgentConfig(CheckTables):
     """Every setting of one node's agent. A relative path counts from the folder of the file."""
 
     node: str = option("", "Slurm's name of this node; empty: the short host name.")
@@ -86,14 +76,6 @@ class AgentConfig:
         {}, "Seconds between two runs, by check id; the check's own default otherwise.", low=0.5
     )
     nvml_env: dict[str, str] = option({}, "Environment variables for the process that talks to NVML.")
-    gpu: GpuSettings = option(GpuSettings(), "What is expected of the GPUs.")
-    network: NetworkSettings = option(NetworkSettings(), "What is expected of EFA, InfiniBand and RoCE devices.")
-    host: HostSettings = option(HostSettings(), "What is expected of the host.")
-    kernel: KernelSettings = option(KernelSettings(), "Where kernels leave traces.")
-    dcgm: DcgmSettings = option(DcgmSettings(), "How DCGM is asked.")
-    active: ActiveSettings = option(ActiveSettings(), "Tests that need an idle node.")
-    cloud: CloudSettings = option(CloudSettings(), "Where the cloud's metadata about this machine is found.")
-    custom: dict[str, CustomSettings] = option({}, "Your own checks: one table [custom.NAME] each.")
 
 
 def load_agent_config(path: Path) -> AgentConfig:

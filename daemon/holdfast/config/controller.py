@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from holdfast import logs
 from holdfast.config import limits, strict
 from holdfast.config.binding import check_bind, networks
 from holdfast.config.check_ids import check_ids
 from holdfast.config.enrolment import check_enrolment
 from holdfast.config.profiles import PROFILES
 from holdfast.config.sections import (
-    SLURM_CLIENTS,
     ActorSection,
     ChecksSection,
     ClusterSection,
     EnrolmentSection,
     LogSection,
-    ModeSection,
     NotifySection,
     QuorumSection,
     RunSection,
@@ -32,100 +27,51 @@ from holdfast.config.sections import (
 )
 from holdfast.config.spares import check_spares
 from holdfast.config.strict import build
+from holdfast.config.tables import FileTable, fill, tables_of
 from holdfast.model.errors import ConfigError
-from holdfast.model.hangs import HangAct, HangPolicy, StragglerAct, StragglerPolicy
 from holdfast.model.lookback import check_windows
-from holdfast.model.planned import PlannedPolicy
-from holdfast.model.policy import (
-    RUNGS,
-    BrakePolicy,
-    DeathPolicy,
-    HistoryPolicy,
-    JobPolicy,
-    MaintenancePolicy,
-    Mode,
-    Policy,
-    RepairPolicy,
-    SparePolicy,
-)
-from holdfast.model.resizing import ElasticPolicy
-from holdfast.model.suspects import SuspectPolicy
+from holdfast.model.policy import Policy
 from holdfast.providers.registry import KINDS, PROVIDERS
-from holdfast_checks.settings import schema
-from holdfast_checks.settings.option import option
-
-T = TypeVar("T")
-LOG_LEVELS = ("debug", "info", "warning", "error")
-
-
-@dataclass(frozen=True, slots=True)
-class ProviderSection:
-    """``[provider]``: the kind; every other key is one of the kind's own settings."""
-
-    kind: str = option("none", "What can reboot or replace a machine: one of holdfast.providers.PROVIDERS.")
-
-
-SECTIONS: Mapping[str, tuple[type[Any], frozenset[str]]] = {
-    "cluster": (ClusterSection, frozenset()),
-    "server": (ServerSection, frozenset()),
-    "store": (StoreSection, frozenset()),
-    "mode": (ModeSection, frozenset()),
-    "control": (
-        Policy,
-        frozenset(
-            {"mode", "prolog", "brake", "death", "job", "repair", "spares", "history", "planned", "suspects"}
-            | {"hangs", "stragglers", "elastic", "maintenance"}
-        ),
-    ),
-    "brakes": (BrakePolicy, frozenset()),
-    "death": (DeathPolicy, frozenset()),
-    "jobs": (JobPolicy, frozenset()),
-    "repair": (RepairPolicy, frozenset({"provider"})),
-    "provider": (ProviderSection, frozenset()),
-    "spares": (SparePolicy, frozenset()),
-    "history": (HistoryPolicy, frozenset()),
-    "planned": (PlannedPolicy, frozenset()),
-    "suspects": (SuspectPolicy, frozenset()),
-    "hangs": (HangPolicy, frozenset()),
-    "stragglers": (StragglerPolicy, frozenset()),
-    "elastic": (ElasticPolicy, frozenset()),
-    "maintenance": (MaintenancePolicy, frozenset()),
-    "checks": (ChecksSection, frozenset()),
-    "notify": (NotifySection, frozenset()),
-    "run": (RunSection, frozenset()),
-    "actor": (ActorSection, frozenset()),
-    "quorum": (QuorumSection, frozenset()),
-    "enrolment": (EnrolmentSection, frozenset()),
-    "log": (LogSection, frozenset()),
-}
-"""Section → the class that it fills, and fields of it that are set elsewhere.
-
-``provider`` also has the keys of its kind (``holdfast.providers.registry.KINDS``)."""
+from holdfast_checks.settings.option import TomlTable, option
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All settings of the controller's processes. Paths are absolute."""
+    """All settings of the controller's processes, and so the tables of the file. Paths are absolute."""
 
     path: Path
-    cluster: ClusterSection = field(default_factory=ClusterSection)
-    server: ServerSection = field(default_factory=ServerSection)
-    store: StoreSection = field(default_factory=StoreSection)
-    policy: Policy = field(default_factory=Policy)
-    provider: str = "none"
-    """Its kind, one of ``holdfast.providers.PROVIDERS``."""
+    cluster: ClusterSection = option(ClusterSection(), "The Slurm cluster.")
+    server: ServerSection = option(ServerSection(), "Where agents and people reach the API.")
+    store: StoreSection = option(StoreSection(), "The database.")
+    policy: Policy = option(Policy(), "How findings join and steps are repeated.", name="control")
+    provider: str = option(
+        "none",
+        f"{', '.join(PROVIDERS)}. Each other key is for the kinds that its text begins with.",
+        name="kind",
+        one_of=PROVIDERS,
+        table=TomlTable("provider", "What can reboot or replace a machine."),
+    )
+    """The table's other keys are settings of the kind (``holdfast.providers.registry.KINDS``)."""
     provider_settings: object | None = None
     """What ``open_provider`` wants of this kind; None for a kind that needs nothing."""
-    checks: ChecksSection = field(default_factory=ChecksSection)
-    notify: NotifySection = field(default_factory=NotifySection)
-    run: RunSection = field(default_factory=RunSection)
-    actor: ActorSection = field(default_factory=ActorSection)
-    quorum: QuorumSection = field(default_factory=QuorumSection)
-    enrolment: EnrolmentSection = field(default_factory=EnrolmentSection)
-    log: LogSection = field(default_factory=LogSection)
+    checks: ChecksSection = option(
+        ChecksSection(), "Which health checks act on all nodes. The agents get this with their heartbeats."
+    )
+    notify: NotifySection = option(NotifySection(), "Where notifications go.")
+    run: RunSection = option(RunSection(), "The controller's own processes.")
+    actor: ActorSection = option(ActorSection(), "Limits that the actor enforces independently.")
+    quorum: QuorumSection = option(QuorumSection(), "Where the groups of elastic jobs meet.")
+    enrolment: EnrolmentSection = option(
+        EnrolmentSection(), "Tokens for nodes on EC2 by the identity of their machine."
+    )
+    log: LogSection = option(LogSection(), "The log on standard error.")
     profile: str | None = None
     profile_changes: Mapping[str, Any] = field(default_factory=dict)
     """``section.key`` → value that the profile set: printed at the start."""
+
+
+SECTIONS: Mapping[str, FileTable] = {table.name: table for table in tables_of(Settings)}
+"""The tables of the file by name, in its order."""
 
 
 def load(path: Path | str) -> Settings:
@@ -137,61 +83,31 @@ def load(path: Path | str) -> Settings:
 def read(table: Mapping[str, Any], path: Path) -> Settings:
     """The same from a parsed table."""
     where = str(path)
-    _known(table, ["profile", *SECTIONS], where)
+    strict.refuse_unknown(table, ["profile", *SECTIONS], where)
     profile, changes = _profile(table, where)
     tables = {name: _table(table, name, changes, where) for name in SECTIONS}
     if "act" in tables["hangs"]:  # as before there was a setting of its own for groups
         tables["hangs"].setdefault("group_act", tables["hangs"]["act"])
-
-    def section(name: str, kind: type[T]) -> T:
-        return _section(tables[name], name, kind, where)
-
-    cluster, server = section("cluster", ClusterSection), section("server", ServerSection)
-    kind, provider = _provider(tables["provider"], cluster.name, where)
-    modes = section("mode", ModeSection)
-    mode = _one_of(modes.mode, tuple(Mode), f"{where}: mode.mode")
-    prolog = _one_of(modes.prolog, tuple(Mode), f"{where}: mode.prolog")
-    policy = replace(
-        section("control", Policy),
-        mode=Mode(mode),
-        prolog=Mode(prolog),
-        brake=section("brakes", BrakePolicy),
-        death=section("death", DeathPolicy),
-        spares=section("spares", SparePolicy),
-        history=section("history", HistoryPolicy),
-        planned=section("planned", PlannedPolicy),
-        suspects=section("suspects", SuspectPolicy),
-        hangs=section("hangs", HangPolicy),
-        stragglers=section("stragglers", StragglerPolicy),
-        elastic=section("elastic", ElasticPolicy),
-        maintenance=section("maintenance", MaintenancePolicy),
-        job=section("jobs", JobPolicy),
-        repair=replace(section("repair", RepairPolicy), provider=kind),
-    )
-    settings = Settings(
+    settings = fill(
+        Settings,
+        tables,
+        where,
         path=path.resolve(),
-        cluster=cluster,
-        server=server,
-        store=section("store", StoreSection),
-        policy=policy,
-        provider=kind,
-        provider_settings=provider,
-        checks=section("checks", ChecksSection),
-        notify=section("notify", NotifySection),
-        run=section("run", RunSection),
-        actor=section("actor", ActorSection),
-        quorum=section("quorum", QuorumSection),
-        enrolment=section("enrolment", EnrolmentSection),
-        log=section("log", LogSection),
+        provider=_kind(tables["provider"], where),
         profile=profile,
         profile_changes={f"{name}.{key}": value for name, keys in changes.items() for key, value in keys.items()},
     )
+    for name, section in SECTIONS.items():
+        for key, value in tables[name].items():
+            if key in section.keys:
+                _in_range(value, f"{where}: {name}.{key}")
+    repair = replace(settings.policy.repair, provider=settings.provider)
+    settings = replace(
+        settings,
+        policy=replace(settings.policy, repair=repair),
+        provider_settings=_provider(settings.provider, tables["provider"], settings.cluster.name, where),
+    )
     return _checked(_resolved(settings), where)
-
-
-def _known(table: Mapping[str, Any], valid: Iterable[str], where: str) -> None:
-    with strict.wrong_settings():
-        schema.refuse_unknown(table, valid, where)
 
 
 def _profile(table: Mapping[str, Any], where: str) -> tuple[str | None, dict[str, dict[str, Any]]]:
@@ -199,7 +115,7 @@ def _profile(table: Mapping[str, Any], where: str) -> tuple[str | None, dict[str
     name = table.get("profile")
     if name is None or name == "":
         return None, {}
-    name = _one_of(name, tuple(PROFILES), f"{where}: profile")
+    strict.refuse_other(name, tuple(PROFILES), f"{where}: profile")
     changes = {
         section: {
             key: value for key, value in keys.items() if key not in _as_table(table.get(section, {}), section, where)
@@ -219,29 +135,22 @@ def _as_table(value: object, name: str, where: str) -> Mapping[str, Any]:
     return value
 
 
-def _section(table: Mapping[str, Any], name: str, kind: type[T], where: str) -> T:
-    _, elsewhere = SECTIONS[name]
-    valid = [f.name for f in dataclasses.fields(kind) if f.name not in elsewhere]  # type: ignore[arg-type]
-    _known(table, valid, f"{where}: {name}")
-    value = build(table, kind, f"{where}: {name}")
-    for key, number in table.items():
-        _in_range(key, number, f"{where}: {name}.{key}")
-    return value
-
-
-def _in_range(key: str, value: object, where: str) -> None:
-    """Numbers of the policy: none is below zero, and what is counted or waited for is finite."""
+def _in_range(value: object, where: str) -> None:
+    """No number of the file is below zero, and what is counted or waited for is finite; what is narrower is declared."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return
     if not 0 <= value < 1e9:
         raise ConfigError(f"{where}: {value} is not between 0 and 1000000000")
-    if key.endswith("_share") and value > 1:
-        raise ConfigError(f"{where}: {value} is not between 0 and 1: a share, not percent")
 
 
-def _provider(table: Mapping[str, Any], cluster: str, where: str) -> tuple[str, object | None]:
-    rest = dict(table)
-    kind = _one_of(rest.pop("kind", "none"), PROVIDERS, f"{where}: provider.kind")
+def _kind(table: Mapping[str, Any], where: str) -> str:
+    kind = table.get("kind", "none")
+    strict.refuse_other(kind, PROVIDERS, f"{where}: provider.kind")
+    return str(kind)
+
+
+def _provider(kind: str, table: Mapping[str, Any], cluster: str, where: str) -> object | None:
+    rest = {key: value for key, value in table.items() if key != "kind"}
     found = KINDS[kind]
     for key in rest:
         others = [other for other, one in KINDS.items() if key in one.options]
@@ -249,24 +158,17 @@ def _provider(table: Mapping[str, Any], cluster: str, where: str) -> tuple[str, 
             needs = " or ".join(repr(other) for other in others)
             raise ConfigError(f"{where}: provider.{key} has no meaning with kind = {kind!r}; it needs kind = {needs}")
     valid = found.options or sorted({key for one in KINDS.values() for key in one.options})
-    _known(rest, ["kind", *valid], f"{where}: provider")
+    strict.refuse_unknown(rest, ["kind", *valid], f"{where}: provider")
     if found.settings is None:
-        return kind, None
+        return None
     if found.needs_cluster_name and not cluster:
         raise ConfigError(f"{where}: provider {kind} needs cluster.name: machines are known by it")
     given = rest if found.own_cluster else {**rest, "cluster": cluster}
     try:
-        return kind, build(given, found.settings, f"{where}: provider")
+        built: object = build(given, found.settings, f"{where}: provider")
     except ConfigError as error:
         raise ConfigError(str(error) if str(error).startswith(where) else f"{where}: {error}") from error
-
-
-def _one_of(value: object, valid: tuple[str, ...], where: str) -> str:
-    if not isinstance(value, str) or value not in valid:
-        near = difflib.get_close_matches(str(value), valid, n=1, cutoff=0.5)
-        hint = f"; did you mean {str(near[0])!r}?" if near else ""
-        raise ConfigError(f"{where}: {value!r} is none of {', '.join(valid)}{hint}")
-    return value
+    return built
 
 
 def _resolved(settings: Settings) -> Settings:
@@ -287,17 +189,9 @@ def _resolved(settings: Settings) -> Settings:
 
 
 def _checked(settings: Settings, where: str) -> Settings:
-    _one_of(settings.cluster.slurm_client, SLURM_CLIENTS, f"{where}: cluster.slurm_client")
-    _one_of(settings.log.format, logs.FORMATS, f"{where}: log.format")
-    _one_of(settings.log.level, LOG_LEVELS, f"{where}: log.level")
-    _one_of(settings.policy.hangs.act, tuple(HangAct), f"{where}: hangs.act")
-    _one_of(settings.policy.hangs.group_act, tuple(HangAct), f"{where}: hangs.group_act")
-    _one_of(settings.policy.stragglers.act, tuple(StragglerAct), f"{where}: stragglers.act")
-    for rung in settings.policy.repair.rungs:
-        _one_of(rung, RUNGS, f"{where}: repair.rungs")
     check_spares(settings.policy.spares, f"{where}: spares")
     check_ids(settings.checks, f"{where}: checks")
-    if why := limits.refused(settings.policy) or check_windows(
+    if why := limits.wrong_domains(settings.policy.death) or check_windows(
         settings.policy, timedelta(days=settings.store.keep_days)
     ):
         raise ConfigError(f"{where}: {why}")

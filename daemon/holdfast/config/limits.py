@@ -1,4 +1,4 @@
-"""Values of ``controller.toml`` with which healthy nodes would look dead, or nothing could be decided. Standard library only."""
+"""What is wrong with ``[death]`` beyond the limits of each setting, and what is rarely meant. Standard library only."""
 
 from __future__ import annotations
 
@@ -12,21 +12,6 @@ _NAMED = 5
 _GRACE_S = 300.0
 
 
-def refused(policy: Policy) -> str:
-    """Why this policy is not taken, in one line that names the setting; empty: it may be."""
-    death = policy.death
-    least = (
-        ("death.silent_after_heartbeats", death.silent_after_heartbeats, 1.0, "an agent that reports on time would count as silent"),
-        ("death.peers", death.peers, 2, "two peers must agree that a node is dead"),
-        ("death.probe_timeout_s", death.probe_timeout_s, 0.2, "no peer could reach a living node in time"),
-        ("death.reprobe_s", death.reprobe_s, 1.0, "peers would be asked without a pause"),
-        ("death.reboot_grace_s", death.reboot_grace_s, 10.0, "a machine would be ended at its first missing heartbeat"),
-        ("control.view_max_age_s", policy.view_max_age_s, 3.0, "what was read of Slurm would be too old before it was used"),
-    )  # fmt: skip
-    low = (f"{name}: {value:g} is less than {bound:g}: {why}" for name, value, bound, why in least if value < bound)
-    return next(low, "") or _domains(death)
-
-
 def doubts(policy: Policy) -> list[str]:
     """What is taken, and rarely meant."""
     grace_s = policy.death.reboot_grace_s
@@ -38,10 +23,8 @@ def doubts(policy: Policy) -> list[str]:
     ]
 
 
-def _domains(death: DeathPolicy) -> str:
-    """A hostlist that is none, a domain without a name, a node in two of them, a prefix that is no length of one."""
-    if not 1 <= death.domain_prefix <= 32:
-        return f"death.domain_prefix: {death.domain_prefix} is not between 1 and 32"
+def wrong_domains(death: DeathPolicy) -> str:
+    """A hostlist that is none, a domain without a name, a node in two of them, in one line; empty: there is none of these."""
     seen: dict[str, str] = {}
     for hostlist, domain in death.domains.items():
         if not domain:

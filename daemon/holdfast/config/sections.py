@@ -5,16 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.logs import FORMATS
+from holdfast.ports import SLURM_CLIENTS
 from holdfast_checks.settings.option import option
 
-SLURM_CLIENTS = ("auto", "commands", "pyslurm")
+LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterSection:
     name: str = option("", "Name of the cluster; empty: Slurm's own ClusterName. Needed by the provider ec2.")
     slurm_client: str = option(
-        "auto", "auto, commands or pyslurm; auto takes pyslurm where it fits the running release."
+        "auto",
+        "auto, commands or pyslurm; auto takes pyslurm where it fits the running release.",
+        one_of=SLURM_CLIENTS,
     )
     slurm_conf: Path | None = option(None, "Exported as SLURM_CONF for Slurm's commands; none: Slurm's own default.")
 
@@ -49,16 +53,6 @@ class StoreSection:
         30,
         "Ids of reports, by which repeated ones are recognised, are kept this long; an agent repeats what was not answered.",
         low=1,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class ModeSection:
-    mode: str = option("observe", "observe decides and records, and does nothing outside; act does it.")
-    prolog: str = option(
-        "observe",
-        "observe: prolog.sh and epilog.sh always succeed. act: they fail, upon which Slurm drains the node and requeues the job, on a node "
-        "that the controller has decided to drain.",
     )
 
 
@@ -159,5 +153,5 @@ class EnrolmentSection:
 
 @dataclass(frozen=True, slots=True)
 class LogSection:
-    format: str = option("text", "Shape of a log line: text (key=value) or json.")
-    level: str = option("info", "debug, info, warning or error.")
+    format: str = option("text", "Shape of a log line: text (key=value) or json.", one_of=FORMATS)
+    level: str = option("info", "debug, info, warning or error.", one_of=LOG_LEVELS)

@@ -9,7 +9,6 @@ from holdfast.model.errors import ConfigError
 from holdfast.model.policy import SparePolicy
 
 P99 = "p99"
-REFILLS = ("returned", "idle")
 _TIME = re.compile(r"^([01]\d|2[0-3]):[0-5]\d$")
 
 
@@ -19,8 +18,6 @@ def check_spares(spares: SparePolicy, where: str) -> None:
         raise ConfigError(f"{where}.reservation is empty")
     if isinstance(spares.wanted, str) and spares.wanted not in ("", P99):
         raise ConfigError(f'{where}.wanted: {spares.wanted!r} is neither a number nor "{P99}" nor empty')
-    if spares.refill not in REFILLS:
-        raise ConfigError(f"{where}.refill: {spares.refill!r} is none of {', '.join(REFILLS)}")
     for key in ("deep_from", "deep_until"):
         if not _TIME.match(getattr(spares, key)):
             raise ConfigError(f"{where}.{key}: {getattr(spares, key)!r} is no time of day such as 02:30")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -35,3 +35,21 @@ def build(table: Mapping[str, Any], kind: type[T], where: str) -> T:
     """A parsed table as a dataclass; ``where`` begins every error. Raises ConfigError."""
     with wrong_settings():
         return schema.build(table, kind, where)
+
+
+def values(table: Mapping[str, Any], kind: type[Any], where: str) -> dict[str, Any]:
+    """The same for a part of its fields, as a mapping. Raises ConfigError."""
+    with wrong_settings():
+        return schema.values(table, kind, where)
+
+
+def refuse_unknown(table: Iterable[str], valid: Iterable[str], where: str) -> None:
+    """Raises ConfigError."""
+    with wrong_settings():
+        schema.refuse_unknown(table, valid, where)
+
+
+def refuse_other(word: object, valid: tuple[str, ...], where: str) -> None:
+    """Raises ConfigError for what is none of these words."""
+    with wrong_settings():
+        schema.refuse_other(word, valid, where)

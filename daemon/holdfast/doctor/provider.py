@@ -7,9 +7,7 @@ from collections.abc import Iterator
 from holdfast.doctor.advice import Advice, Level
 from holdfast.doctor.facts import DoctorFacts
 from holdfast.model.policy import Mode
-
-_POLICIES = frozenset({"ec2", "asg", "hyperpod", "parallelcluster"})
-"""Kinds with a policy under docs/iam/."""
+from holdfast.providers.registry import KINDS
 
 
 def reachable(facts: DoctorFacts) -> Iterator[Advice]:
@@ -36,7 +34,7 @@ def rights(facts: DoctorFacts) -> Iterator[Advice]:
     chosen = facts.policy.repair.provider
     if facts.provider_denied:
         calls = ", ".join(sorted(facts.provider_denied))
-        policy = f"docs/iam/{chosen}.json" if chosen in _POLICIES else "docs/providers.md"
+        policy = f"docs/iam/{chosen}.json" if KINDS[chosen].iam else "docs/providers.md"
         yield Advice(
             "provider.permission",
             Level.WARNING if facts.policy.mode is Mode.OBSERVE else Level.ERROR,
@@ -62,9 +60,7 @@ def repairs_itself(facts: DoctorFacts) -> Iterator[Advice]:
             Level.HINT,
             f"repairs of machines are left to the provider {chosen} itself",
             "Two repairers would undo each other's work: Holdfast drains and recovers jobs, and only watches the machine's repair.",
-            'aws sagemaker update-cluster … --node-recovery None, and controller.toml: [provider] mode = "lead"'
-            if chosen == "hyperpod"
-            else "switch the provider's own repair off",
+            KINDS[chosen].leave_repairs,
         )
 
 

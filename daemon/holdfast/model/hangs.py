@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from holdfast_checks.settings.option import option
+from holdfast_checks.settings.option import option, share
 
 
 class HangAct(StrEnum):
@@ -30,11 +30,13 @@ class HangPolicy:
         HangAct.TELL.value,
         "tell: a job that hangs is reported and left running; restart: it is queued again if it opted in, once the "
         "stacks of its ranks have been read.",
+        one_of=HangAct,
     )
     group_act: str = option(
         HangAct.RESTART.value,
         "The same of one group of an elastic job that hangs while its other groups continue without it. Where the "
         "file sets act and not this one, it is as act.",
+        one_of=HangAct,
     )
     floor_s: float = option(300.0, "A job that reports steps and phases hangs after this long without a step …")
     steps: float = option(5.0, "… or after this many times its longest step, whichever is longer.")
@@ -87,11 +89,12 @@ class StragglerPolicy:
     act: str = option(
         StragglerAct.TELL.value,
         "leave: the slow group of an elastic job is asked to leave and its node is probed; tell: it is only reported.",
+        one_of=StragglerAct,
     )
     robust_z: float = option(
         4.0, "Slower than the median by more than this many (scaled) median absolute deviations; from four parts on."
     )
-    slower_share: float = option(0.1, "Slower than the median by more than this share, too.")
+    slower_share: float = share(0.1, "Slower than the median by more than this share, too.")
     ratio: float = option(1.5, "With three parts: slower than this many times the median.")
 
     @property

@@ -4,23 +4,27 @@ Defaults are the shipped ones; sources are named next to them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 from holdfast.model.hangs import HangPolicy, StragglerPolicy
 from holdfast.model.planned import PlannedPolicy
 from holdfast.model.resizing import ElasticPolicy
 from holdfast.model.suspects import SuspectPolicy
-from holdfast_checks.settings.option import option
+from holdfast_checks.settings.option import TomlTable, option, share
 
 RUNGS = ("reset_gpu", "reboot", "stop_start", "replace")
 """Rungs of the ladder that a site may leave out."""
+REFILLS = ("returned", "idle")
 
 
 class Mode(StrEnum):
     OBSERVE = "observe"
     """Decide and record, do nothing outside."""
     ACT = "act"
+
+
+_MODE = TomlTable("mode", "What Holdfast may do. Start with observe.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +34,13 @@ class BrakePolicy:
     drains_10min: int = option(
         3, "New automatic drains in 10 minutes before they stop (the greater of this and the share)."
     )
-    drains_10min_share: float = option(
+    drains_10min_share: float = share(
         0.01, "The same as a share of the fleet (nodes with an agent that are not asleep)."
     )
     drains_60min: int = option(
         8, "New automatic drains in 60 minutes before they stop (the greater of this and the share)."
     )
-    drains_60min_share: float = option(
+    drains_60min_share: float = share(
         0.02, "The same as a share of the fleet (nodes with an agent that are not asleep)."
     )
     stopped_jobs_60min: int = option(
@@ -56,13 +60,23 @@ class BrakePolicy:
 @dataclass(frozen=True, slots=True)
 class DeathPolicy:
     silent_after_heartbeats: float = option(
-        2.5, "A node is silent (unknown, not dead) after this many of its heartbeat intervals."
+        2.5,
+        "A node is silent (unknown, not dead) after this many of its heartbeat intervals.",
+        low=1,
+        why="an agent that reports on time would count as silent",
     )
-    probe_timeout_s: float = option(2.0, "How long a peer's attempt to reach a silent node may take.")
+    probe_timeout_s: float = option(
+        2.0,
+        "How long a peer's attempt to reach a silent node may take.",
+        low=0.2,
+        why="no peer could reach a living node in time",
+    )
     peers: int = option(
         2,
         "Peers of its failure domain asked to reach a silent node; two that agree make it dead where nothing shows "
         "its power off.",
+        low=2,
+        why="two peers must agree that a node is dead",
     )
     domains: dict[str, str] = option(
         {},
@@ -70,27 +84,37 @@ class DeathPolicy:
         "named: their subnet.",
     )
     domain_prefix: int = option(
-        24, "Length of the subnet that is a failure domain where none is named (IPv4; with IPv6 it is 64)."
+        24,
+        "Length of the subnet that is a failure domain where none is named (IPv4; with IPv6 it is 64).",
+        low=1,
+        high=32,
     )
     deaths_10min: int = option(
         3,
         "More nodes silent within 10 minutes of each other than this are one cause: nothing is done to them until "
         "their power is off.",
     )
-    deaths_10min_share: float = option(
+    deaths_10min_share: float = share(
         0.01,
         "The same as a share of the fleet (nodes with an agent that are not asleep); the greater of the two holds.",
     )
-    deaths_domain_share: float = option(0.5, "The same for a failure domain: more than this share of its nodes.")
+    deaths_domain_share: float = share(0.5, "The same for a failure domain: more than this share of its nodes.")
     reboot_grace_s: float = option(
         900.0,
         "A silent node whose power is not seen off is rebooted or replaced this long after its last sign of life, "
         "never earlier.",
+        low=10,
+        why="a machine would be ended at its first missing heartbeat",
     )
     silent_share_suspects_controller: float = option(
         0.3, "More agents silent at once than this share (and than 2): the controller is the suspect and freezes."
     )
-    reprobe_s: float = option(20.0, "Pause between two rounds of questions about a node that stays silent.")
+    reprobe_s: float = option(
+        20.0,
+        "Pause between two rounds of questions about a node that stays silent.",
+        low=1,
+        why="peers would be asked without a pause",
+    )
     leftover_grace_s: float = option(
         1.5,
         "A survivor's slurmstepd of a COMPLETING job is left over after this long without a task (facts: measured).",
@@ -181,6 +205,7 @@ class RepairPolicy:
     rungs: tuple[str, ...] = option(
         RUNGS,
         "Rungs of the ladder that may be used; the next higher one that is there takes the place of one that is not.",
+        one_of=RUNGS,
     )
     report_faults: bool = option(
         True, "Report a confirmed hardware fault to the provider, where it accepts reports (EC2: ReportInstanceStatus)."
@@ -225,18 +250,18 @@ class RepairPolicy:
     cycles_per_day: int = option(12, "The same in 24 hours.")
     launches_per_hour: int = option(4, "Machines launched in an hour at most, or the share below.")
     launches_per_day: int = option(12, "The same in 24 hours.")
-    budget_hour_share: float = option(
+    budget_hour_share: float = share(
         0.005, "The same numbers for an hour as a share of the fleet; the greater of the two holds."
     )
     # A fleet of 4,096 nodes has about 17 faults a day (facts: fault rates).
-    budget_day_share: float = option(0.02, "The same for 24 hours.")
-    budget_cluster_share: float = option(0.25, "Most different nodes in 24 hours, as a share of the fleet; always one.")
+    budget_day_share: float = share(0.02, "The same for 24 hours.")
+    budget_cluster_share: float = share(0.25, "Most different nodes in 24 hours, as a share of the fleet; always one.")
     replacements_per_group: int = option(
         5,
         "Machines replaced in one group (a node's first partition) within group_window_s (AWS's own runbook: 5 in 7 "
         "days).",
     )
-    group_share: float = option(0.05, "The same as a share of the group's nodes; the greater of the two holds.")
+    group_share: float = share(0.05, "The same as a share of the group's nodes; the greater of the two holds.")
     group_window_s: int = option(7 * 24 * 3600, "Window of that count and share.")
     climb_window_s: int = option(
         24 * 3600, "A second hardware fault of a node within this begins one rung above the one that was tried before."
@@ -262,7 +287,7 @@ class SparePolicy:
         "pool gets back what was taken from it, and no more.",
     )
     at_least: int = option(1, "Fewest that the rule p99 asks for.")
-    at_most_share: float = option(
+    at_most_share: float = share(
         0.15,
         "Most that the rule p99 asks for, as a share of the nodes with GPUs (OPT-175B kept 10 to 15 %, others 5 to 10 "
         "%).",
@@ -272,6 +297,7 @@ class SparePolicy:
         "returned",
         "Where new spares come from while fewer than wanted are there: returned (repaired nodes), or idle (also idle, "
         "healthy nodes that no pending job of their partition could use).",
+        one_of=REFILLS,
     )
     short_s: int = option(1800, "An operator is notified once when fewer spares than wanted exist for this long.")
     check_every_s: int = option(3600, "Pause between two light checks of a spare; 0: none.")
@@ -284,7 +310,7 @@ class SparePolicy:
     )
     deep_until: str = option("05:00", "End of that window; the same as its start: no deep checks.")
     zone: str = option("UTC", "Time zone of that window, such as Europe/Berlin.")
-    test_share: float = option(
+    test_share: float = share(
         0.25, "Share of the pool under test at the same time at most (always one, so that each has its turn)."
     )
 
@@ -327,34 +353,55 @@ class MaintenancePolicy:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    mode: Mode = Mode.OBSERVE
+    mode: Mode = option(
+        Mode.OBSERVE,
+        "observe decides and records, and does nothing outside; act does it.",
+        one_of=Mode,
+        table=_MODE,
+    )
     prolog: Mode = option(
         Mode.OBSERVE,
-        "In act Slurm's prolog and epilog fail on a node for which a drain was decided; counts only where mode is "
-        "act, too.",
+        "observe: prolog.sh and epilog.sh always succeed. act: they fail, upon which Slurm drains the node and requeues the job, on a node "
+        "that the controller has decided to drain.",
+        one_of=Mode,
+        table=_MODE,
     )
     join_window_s: float = option(
         300.0, "Findings of one node this close join one incident even when their component differs only in detail."
     )
     watch_s: float = option(3600.0, "How long an event that calls for nothing stays open as a watched incident.")
     view_max_age_s: float = option(
-        15.0, "Older than this, Slurm counts as not answering and decisions that depend on it freeze."
+        15.0,
+        "Older than this, Slurm counts as not answering and decisions that depend on it freeze.",
+        low=3,
+        why="what was read of Slurm would be too old before it was used",
     )
     action_attempts: int = option(5, "Failed attempts of one step before an operator is notified; it is still retried.")
     action_backoff_max_s: float = option(15.0, "Longest pause between two attempts of a step.")
     action_backoff_s: float = option(1.0, "First pause after a failed step; doubles.")
-    brake: BrakePolicy = field(default_factory=BrakePolicy)
-    death: DeathPolicy = field(default_factory=DeathPolicy)
-    job: JobPolicy = field(default_factory=JobPolicy)
-    repair: RepairPolicy = field(default_factory=RepairPolicy)
-    spares: SparePolicy = field(default_factory=SparePolicy)
-    history: HistoryPolicy = field(default_factory=HistoryPolicy)
-    planned: PlannedPolicy = field(default_factory=PlannedPolicy)
-    suspects: SuspectPolicy = field(default_factory=SuspectPolicy)
-    hangs: HangPolicy = field(default_factory=HangPolicy)
-    stragglers: StragglerPolicy = field(default_factory=StragglerPolicy)
-    elastic: ElasticPolicy = field(default_factory=ElasticPolicy)
-    maintenance: MaintenancePolicy = field(default_factory=MaintenancePolicy)
+    brake: BrakePolicy = option(
+        BrakePolicy(),
+        "Limits on what may be done automatically within a time; beyond them an operator is notified.",
+        name="brakes",
+    )
+    death: DeathPolicy = option(DeathPolicy(), "When a silent node is dead.")
+    job: JobPolicy = option(JobPolicy(), "When jobs are stopped and how they are brought back.", name="jobs")
+    repair: RepairPolicy = option(RepairPolicy(), "The ladder of repair.")
+    spares: SparePolicy = option(SparePolicy(), "Validated nodes kept ready.")
+    history: HistoryPolicy = option(HistoryPolicy(), "When a node that failed again and again counts as a lemon.")
+    planned: PlannedPolicy = option(
+        PlannedPolicy(),
+        "Stops that the provider announces: spot interruption, maintenance, the end of a capacity block.",
+    )
+    suspects: SuspectPolicy = option(
+        SuspectPolicy(), "Nodes of a job that failed or hung without a finding: they are probed in pairs."
+    )
+    hangs: HangPolicy = option(HangPolicy(), "When a job that reports its steps hangs, and what is done about it.")
+    stragglers: StragglerPolicy = option(StragglerPolicy(), "When a part of a job is slower than the others.")
+    elastic: ElasticPolicy = option(ElasticPolicy(), "When jobs made of replica groups grow and shrink.")
+    maintenance: MaintenancePolicy = option(
+        MaintenancePolicy(), "When a node is in maintenance, so that Holdfast does not act on it."
+    )
 
     @property
     def spare_reservation(self) -> str:

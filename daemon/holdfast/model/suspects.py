@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast_checks.settings.option import option
+from holdfast_checks.settings.option import option, share
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class SuspectPolicy:
         0.01,
         "Slower than this is a failure too (bus bandwidth; any network of a GPU cluster carries a hundred times as much).",
     )
-    cluster_share: float = option(
+    cluster_share: float = share(
         0.1, "Share of the cluster's nodes that may be in a probe at the same time; one pair always may."
     )
     wait_s: float = option(10.0, "How long after the job's end to wait for a finding that explains it.")

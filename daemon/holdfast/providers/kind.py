@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +27,16 @@ class Kind:
     """It acts through Slurm: its adapter also takes ``scheduler``."""
     gives_drained_away: bool = False
     """Another system replaces drained nodes there, so Holdfast keeps nodes by reservations (``slurm/holding.py``)."""
+
+    iam: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    """Purpose → IAM actions that it needs, which ``docs/iam/KIND.json`` grants. Empty: it needs none."""
+    leave_repairs: str = "switch the provider's own repair off"
+    """How an operator leaves the repairs of machines to Holdfast, where the provider would repair them itself."""
+
+    @property
+    def actions(self) -> frozenset[str]:
+        """Every IAM action that it may use."""
+        return frozenset(action for actions in self.iam.values() for action in actions)
 
     @property
     def options(self) -> tuple[str, ...]:

@@ -6,13 +6,12 @@ import logging
 from collections.abc import Mapping
 
 from holdfast.model.errors import ConfigError, Unavailable
-from holdfast.ports import Scheduler
+from holdfast.ports import SLURM_CLIENTS, Scheduler
 from holdfast.slurm import pyslurm_twin
 from holdfast.slurm.commands import SlurmCommands
 from holdfast.slurm.holding import HeldByReservation
 
 _LOG = logging.getLogger(__name__)
-CLIENTS = ("auto", "commands", "pyslurm")
 
 
 def open_scheduler(client: str = "auto", *, env: Mapping[str, str] | None = None, reserve: bool = False) -> Scheduler:
@@ -26,11 +25,11 @@ def open_scheduler(client: str = "auto", *, env: Mapping[str, str] | None = None
 def open_twin(client: str = "auto", *, env: Mapping[str, str] | None = None) -> Scheduler:
     """Open the twin of this name; ``auto``: pyslurm where it is installed for exactly the running release, else the commands.
 
-    Raises ConfigError for a name that is none of ``CLIENTS``, and for pyslurm where it is missing or was made for another
+    Raises ConfigError for a name that is none of ``SLURM_CLIENTS``, and for pyslurm where it is missing or was made for another
     release than the running one. While slurmctld is away the release is not known: ``auto`` then takes the commands, and
     pyslurm is assumed to fit."""
-    if client not in CLIENTS:
-        raise ConfigError(f"slurm_client {client!r} is none of {', '.join(CLIENTS)}")
+    if client not in SLURM_CLIENTS:
+        raise ConfigError(f"slurm_client {client!r} is none of {', '.join(SLURM_CLIENTS)}")
     commands = SlurmCommands(env=env)
     if client == "commands":
         return commands

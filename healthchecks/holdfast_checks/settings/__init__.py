@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast_checks.settings.active import ActiveSettings
@@ -13,9 +13,11 @@ from holdfast_checks.settings.gpu import GpuSettings
 from holdfast_checks.settings.host import HostSettings
 from holdfast_checks.settings.kernel import KernelSettings
 from holdfast_checks.settings.network import NetworkSettings
+from holdfast_checks.settings.option import option
 
 __all__ = [
     "ActiveSettings",
+    "CheckTables",
     "CloudSettings",
     "CustomSettings",
     "DcgmSettings",
@@ -28,7 +30,21 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class CheckTables:
+    """The tables of the domains: the agent's configuration and the settings of checks both have them from here."""
+
+    gpu: GpuSettings = option(GpuSettings(), "What is expected of the GPUs.")
+    network: NetworkSettings = option(NetworkSettings(), "What is expected of EFA, InfiniBand and RoCE devices.")
+    host: HostSettings = option(HostSettings(), "What is expected of the host.")
+    kernel: KernelSettings = option(KernelSettings(), "Where kernels leave traces.")
+    dcgm: DcgmSettings = option(DcgmSettings(), "How DCGM is asked.")
+    active: ActiveSettings = option(ActiveSettings(), "Tests that need an idle node.")
+    cloud: CloudSettings = option(CloudSettings(), "Where the cloud's metadata about this machine is found.")
+    custom: dict[str, CustomSettings] = option({}, "Your own checks: one table [custom.NAME] each.")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings(CheckTables):
     """All settings of checks. ``gather`` reads them; ``judge`` gets what it needs of them with the facts."""
 
     expected_gpus: int | None = None
@@ -51,12 +67,3 @@ class Settings:
     sysfs: Path = Path("/sys")
     state_dir: Path | None = None
     """Where learned manifests and baselines are kept; None: nothing was learned."""
-    gpu: GpuSettings = field(default_factory=GpuSettings)
-    network: NetworkSettings = field(default_factory=NetworkSettings)
-    host: HostSettings = field(default_factory=HostSettings)
-    kernel: KernelSettings = field(default_factory=KernelSettings)
-    dcgm: DcgmSettings = field(default_factory=DcgmSettings)
-    active: ActiveSettings = field(default_factory=ActiveSettings)
-    cloud: CloudSettings = field(default_factory=CloudSettings)
-    custom: dict[str, CustomSettings] = field(default_factory=dict)
-    """The operator's own checks by name."""

@@ -16,7 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
 
-from holdfast_checks.settings.option import REQUIRED, Required, default_of
+from holdfast_checks.settings.option import REQUIRED, Declaration, Required, declaration_of, default_of
 
 T = TypeVar("T")
 
@@ -46,18 +46,37 @@ def build(table: Mapping[str, Any], kind: type[T], where: str, *, others_too: bo
     """Turn a parsed table into a dataclass; ``where`` begins every error. ``others_too``: unknown keys are passed over.
 
     Raises WrongSetting."""
-    hints = typing.get_type_hints(kind)
     fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
     if not others_too:
         refuse_unknown(table, fields, where)
-    values: dict[str, Any] = {}
-    for key in (key for key in table if key in fields):
-        values[key] = _value(table[key], hints[key], f"{where}: {key}", others_too)
-        _in_range(values[key], fields[key].metadata, f"{where}: {key}")
-    missing = [name for name, field in fields.items() if name not in values and default_of(field) is REQUIRED]
+    read = values({key: table[key] for key in table if key in fields}, kind, where, others_too=others_too)
+    missing = [name for name, field in fields.items() if name not in read and default_of(field) is REQUIRED]
     if missing:
         raise WrongSetting(f"{where}: missing key {missing[0]!r}")
-    return kind(**values)
+    return kind(**read)
+
+
+def values(table: Mapping[str, Any], kind: type[Any], where: str, *, others_too: bool = False) -> dict[str, Any]:
+    """Values for fields of a dataclass, within what is declared of them. Raises WrongSetting."""
+    hints = typing.get_type_hints(kind)
+    declarations = {field.name: declaration_of(field) for field in dataclasses.fields(kind)}
+    read: dict[str, Any] = {}
+    for key, given in table.items():
+        value = _value(given, hints[key], f"{where}: {key}", others_too)
+        _in_range(value, declarations[key], where, key)
+        if one_of := declarations[key].one_of:
+            for word in value if isinstance(value, tuple | frozenset) else (value,):
+                refuse_other(word, one_of, f"{where}.{key}")
+        read[key] = hints[key](value) if _is_enum(hints[key]) else value
+    return read
+
+
+def refuse_other(word: object, valid: tuple[str, ...], where: str) -> None:
+    """Raises WrongSetting for what is none of these words."""
+    if not isinstance(word, str) or word not in valid:
+        near = difflib.get_close_matches(str(word), valid, n=1, cutoff=0.5)
+        hint = f"; did you mean {str(near[0])!r}?" if near else ""
+        raise WrongSetting(f"{where}: {word!r} is none of {', '.join(valid)}{hint}")
 
 
 def refuse_unknown(table: Iterable[str], valid: Iterable[str], where: str) -> None:
@@ -87,7 +106,13 @@ def _value(value: Any, hint: Any, where: str, others_too: bool) -> Any:
     return _scalar(value, hint, where)
 
 
+def _is_enum(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, StrEnum)
+
+
 def _scalar(value: Any, kind: Any, where: str) -> Any:
+    if _is_enum(kind):
+        kind = str
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if isinstance(value, bool) and kind is not bool:
@@ -101,14 +126,20 @@ def _expect(value: Any, kind: type, words: str, where: str) -> None:
         raise WrongSetting(f"{where}: expected {words}, found {value!r}")
 
 
-def _in_range(value: Any, metadata: Mapping[str, Any], where: str) -> None:
-    low, high = metadata.get("low"), metadata.get("high")
+def _in_range(value: Any, declared: Declaration, where: str, key: str) -> None:
     numbers = value.items() if isinstance(value, dict) else [("", value)]
     for name, number in numbers:
         if isinstance(number, bool) or not isinstance(number, int | float):
             continue
-        place = f"{where}.{name}" if name else where
-        if not math.isfinite(number) or (low is not None and number < low) or (high is not None and number > high):
+        place = f"{where}: {key}.{name}" if name else f"{where}: {key}"
+        low, high = declared.low, declared.high
+        outside = (low is not None and number < low) or (high is not None and number > high)
+        if outside and declared.why and math.isfinite(number):
+            beyond = f"less than {low:g}" if high is None else f"not {_range_words(low, high)}"
+            raise WrongSetting(f"{where}.{key}: {number:g} is {beyond}: {declared.why}")
+        if not math.isfinite(number) and (declared.why or None in (low, high)):
+            raise WrongSetting(f"{place}: {number} is not a finite number")
+        if outside or not math.isfinite(number):
             raise WrongSetting(f"{place}: {number} is not {_range_words(low, high)}")
 
 
@@ -123,7 +154,7 @@ def example(kind: type[Any], head: str, inside: str = "") -> str:
     lines = [*(f"# {line}".rstrip() for line in head.splitlines()), ""]
     tables: list[str] = []
     for field in dataclasses.fields(kind):
-        default, doc = default_of(field), f"# {field.metadata.get('doc', '')}"
+        default, doc = default_of(field), f"# {declaration_of(field).doc}"
         if dataclasses.is_dataclass(default):
             part = example(typing.cast("type[Any]", type(default)), "", f"{inside}{field.name}.").strip().splitlines()
             tables += ["", doc, f"[{inside}{field.name}]", *part]

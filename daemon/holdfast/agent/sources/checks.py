@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import queue
 import threading
@@ -15,7 +16,7 @@ from holdfast_checks.probes.sysfs import kept_open
 from holdfast_checks.registry import Check, Context, Cost, Need, all_checks
 from holdfast_checks.result import Result, Verdict
 from holdfast_checks.runner import Samples, run
-from holdfast_checks.settings import Settings
+from holdfast_checks.settings import CheckTables, Settings
 
 log = logging.getLogger(__name__)
 
@@ -38,14 +39,7 @@ def settings_of(config: AgentConfig) -> Settings:
         pstore_path=config.pstore_path,
         sysfs=config.sysfs_path,
         state_dir=config.state_dir,
-        gpu=config.gpu,
-        network=config.network,
-        host=config.host,
-        kernel=config.kernel,
-        dcgm=config.dcgm,
-        active=config.active,
-        cloud=config.cloud,
-        custom=config.custom,
+        **{table.name: getattr(config, table.name) for table in dataclasses.fields(CheckTables)},
     )
 
 

@@ -21,7 +21,6 @@ from holdfast.practice.cluster.cluster import Practice
 from holdfast.practice.cluster.hosting import Hosting
 
 log = logging.getLogger("holdfast.practice.cluster.backing")
-KINDS = ("ec2", "hyperpod", "command")
 POD_GROUP = "gpu"
 """Instance group of the emulated HyperPod: Slurm's names are its InstanceNames, ``gpu-1`` …"""
 POD_PHASES = {"shutting_down_s": 1.0, "pending_s": 2.0, "deep_check_s": 0.0, "rebooting_s": 1.0}
@@ -38,6 +37,8 @@ class Backing(ABC):
     """One kind of backend. All of its state is in the site's folder."""
 
     kind = ""
+    stands_behind = ""
+    """What the machines are, in words."""
     needs_aws = True
     prefix = "n"
     """Prefix of node names."""
@@ -64,6 +65,7 @@ class Backing(ABC):
 
 class Ec2Backing(Backing):
     kind = "ec2"
+    stands_behind = "the EC2 emulator"
 
     def settings(self) -> dict[str, Any]:
         return {"kind": "ec2", "region": aws.REGION, "launch_template": TEMPLATE, "endpoint_url": self.endpoint}
@@ -77,6 +79,7 @@ class Ec2Backing(Backing):
 
 class HyperpodBacking(Backing):
     kind = "hyperpod"
+    stands_behind = "the HyperPod emulator"
     prefix = f"{POD_GROUP}-"
 
     @property
@@ -110,6 +113,7 @@ class HyperpodBacking(Backing):
 
 class RackBacking(Backing):
     kind = "command"
+    stands_behind = "a rack of machines with its own script"
     needs_aws = False
 
     @property
@@ -152,6 +156,7 @@ class RackWatcher:
 
 
 _BACKINGS: Mapping[str, type[Backing]] = {one.kind: one for one in (Ec2Backing, HyperpodBacking, RackBacking)}
+KINDS = tuple(_BACKINGS)
 
 
 def backing_class(kind: str) -> type[Backing]:

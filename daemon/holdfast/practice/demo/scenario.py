@@ -15,7 +15,7 @@ from typing import Any
 
 from holdfast.model.errors import NotFound, Unavailable
 from holdfast.practice import jobs
-from holdfast.practice.cluster.backing import KINDS, HyperpodBacking
+from holdfast.practice.cluster.backing import KINDS, HyperpodBacking, backing_class
 from holdfast.practice.cluster.client import get
 from holdfast.practice.cluster.deliveries import arrange
 from holdfast.practice.cluster.site import Site
@@ -29,11 +29,6 @@ _HEAL_WITHIN_S = 90.0
 """Time limit after the fault; ``_RETRY_S`` is added for each machine that fails."""
 _RETRY_S = 30.0
 _TRAIN_WITHIN_S = 60.0
-_STANDS_BEHIND = {
-    "ec2": "the EC2 emulator",
-    "hyperpod": "the HyperPod emulator",
-    "command": "a rack of machines with its own script",
-}
 
 
 class Demo:
@@ -67,8 +62,9 @@ class Demo:
     def _stage(self) -> None:
         nodes, spares = self._site.practice.nodes, self._site.spare_names
         reserve = f"{', '.join(spares)} as warm spare" if spares else "no spare"
+        machines = backing_class(self._show.provider).stands_behind
         self._say(
-            f"starting Slurm, {len(nodes)} nodes with 8 emulated GPUs each ({reserve}), {_STANDS_BEHIND[self._show.provider]}, "
+            f"starting Slurm, {len(nodes)} nodes with 8 emulated GPUs each ({reserve}), {machines}, "
             "the controller, the actor and one agent per node …"
         )
         self._site.up()

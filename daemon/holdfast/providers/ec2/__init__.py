@@ -5,4 +5,27 @@ from __future__ import annotations
 from holdfast.providers.ec2.settings import Ec2Settings
 from holdfast.providers.kind import Kind
 
-PROVIDER = Kind("holdfast.providers.ec2.adapter:Ec2Provider", Ec2Settings, needs_cluster_name=True)
+LOOK = (
+    "ec2:DescribeInstances",
+    "ec2:DescribeInstanceStatus",
+    "ec2:DescribeSpotInstanceRequests",
+    "ec2:DescribeCapacityReservations",
+)
+"""What every provider needs that looks at machines by :mod:`holdfast.providers.ec2.calls`."""
+
+PROVIDER = Kind(
+    "holdfast.providers.ec2.adapter:Ec2Provider",
+    Ec2Settings,
+    needs_cluster_name=True,
+    iam={
+        "look": LOOK,
+        "launch": ("ec2:RunInstances", "ec2:CreateTags", "iam:PassRole"),
+        "hand over": ("ec2:CreateTags",),
+        "terminate": ("ec2:TerminateInstances",),
+        "reboot": ("ec2:RebootInstances",),
+        "stop and start": ("ec2:StopInstances", "ec2:StartInstances", "ec2:CreateTags"),
+        "report a fault": ("ec2:ReportInstanceStatus",),
+    },
+)
+"""``iam:PassRole`` only where the launch template has an instance profile; StartInstances of a machine with encrypted volumes also
+needs the key's grants."""

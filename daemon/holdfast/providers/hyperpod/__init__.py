@@ -5,4 +5,14 @@ from __future__ import annotations
 from holdfast.providers.hyperpod.settings import HyperpodSettings
 from holdfast.providers.kind import Kind
 
-PROVIDER = Kind("holdfast.providers.hyperpod.adapter:HyperpodProvider", HyperpodSettings, own_cluster=True)
+PROVIDER = Kind(
+    "holdfast.providers.hyperpod.adapter:HyperpodProvider",
+    HyperpodSettings,
+    own_cluster=True,
+    iam={
+        "look": ("sagemaker:DescribeCluster", "sagemaker:ListClusterNodes", "sagemaker:DescribeClusterNode"),
+        "replace": ("sagemaker:BatchReplaceClusterNodes",),
+        "reboot": ("sagemaker:BatchRebootClusterNodes",),
+    },
+    leave_repairs='aws sagemaker update-cluster … --node-recovery None, and controller.toml: [provider] mode = "lead"',
+)

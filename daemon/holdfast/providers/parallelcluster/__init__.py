@@ -11,4 +11,8 @@ PROVIDER = Kind(
     own_cluster=True,
     hears_slurm=True,
     gives_drained_away=True,
+    iam={
+        "look": ("ec2:DescribeInstances", "ec2:DescribeInstanceStatus"),
+        "reboot": ("ec2:RebootInstances",),
+    },
 )
