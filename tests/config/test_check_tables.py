@@ -8,9 +8,9 @@ import pytest
 
 from holdfast.agent.sources.checks import settings_of
 from holdfast.config.agent import AgentConfig
-from holdfast_checks.settings import Settings
+from holdfast_checks.settings import CheckSettings
 
-TABLES = sorted(f.name for f in dataclasses.fields(Settings) if f.default_factory is not dataclasses.MISSING)
+TABLES = sorted(f.name for f in dataclasses.fields(CheckSettings) if f.default_factory is not dataclasses.MISSING)
 
 
 @pytest.mark.parametrize("table", TABLES)

@@ -104,7 +104,7 @@ SECTIONS: Mapping[str, tuple[type[Any], frozenset[str]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ControllerSettings:
     """All settings of the controller's processes. Paths are absolute."""
 
     path: Path
@@ -128,13 +128,13 @@ class Settings:
     """``section.key`` → value that the profile set: printed at the start."""
 
 
-def load(path: Path | str) -> Settings:
+def load(path: Path | str) -> ControllerSettings:
     """Read and check the file. Raises ConfigError in one line that names file, key and the nearest valid key."""
     path = Path(path)
     return read(strict.load(path), path)
 
 
-def read(table: Mapping[str, Any], path: Path) -> Settings:
+def read(table: Mapping[str, Any], path: Path) -> ControllerSettings:
     """The same from a parsed table."""
     where = str(path)
     _known(table, ["profile", *SECTIONS], where)
@@ -168,7 +168,7 @@ def read(table: Mapping[str, Any], path: Path) -> Settings:
         job=section("jobs", JobPolicy),
         repair=replace(section("repair", RepairPolicy), provider=kind),
     )
-    settings = Settings(
+    settings = ControllerSettings(
         path=path.resolve(),
         cluster=cluster,
         server=server,
@@ -269,7 +269,7 @@ def _one_of(value: object, valid: tuple[str, ...], where: str) -> str:
     return value
 
 
-def _resolved(settings: Settings) -> Settings:
+def _resolved(settings: ControllerSettings) -> ControllerSettings:
     base = settings.path.parent
 
     def absolute(path: Path | None) -> Path | None:
@@ -286,7 +286,7 @@ def _resolved(settings: Settings) -> Settings:
     )
 
 
-def _checked(settings: Settings, where: str) -> Settings:
+def _checked(settings: ControllerSettings, where: str) -> ControllerSettings:
     _one_of(settings.cluster.slurm_client, SLURM_CLIENTS, f"{where}: cluster.slurm_client")
     _one_of(settings.log.format, logs.FORMATS, f"{where}: log.format")
     _one_of(settings.log.level, LOG_LEVELS, f"{where}: log.level")

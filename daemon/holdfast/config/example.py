@@ -48,7 +48,7 @@ _ABOUT = {
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SettingRow:
     """One key of the file."""
 
     section: str
@@ -58,22 +58,22 @@ class Row:
     doc: str
 
 
-def rows() -> Iterator[Row]:
+def rows() -> Iterator[SettingRow]:
     """All keys, in the order of the file."""
-    yield Row("", "profile", None, f"A shipped set of other defaults: {', '.join(PROFILES)}.")
+    yield SettingRow("", "profile", None, f"A shipped set of other defaults: {', '.join(PROFILES)}.")
     for section, (kind, elsewhere) in SECTIONS.items():
         if section == "provider":
             yield from _provider_rows()
             continue
         for field in dataclasses.fields(kind):
             if field.name not in elsewhere:
-                yield Row(section, field.name, default_of(field), field.metadata["doc"])
+                yield SettingRow(section, field.name, default_of(field), field.metadata["doc"])
 
 
-def _provider_rows() -> Iterator[Row]:
+def _provider_rows() -> Iterator[SettingRow]:
     """Keys of several kinds with the same meaning and default are one row."""
     about = f"{', '.join(PROVIDERS)}. Each other key is for the kinds that its text begins with."
-    yield Row("provider", "kind", "none", about)
+    yield SettingRow("provider", "kind", "none", about)
     kinds: dict[tuple[str, str, str], list[str]] = {}
     defaults: dict[tuple[str, str, str], Any] = {}
     for kind, one in KINDS.items():
@@ -85,7 +85,7 @@ def _provider_rows() -> Iterator[Row]:
                 kinds.setdefault(same, []).append(kind)
                 defaults[same] = default_of(field)
     for same, of in kinds.items():
-        yield Row("provider", same[0], defaults[same], f"{', '.join(of)}: {same[2]}")
+        yield SettingRow("provider", same[0], defaults[same], f"{', '.join(of)}: {same[2]}")
 
 
 def example() -> str:
@@ -100,7 +100,7 @@ def example() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _line(row: Row) -> str:
+def _line(row: SettingRow) -> str:
     shown = toml(row.default)
     of_one_kind = row.section == "provider" and row.key != "kind"
     return f"# {row.key} = {shown}" if row.default is None or of_one_kind else f"{row.key} = {shown}"

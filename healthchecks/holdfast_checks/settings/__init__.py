@@ -16,6 +16,7 @@ from holdfast_checks.settings.network import NetworkSettings
 
 __all__ = [
     "ActiveSettings",
+    "CheckSettings",
     "CloudSettings",
     "CustomSettings",
     "DcgmSettings",
@@ -23,12 +24,11 @@ __all__ = [
     "HostSettings",
     "KernelSettings",
     "NetworkSettings",
-    "Settings",
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class CheckSettings:
     """All settings of checks. ``gather`` reads them; ``judge`` gets what it needs of them with the facts."""
 
     expected_gpus: int | None = None

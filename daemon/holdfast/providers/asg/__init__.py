@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from holdfast.providers.asg.settings import AsgSettings
-from holdfast.providers.kind import Kind
+from holdfast.providers.kind import ProviderKind
 
-PROVIDER = Kind("holdfast.providers.asg.adapter:AsgProvider", AsgSettings, needs_cluster_name=True)
+PROVIDER = ProviderKind("holdfast.providers.asg.adapter:AsgProvider", AsgSettings, needs_cluster_name=True)

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from holdfast.providers.ec2.settings import Ec2Settings
-from holdfast.providers.kind import Kind
+from holdfast.providers.kind import ProviderKind
 
-PROVIDER = Kind("holdfast.providers.ec2.adapter:Ec2Provider", Ec2Settings, needs_cluster_name=True)
+PROVIDER = ProviderKind("holdfast.providers.ec2.adapter:Ec2Provider", Ec2Settings, needs_cluster_name=True)

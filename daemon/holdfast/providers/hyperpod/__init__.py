@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from holdfast.providers.hyperpod.settings import HyperpodSettings
-from holdfast.providers.kind import Kind
+from holdfast.providers.kind import ProviderKind
 
-PROVIDER = Kind("holdfast.providers.hyperpod.adapter:HyperpodProvider", HyperpodSettings, own_cluster=True)
+PROVIDER = ProviderKind("holdfast.providers.hyperpod.adapter:HyperpodProvider", HyperpodSettings, own_cluster=True)
