@@ -30,8 +30,8 @@ from bench.kit.stage import site
 
 from holdfast.config.agent import AgentConfig, load_agent_config
 from holdfast.model.errors import Unavailable
-from holdfast.practice.cluster.machine import Machine
-from holdfast.practice.cluster.site import Site
+from holdfast.practice.cluster.machine import PracticeMachine
+from holdfast.practice.cluster.site import PracticeSite
 from holdfast.practice.hardware import network
 from holdfast.practice.hardware.host import HostFiles
 
@@ -48,7 +48,9 @@ REAL_LOG = {"kmsg_path": str(KMSG), "boot_id_path": "/proc/sys/kernel/random/boo
 """This machine's own kernel log and boot."""
 
 
-def equip(made: Site, node: str, checkout: Path | None = None, changed: Mapping[str, Any] | None = None) -> Machine:
+def equip(
+    made: PracticeSite, node: str, checkout: Path | None = None, changed: Mapping[str, Any] | None = None
+) -> PracticeMachine:
     """EFA devices and processes of a large machine, all checks acting; ``changed``: keys of the agent's file. Restarts the agent,
     from ``checkout`` or from here."""
     machine = made.practice.machine(node)
@@ -152,7 +154,7 @@ def measure(options: argparse.Namespace) -> None:
     print(f"load at the end: {figures.load()}")
 
 
-def machine_config(made: Site) -> Path:
+def machine_config(made: PracticeSite) -> Path:
     """The first node's file."""
     return made.practice.machine(made.practice.nodes[0]).host.folder / "agent.toml"
 

@@ -21,11 +21,11 @@ import torch
 from bench.kit import figures
 
 from holdfast_train.durable import DurableCheckpoints, Training
-from holdfast_train.membership import Standing
-from holdfast_train.ranks import Ranks
-from holdfast_train.settings import Settings
+from holdfast_train.membership import StepPosition
+from holdfast_train.ranks import RankGroup
+from holdfast_train.settings import TrainSettings
 from holdfast_train.sizes import parse_sizes
-from holdfast_train.stored import About
+from holdfast_train.stored import StateOrigin
 
 _WIDTH = 1024
 _COMPUTE_S = 0.1
@@ -40,15 +40,15 @@ class Group:
         self.model = torch.nn.Sequential(*(torch.nn.Linear(_WIDTH, _WIDTH, bias=False) for _ in range(layers)))
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3)
         self.step, self._now_s = 0, 0.0
-        settings = Settings("http://127.0.0.1:1", True, "a token", 0, "0.0", parse_sizes("1:4"), "127.0.0.1")
+        settings = TrainSettings("http://127.0.0.1:1", True, "a token", 0, "0.0", parse_sizes("1:4"), "127.0.0.1")
         self.durable = DurableCheckpoints(directory, env={}, least_s=1, most_s=1, sign_s=60, clock=lambda: self._now_s)
         parts = {"model": self.model, "optimizer": self.optimizer}
         self.durable.open(
-            Training(settings, Ranks(settings), parts, About(0, 0, 8, 1, 1), self._start_at, lambda _: None)
+            Training(settings, RankGroup(settings), parts, StateOrigin(0, 0, 8, 1, 1), self._start_at, lambda _: None)
         )
 
     def begin(self) -> bool:
-        return self.durable.ready(Standing(0, 1, 1), self.step)
+        return self.durable.ready(StepPosition(0, 1, 1), self.step)
 
     def work(self) -> float:
         """A step and what follows it; how long it took, in s."""

@@ -116,7 +116,7 @@ def _verdict_s(run: ElasticRun, group: int, since_s: float) -> float:
     return min(found)
 
 
-def _next_step_s(attempts: Sequence[steps.Attempt], survivors: set[int], verdict_s: float) -> float:
+def _next_step_s(attempts: Sequence[steps.StepAttempt], survivors: set[int], verdict_s: float) -> float:
     return max(min(a.at_s for a in attempts if a.group == g and a.at_s > verdict_s) - verdict_s for g in survivors)
 
 

@@ -27,7 +27,7 @@ from bench.kit import figures, procs
 from bench.kit.endpoint import Endpoint
 
 from holdfast.model.errors import Unavailable
-from holdfast.practice.cluster.host import Host
+from holdfast.practice.cluster.host import PracticeHost
 from holdfast.practice.hardware import host as host_files
 from holdfast.practice.hardware.network import DEFAULT_ROUTE, FI_INFO
 from holdfast.practice.nvml import state as nvml
@@ -42,11 +42,11 @@ _ALL_WITHIN_S = 20.0
 
 
 @contextmanager
-def node(endpoint: Endpoint) -> Iterator[Host]:
+def node(endpoint: Endpoint) -> Iterator[PracticeHost]:
     """A node's files and its running agent; all of it is removed afterwards."""
     procs.end_cleanly()
     folder = Path(tempfile.mkdtemp(prefix="hfevents-", dir="/tmp"))
-    host = Host(folder, "n1", GPUS)
+    host = PracticeHost(folder, "n1", GPUS)
     agent: subprocess.Popen[bytes] | None = None
     try:
         host.create()
@@ -65,7 +65,7 @@ def node(endpoint: Endpoint) -> Iterator[Host]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _config(host: Host, url: str) -> dict[str, object]:
+def _config(host: PracticeHost, url: str) -> dict[str, object]:
     folder, library = host.folder, build(Path.home() / ".cache" / "holdfast" / "nvml")
     return {
         "node": host.name,
@@ -96,7 +96,7 @@ def _config(host: Host, url: str) -> dict[str, object]:
     }
 
 
-def kernel_line(host: Host) -> Callable[[int], None]:
+def kernel_line(host: PracticeHost) -> Callable[[int], None]:
     """Writes the kernel's line of an Xid as one append, as the kernel does."""
     addresses = [gpu.pci for gpu in nvml.read(host.nvml_state).gpus]
     sequence = 1_000_000
@@ -110,7 +110,7 @@ def kernel_line(host: Host) -> Callable[[int], None]:
     return write
 
 
-def nvml_event(host: Host) -> Callable[[int], None]:
+def nvml_event(host: PracticeHost) -> Callable[[int], None]:
     """Make NVML report an Xid that is not in the kernel log."""
     return lambda number: nvml.add_xid(host.nvml_state, number % GPUS, FIRST_CODE + number)
 

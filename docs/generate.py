@@ -20,12 +20,12 @@ import typer
 import package_graph
 from holdfast.api.app import TAGS, create_app
 from holdfast.api.connections import Bounds, Connections
-from holdfast.api.counters import Counters
+from holdfast.api.counters import ApiCounters
 from holdfast.api.deps import ApiDeps, ApiSettings
 from holdfast.api.gauges import Gauges
 from holdfast.cli.app import EPILOG, app
 from holdfast.clock import SystemClock
-from holdfast.config.example import Row, rows
+from holdfast.config.example import SettingRow, rows
 from holdfast.config.profiles import PROFILES
 from holdfast.controller.agents import AgentRegistry
 from holdfast.controller.orders import OrderHub
@@ -34,7 +34,7 @@ from holdfast.decisions.parts import Certificate
 from holdfast.decisions.turn import STAGES
 from holdfast.metrics.timings import Phase
 from holdfast.model.action import ACTION_TYPES
-from holdfast.model.endings import ENDINGS, Proof
+from holdfast.model.endings import ENDINGS, EndingProof
 from holdfast.model.event import EventKind
 from holdfast.model.incident import TRANSITIONS, IncidentKind, IncidentState, MovedBy, RecoveryPhase, Transition
 from holdfast.model.parts import DiskRoom, ProcessSeen
@@ -96,7 +96,7 @@ def configuration() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _default(row: Row) -> str:
+def _default(row: SettingRow) -> str:
     shown = toml(row.default)
     return "" if shown == '""' else f"`{shown}`"
 
@@ -186,7 +186,7 @@ def metrics() -> str:
     lines += ["## Phases (`holdfast metrics`, `GET /v1/metrics`)", "", "| phase | from → to |", "|---|---|"]
     lines += [f"| `{phase.value}` | {_cell(docstrings(Phase)[phase.name])} |" for phase in Phase]
     lines += ["", "## Prometheus (`GET /metrics`)", "", "| name | kind | labels | meaning |", "|---|---|---|---|"]
-    counters = Counters()
+    counters = ApiCounters()
     for metric in counters.registry.collect():
         labels = getattr(getattr(counters, _attribute(metric.name), None), "_labelnames", ())
         lines.append(f"| `{metric.name}_total` | counter | {', '.join(labels)} | {metric.documentation} |")
@@ -367,7 +367,7 @@ def endings() -> str:
         for each in ENDINGS
     ]
     lines += ["", "| proof | what is shown right before the step |", "|---|---|"]
-    lines += [f"| `{proof.value}` | {_cell(docstrings(Proof)[proof.name])} |" for proof in Proof]
+    lines += [f"| `{proof.value}` | {_cell(docstrings(EndingProof)[proof.name])} |" for proof in EndingProof]
     return "\n".join(lines) + "\n"
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.agent.orders import checkpoint_verbs
-from holdfast.agent.selfcheck import Level, state_dir
+from holdfast.agent.selfcheck import SelfcheckLevel, state_dir
 from holdfast.agent.sending.memory import only_agent, others_may_write
 from holdfast.agent.sending.reporting import STATUS_FILE
 from holdfast.controller.wakeup import Alone, Bell, Ringer
@@ -152,7 +152,7 @@ def test_an_agents_folder_that_another_user_may_write_to_is_said(
     if uid:
         os.chown(folder, uid, -1)
     assert others_may_write(folder).startswith(others)
-    assert state_dir(folder).level is (Level.WARNING if others else Level.OK)
+    assert state_dir(folder).level is (SelfcheckLevel.WARNING if others else SelfcheckLevel.OK)
     os.close(only_agent(folder))
     assert ("event=state_dir_shared" in caplog.text) is bool(others)
     assert others_may_write(tmp_path / "missing") == ""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import systemd
-from holdfast.systemd import Pulse, sd_notify, watchdog_interval_s
+from holdfast.systemd import WatchdogPulse, sd_notify, watchdog_interval_s
 from support.descriptors import descriptors_left
 
 
@@ -66,7 +66,7 @@ def test_interval_is_half_of_watchdogsec(
 def test_a_pulse_tells_no_more_than_it_must(interval_s: float | None, told: list[str]) -> None:
     said: list[str] = []
     times = iter((0.0, 1.0, 29.0, 30.0, 31.0, 500.0))
-    pulse = Pulse(lambda: next(times), said.append, interval_s)
+    pulse = WatchdogPulse(lambda: next(times), said.append, interval_s)
     assert said == []
     for _ in range(6):
         pulse.beat()

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.agent.sending.reporting import STATUS_FILE
 from holdfast.config.agent import AgentConfig
-from holdfast.config.controller import Settings
+from holdfast.config.controller import ControllerSettings
 from holdfast.head.wiring import actor_lock, actor_socket, controller_lock, controller_socket
 
 UNITS = Path(__file__).parents[1] / "lifecycle-scripts"
@@ -109,7 +109,7 @@ def test_each_of_the_head_nodes_services_has_a_folder_of_its_own_for_sockets_and
         assert (found["RuntimeDirectory"], found["RuntimeDirectoryMode"]) == ([f"holdfast/{name}"], ["0750"])
         assert found["RuntimeDirectoryPreserve"] == ["yes"], "the next process reads there who was the last"
         assert "/run/holdfast" not in found["ReadWritePaths"][0].split()
-        settings = Settings(Path("/etc/holdfast/controller.toml"))
+        settings = ControllerSettings(Path("/etc/holdfast/controller.toml"))
         ours = {"controller": (controller_socket, controller_lock), "actor": (actor_socket, actor_lock)}[name]
         assert {str(path(settings).parent) for path in ours} == {f"/run/{found['RuntimeDirectory'][0]}"}
     assert "RuntimeDirectory" not in unit("holdfast-agent"), "containers have it mounted; it is there from boot on"

@@ -12,7 +12,7 @@ from bench.kit import procs
 
 from holdfast.agent.sources.checks import periodic_checks, settings_of
 from holdfast.config.agent import AgentConfig
-from holdfast_checks.inventory import Inventory
+from holdfast_checks.inventory import GpuInventory
 from holdfast_checks.per_gpu import DETAILS_INTERVAL_S
 from holdfast_checks.probes.nvml import NvmlProbe
 from holdfast_checks.registry import Check, Context, Need
@@ -82,7 +82,7 @@ def _asked(probe: NvmlProbe, *, everything: bool) -> Snapshot:
 
 
 def _check(check: Check, config: AgentConfig, snapshots: list[Snapshot]) -> Cost:
-    context = Context(settings_of(config), snapshots[0], Inventory().learn(snapshots[0]))
+    context = Context(settings_of(config), snapshots[0], GpuInventory().learn(snapshots[0]))
     samples = Samples()
     runs, results = 0, run(check, context, samples)
     began_s, before_s = time.monotonic(), _cpu_s()

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from bench.kit import flood, procs
 
-from holdfast.agent.sending.client import Client, Controllers
+from holdfast.agent.sending.client import ControllerClient, Controllers
 from holdfast.api.auth import hash_token
 from holdfast.model.errors import Unavailable
 from holdfast.store import SqlStore, open_store
@@ -135,12 +135,12 @@ class Flooded:
             made.close()
         return time.monotonic() - began_s
 
-    def _agent(self, number: int) -> Client:
+    def _agent(self, number: int) -> ControllerClient:
         token = self.folder / f"token-{number}"
         token.write_text(f"agent-token-{number}")
-        return Client(Controllers((self.url,)), token, self.etc / "ca.pem" if self.etc is not None else None)
+        return ControllerClient(Controllers((self.url,)), token, self.etc / "ca.pem" if self.etc is not None else None)
 
-    def _beat(self, agent: Client, number: int) -> str | None:
+    def _beat(self, agent: ControllerClient, number: int) -> str | None:
         """Why it was not taken."""
         names = {"version": 1, "node": f"n{number}", "instance_id": "i", "boot_id": "b", "agent_version": "0.1"}
         try:
@@ -149,7 +149,7 @@ class Flooded:
             return str(error)
         return None if answer.status == 200 else f"{answer.status} {answer.error}"
 
-    def _be_known(self, agent: Client, number: int) -> None:
+    def _be_known(self, agent: ControllerClient, number: int) -> None:
         """Its connection is known before the flood, as an agent's is. Raises Unavailable where a flood before keeps it out."""
         until_s = time.monotonic() + _UP_WITHIN_S
         while (why := self._beat(agent, number)) is not None:
@@ -164,7 +164,7 @@ class Flooded:
             except OSError as error:
                 seen.health_failed.append(repr(error))
 
-    def _keep_beating(self, seen: Seen, stop: threading.Event, number: int, agent: Client) -> None:
+    def _keep_beating(self, seen: Seen, stop: threading.Event, number: int, agent: ControllerClient) -> None:
         while not stop.wait(BEAT_S):
             began_s, why = time.monotonic(), self._beat(agent, number)
             seen.beats_s.append(time.monotonic() - began_s)

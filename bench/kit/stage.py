@@ -23,7 +23,7 @@ from holdfast.logs import set_up
 from holdfast.model.errors import NotFound, OutsideError, Unavailable
 from holdfast.practice import jobs
 from holdfast.practice.cluster.client import get
-from holdfast.practice.cluster.site import SPARES, Site
+from holdfast.practice.cluster.site import SPARES, PracticeSite
 from holdfast.practice.faults.inject import Injector
 
 T = TypeVar("T")
@@ -38,21 +38,21 @@ GPU_MINORS = 8
 @contextmanager
 def site(
     *, heartbeat_s: float | None = None, settings: Mapping[str, Mapping[str, Any]] | None = None, base: str = "/tmp"
-) -> Iterator[Site]:
+) -> Iterator[PracticeSite]:
     """A running site of three workers and a spare. ``heartbeat_s`` None: as shipped, the controller gives the interval."""
     with running(base, nodes=WORKERS + 1, spares=1, heartbeat_s=heartbeat_s, settings=settings) as made:
         yield made
 
 
 @contextmanager
-def running(base: str = "/tmp", **options: Any) -> Iterator[Site]:
-    """A running site in a temporary folder below ``base``, laid out with these options of ``Site.create``; nothing of it is left
+def running(base: str = "/tmp", **options: Any) -> Iterator[PracticeSite]:
+    """A running site in a temporary folder below ``base``, laid out with these options of ``PracticeSite.create``; nothing of it is left
     afterwards."""
     set_up("text", "error")
     end_cleanly()
     folder = Path(tempfile.mkdtemp(prefix="hfbench-", dir=base))
     folder.chmod(0o755)
-    made = Site.create(folder, **options, name="bench")
+    made = PracticeSite.create(folder, **options, name="bench")
     try:
         made.up()
         yield made
@@ -61,7 +61,7 @@ def running(base: str = "/tmp", **options: Any) -> Iterator[Site]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def print_changes(made: Site) -> None:
+def print_changes(made: PracticeSite) -> None:
     """Every value of the policy that is not the shipped default, by the profile or by the bench."""
     settings, shipped = load(made.controller_toml), read({}, made.controller_toml)
     print("policy values that differ from the shipped defaults:")
@@ -74,7 +74,7 @@ def print_changes(made: Site) -> None:
     print(f"  repair.provider = {settings.provider!r} (the EC2 emulator on this machine)", flush=True)
 
 
-def print_logs(made: Site, lines: int = 60) -> None:
+def print_logs(made: PracticeSite, lines: int = 60) -> None:
     """The last lines of the controller's and the actor's log: the site's folder is gone when the bench ends."""
     for name in ("controller", "actor"):
         log = made.folder / "log" / f"{name}.log"
@@ -104,7 +104,7 @@ class Struck:
 class Stage:
     """Throws one fault at a time, each under a fresh job, and waits until all is well again."""
 
-    def __init__(self, made: Site, watcher: Watcher, *, queue: int = 0) -> None:
+    def __init__(self, made: PracticeSite, watcher: Watcher, *, queue: int = 0) -> None:
         self._site = made
         self._watcher = watcher
         self._queue = queue

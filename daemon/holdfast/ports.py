@@ -392,7 +392,7 @@ class Store(Protocol):
         """Load the state snapshot. ``ahead``: how far the clock was set ahead: closed items are read from that much further back."""
 
     def commit(self, change: Change, fence: int) -> None:
-        """Apply a change, all or nothing. Raises FencedOff when the lease has another fence, Stale (an Unavailable) when an
+        """Apply a change, all or nothing. Raises LeaderFencedOff when the lease has another fence, Stale (an Unavailable) when an
         operator changed one of its incidents since the state was loaded: the next cycle sees it."""
         ...
 
@@ -401,11 +401,11 @@ class Store(Protocol):
         ...
 
     def start_intent(self, key: str, fence: int, at: datetime) -> None:
-        """PLANNED → STARTED with its event, before anything is done outside. Raises FencedOff."""
+        """PLANNED → STARTED with its event, before anything is done outside. Raises LeaderFencedOff."""
         ...
 
-    def finish_intent(self, key: str, fence: int, outcome: Outcome, at: datetime) -> None:
-        """STARTED or PLANNED → settled with its event and, for a drain, the mark. Raises FencedOff."""
+    def finish_intent(self, key: str, fence: int, outcome: IntentOutcome, at: datetime) -> None:
+        """STARTED or PLANNED → settled with its event and, for a drain, the mark. Raises LeaderFencedOff."""
         ...
 
     def take_orders(
@@ -460,13 +460,13 @@ class Store(Protocol):
     def set_note(self, key: str, value: str) -> None: ...
 
     def remember_rooms(self, rooms: Iterable[KnownRoom], fence: int) -> None:
-        """What :attr:`Book.rooms` is from now on. Raises FencedOff."""
+        """What :attr:`Book.rooms` is from now on. Raises LeaderFencedOff."""
         ...
 
     def record_once(self, note: str, before: str | None, after: str, events: tuple[Event, ...], fence: int) -> None:
         """Append events that another process recorded, and store the note with the read position: all or nothing.
 
-        Raises FencedOff; Stale when the note is not ``before``, so that nothing is appended twice."""
+        Raises LeaderFencedOff; Stale when the note is not ``before``, so that nothing is appended twice."""
         ...
 
     def see_provider(self, view: ProviderView) -> None:
@@ -479,7 +479,7 @@ class Store(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class IntentOutcome:
     """Result of an intent, as the actor saw it."""
 
     state: IntentState

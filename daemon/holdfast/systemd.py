@@ -39,7 +39,7 @@ def watchdog_interval_s() -> float | None:
 
 
 @dataclass
-class Pulse:
+class WatchdogPulse:
     """Notifications of a daemon's loop to systemd: ready after the first complete cycle, alive after each later one.
 
     A loop that is stuck in a cycle sends none, and systemd restarts the service after WatchdogSec."""

@@ -15,16 +15,16 @@ MARK = ".unreadable-"
 
 
 @dataclass(frozen=True, slots=True)
-class SetAside:
+class FilesSetAside:
     """Files that a process has set aside and no operator has removed yet."""
 
     count: int = 0
     since_s: float | None = None
     """Seconds since the epoch, by this machine's clock, at which the oldest was set aside. None: there is none."""
 
-    def __add__(self, other: SetAside) -> SetAside:
+    def __add__(self, other: FilesSetAside) -> FilesSetAside:
         known = [since for since in (self.since_s, other.since_s) if since is not None]
-        return SetAside(self.count + other.count, min(known, default=None))
+        return FilesSetAside(self.count + other.count, min(known, default=None))
 
 
 def put_aside(path: Path, why: object, effect: str, do: str, suffixes: Iterable[str] = ()) -> Path | None:
@@ -47,14 +47,14 @@ def put_aside(path: Path, why: object, effect: str, do: str, suffixes: Iterable[
     return kept
 
 
-def files_aside(folder: Path) -> SetAside:
+def files_aside(folder: Path) -> FilesSetAside:
     """Files of a folder that were set aside; companions of a database count with it."""
     try:
         found = [path for path in folder.iterdir() if MARK in path.name and "-" not in path.name.rpartition(MARK)[2]]
         times = [path.lstat().st_ctime for path in found]
     except OSError:
-        return SetAside()
-    return SetAside(len(times), min(times, default=None))
+        return FilesSetAside()
+    return FilesSetAside(len(times), min(times, default=None))
 
 
 def _free_name(path: Path) -> Path:

@@ -15,8 +15,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from holdfast_checks.active.report import Figure, Report
-from holdfast_checks.settings import Settings
+from holdfast_checks.active.report import ActiveReport, Figure
+from holdfast_checks.settings import CheckSettings
 from holdfast_checks.whole_file import write_whole
 
 FILE_NAME = "baseline.json"
@@ -68,7 +68,7 @@ class Baseline:
                 return Reference(float(floor[0]), str(floor[1]), str(floor[2]))
         return None
 
-    def with_run(self, reports: Iterable[Report]) -> Baseline:
+    def with_run(self, reports: Iterable[ActiveReport]) -> Baseline:
         """With the figures of one run on a good node. A report of corruption or trouble teaches nothing."""
         units, values = dict(self.units), dict(self.values)
         for report in reports:
@@ -81,7 +81,7 @@ class Baseline:
         return Baseline(self.instance_type, units, values)
 
 
-def by_name(report: Report) -> dict[str, list[Figure]]:
+def by_name(report: ActiveReport) -> dict[str, list[Figure]]:
     """The report's rates (what has no ``/s`` in its unit is not compared) by their names in the baseline."""
     found: dict[str, list[Figure]] = {}
     for figure in report.figures:
@@ -99,14 +99,14 @@ def share(figure: float, reference: Reference) -> float:
     return figure / reference.value
 
 
-def path_of(settings: Settings) -> Path | None:
+def path_of(settings: CheckSettings) -> Path | None:
     """Where this node's baseline is; None: nowhere."""
     if settings.active.baseline is not None:
         return settings.active.baseline
     return settings.state_dir / FILE_NAME if settings.state_dir is not None else None
 
 
-def load(settings: Settings) -> Baseline:
+def load(settings: CheckSettings) -> Baseline:
     """The baseline of this node's type; an empty one where there is no file. Raises BadBaseline, OSError."""
     path = path_of(settings)
     types = _read(path).get(settings.instance_type, {}) if path is not None else {}
@@ -120,7 +120,7 @@ def load(settings: Settings) -> Baseline:
         raise BadBaseline(f"{path}: {error!r}") from error
 
 
-def save(settings: Settings, baseline: Baseline) -> Path:
+def save(settings: CheckSettings, baseline: Baseline) -> Path:
     """Write it atomically, next to those of other types. Raises BadBaseline where there is nowhere to write, OSError."""
     path = path_of(settings)
     if path is None:

@@ -10,8 +10,8 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from holdfast_checks.per_host import bad, good, skipped, unknown, warning
-from holdfast_checks.probes.imds import Said
-from holdfast_checks.registry import Change
+from holdfast_checks.probes.imds import ImdsDocument
+from holdfast_checks.registry import SampleChange
 from holdfast_checks.result import Remedy, Result, Severity
 
 INTERRUPTIONS = ("terminate", "stop", "hibernate")
@@ -26,7 +26,7 @@ KINDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class CloudEvent:
     """One scheduled event that is still to come."""
 
     code: str
@@ -36,7 +36,7 @@ class Event:
     text: str
 
 
-def judge_interruption(check: str, change: Change) -> tuple[Result, ...]:
+def judge_interruption(check: str, change: SampleChange) -> tuple[Result, ...]:
     """``spot/instance-action``: exists only once an interruption is scheduled."""
     said = _parsed(check, change)
     if isinstance(said, Result):
@@ -54,7 +54,7 @@ def judge_interruption(check: str, change: Change) -> tuple[Result, ...]:
     return (result,)
 
 
-def judge_rebalance(check: str, change: Change) -> tuple[Result, ...]:
+def judge_rebalance(check: str, change: SampleChange) -> tuple[Result, ...]:
     """``events/recommendations/rebalance``: an interruption has become likely; nothing is set."""
     said = _parsed(check, change)
     if isinstance(said, Result):
@@ -66,7 +66,7 @@ def judge_rebalance(check: str, change: Change) -> tuple[Result, ...]:
     return (warning(check, "rebalance", text, notice="rebalance", noticed_at=since),)
 
 
-def judge_maintenance(check: str, change: Change) -> tuple[Result, ...]:
+def judge_maintenance(check: str, change: SampleChange) -> tuple[Result, ...]:
     """``events/maintenance/scheduled``: the first that is to come counts; finished ones stay listed for a while."""
     said = _parsed(check, change)
     if isinstance(said, Result):
@@ -82,7 +82,7 @@ def judge_maintenance(check: str, change: Change) -> tuple[Result, ...]:
     return (warning(check, first.code, summary, **told),)
 
 
-def _events(said: list[Any]) -> Iterator[Event]:
+def _events(said: list[Any]) -> Iterator[CloudEvent]:
     for raw in said:
         if not isinstance(raw, Mapping):
             continue
@@ -90,12 +90,12 @@ def _events(said: list[Any]) -> Iterator[Event]:
         at = _http_date(raw.get("NotBefore"))
         over = text.startswith("[") or str(raw.get("State", "active")).lower() != "active"
         if code in KINDS and at is not None and not over:
-            yield Event(code, KINDS[code], at, str(raw.get("EventId", "")), text)
+            yield CloudEvent(code, KINDS[code], at, str(raw.get("EventId", "")), text)
 
 
-def _parsed(check: str, change: Change) -> Any:
+def _parsed(check: str, change: SampleChange) -> Any:
     """The document as data, None where there is none; a Result where it could not be read."""
-    said: Said = change.now.facts
+    said: ImdsDocument = change.now.facts
     if said.why_not:
         return skipped(check, said.why_not)
     if said.document is None:

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from holdfast_checks.registry import Threshold
 from holdfast_checks.result import Remedy, Result, Scalar, Severity
 
-Counters = Mapping[str, int]
+CounterValues = Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class CounterRule:
     """A counter that grows at least this fast is bad."""
 
     counter: str
@@ -36,7 +36,7 @@ class Rule:
         return Threshold(self.counter, self.per_s, "per s" if self.per_s else "per s (any growth)", self.source)
 
 
-def growth(before: Counters | None, now: Counters) -> dict[str, int] | None:
+def growth(before: CounterValues | None, now: CounterValues) -> dict[str, int] | None:
     """How much each counter has grown; None: there is no baseline yet, or one went down (the driver was reloaded)."""
     if before is None:
         return None
@@ -45,7 +45,12 @@ def growth(before: Counters | None, now: Counters) -> dict[str, int] | None:
 
 
 def judge(
-    check: str, component: str, pci: str | None, rules: Sequence[Rule], grown: Mapping[str, int] | None, seconds: float
+    check: str,
+    component: str,
+    pci: str | None,
+    rules: Sequence[CounterRule],
+    grown: Mapping[str, int] | None,
+    seconds: float,
 ) -> Result:
     """The first rule of the table that is broken; the other broken rules, as its evidence."""
     if grown is None:
@@ -68,6 +73,6 @@ def judge(
     )
 
 
-def thresholds(rules: Iterable[Rule]) -> tuple[Threshold, ...]:
+def thresholds(rules: Iterable[CounterRule]) -> tuple[Threshold, ...]:
     """Of a table of rules."""
     return tuple(rule.threshold for rule in rules)

@@ -11,7 +11,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class CoverageRow:
     """One thing that a tool checks."""
 
     group: str
@@ -31,10 +31,10 @@ def tools() -> dict[str, str]:
 
 
 @cache
-def table() -> tuple[Row, ...]:
+def table() -> tuple[CoverageRow, ...]:
     """Every row. Raises KeyError for a row without its words."""
     return tuple(
-        Row(row["group"], row["what"], dict(row.get("tools", {})), tuple(row["ours"]), row.get("why", ""))
+        CoverageRow(row["group"], row["what"], dict(row.get("tools", {})), tuple(row["ours"]), row.get("why", ""))
         for row in _raw()["rows"]
     )
 

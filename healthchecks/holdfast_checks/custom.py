@@ -18,12 +18,12 @@ from collections.abc import Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 
-from holdfast_checks.custom_answer import MOST_BYTES, Limits, Misbehaved, results
-from holdfast_checks.custom_guard import GROUP, PREFIX, Told, Trust, of_package
+from holdfast_checks.custom_answer import MOST_BYTES, CustomCheckLimits, Misbehaved, results
+from holdfast_checks.custom_guard import GROUP, PREFIX, CustomCheckTrust, CustomResults, of_package
 from holdfast_checks.probes.child import CHILDREN
 from holdfast_checks.registry import Check, Context, Cost, Need
 from holdfast_checks.result import Remedy, Result, Severity
-from holdfast_checks.settings import CustomSettings, Settings
+from holdfast_checks.settings import CheckSettings, CustomSettings
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ def problems(custom: Mapping[str, CustomSettings]) -> list[tuple[str, str]]:
     return found
 
 
-def custom_checks(settings: Settings) -> dict[str, Check]:
+def custom_checks(settings: CheckSettings) -> dict[str, Check]:
     """Every custom check by its id. Raises ValueError for a table that :func:`problems` complains of; a package that cannot be loaded
     is a check that says so."""
     for key, problem in problems(settings.custom):
@@ -89,14 +89,14 @@ class _Command:
 
     def __init__(self, check_id: str, settings: CustomSettings) -> None:
         self._settings = settings
-        self._trust = Trust(check_id, settings.give_up_after)
-        self._limits = Limits(check_id, Severity(settings.severity), Remedy(settings.remedy))
+        self._trust = CustomCheckTrust(check_id, settings.give_up_after)
+        self._limits = CustomCheckLimits(check_id, Severity(settings.severity), Remedy(settings.remedy))
         self._runs: deque[float] = deque()
-        self._last: Told | None = None
+        self._last: CustomResults | None = None
         self._file: tuple[int, ...] = ()
         self._lock = threading.Lock()
 
-    def gather(self, context: Context) -> Told:
+    def gather(self, context: Context) -> CustomResults:
         """Run it, unless it is disabled or has run often enough. Raises NotGathered, OSError."""
         with self._lock:
             version = _version(self._settings.command[0])
@@ -104,10 +104,10 @@ class _Command:
                 self._trust.kept()
                 self._file, self._last = version, None
             if self._trust.lost:
-                return Told(self._trust.sentence())
+                return CustomResults(self._trust.sentence())
             if self._too_often() and self._last is not None:
                 return self._last
-            self._last = Told(self._run(context))
+            self._last = CustomResults(self._run(context))
             return self._last
 
     def _run(self, context: Context) -> tuple[Result, ...]:

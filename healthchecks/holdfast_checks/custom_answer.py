@@ -13,7 +13,7 @@ from typing import Any
 
 from holdfast_checks.gpu_ref import GpuRef
 from holdfast_checks.probes.child import Finished, Hung
-from holdfast_checks.result import NODE_COMPONENT, About, Remedy, Result, Scalar, Severity, Verdict
+from holdfast_checks.result import NODE_COMPONENT, Remedy, Result, ResultDetails, Scalar, Severity, Verdict
 
 MOST_BYTES = 64 * 1024
 _MOST_RESULTS = 256
@@ -43,7 +43,7 @@ class Misbehaved(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class CustomCheckLimits:
     """The most that the site lets the check call for."""
 
     check: str
@@ -51,7 +51,7 @@ class Limits:
     remedy: Remedy
 
 
-def results(answer: Finished | Hung, limits: Limits, gpus: Mapping[str, GpuRef]) -> tuple[Result, ...]:
+def results(answer: Finished | Hung, limits: CustomCheckLimits, gpus: Mapping[str, GpuRef]) -> tuple[Result, ...]:
     """What it said. Raises Misbehaved."""
     if isinstance(answer, Hung):
         raise Misbehaved(f"no answer within {answer.seconds:.3g} s")
@@ -73,7 +73,7 @@ def _is_json(said: bytes) -> bool:
     return any(line.lstrip().startswith((b"{", b"[{")) for line in said.splitlines())
 
 
-def _from_status(answer: Finished, limits: Limits) -> Result:
+def _from_status(answer: Finished, limits: CustomCheckLimits) -> Result:
     first = answer.out.splitlines()[0] if answer.out.splitlines() else b""
     summary = text(first, "the first line of its output")[:MOST_LINE]
     if answer.status == 0:
@@ -84,7 +84,7 @@ def _from_status(answer: Finished, limits: Limits) -> Result:
     return _result(bad, limits, {})
 
 
-def _from_json(said: bytes, limits: Limits, gpus: Mapping[str, GpuRef]) -> tuple[Result, ...]:
+def _from_json(said: bytes, limits: CustomCheckLimits, gpus: Mapping[str, GpuRef]) -> tuple[Result, ...]:
     try:
         root = json.loads(text(said, "its output"), object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
@@ -108,7 +108,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
-def _result(raw: Any, limits: Limits, gpus: Mapping[str, GpuRef]) -> Result:
+def _result(raw: Any, limits: CustomCheckLimits, gpus: Mapping[str, GpuRef]) -> Result:
     if not isinstance(raw, dict):
         raise Misbehaved("a result is no object")
     unknown = sorted(set(raw) - _KEYS)
@@ -128,8 +128,8 @@ def _result(raw: Any, limits: Limits, gpus: Mapping[str, GpuRef]) -> Result:
     return Result.finding(limits.check, severity, remedy, component, failed=failed, **about)
 
 
-def _about(raw: Mapping[str, Any], gpu: GpuRef | None) -> About:
-    about: About = {
+def _about(raw: Mapping[str, Any], gpu: GpuRef | None) -> ResultDetails:
+    about: ResultDetails = {
         "summary": text(raw.get("summary", ""), "summary")[:MOST_LINE],
         "evidence": evidence(raw.get("evidence", {})),
         "sticky": True,
@@ -139,7 +139,7 @@ def _about(raw: Mapping[str, Any], gpu: GpuRef | None) -> About:
     return about
 
 
-def _severity(raw: Any, verdict: Verdict, limits: Limits) -> Severity:
+def _severity(raw: Any, verdict: Verdict, limits: CustomCheckLimits) -> Severity:
     """What it says, and never more than the site allows; what it leaves out: a warning warns, what failed counts in full."""
     if raw is None:
         return limits.severity if verdict is Verdict.FAILED else Severity.WARNING
@@ -148,7 +148,7 @@ def _severity(raw: Any, verdict: Verdict, limits: Limits) -> Severity:
     return min(Severity(raw), limits.severity, key=_SEVERITIES.index)
 
 
-def _remedy(raw: Any, verdict: Verdict, limits: Limits) -> Remedy:
+def _remedy(raw: Any, verdict: Verdict, limits: CustomCheckLimits) -> Remedy:
     if raw is None:
         return limits.remedy if verdict is Verdict.FAILED else Remedy.NONE
     if raw not in tuple(Remedy):

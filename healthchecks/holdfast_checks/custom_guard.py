@@ -12,7 +12,7 @@ from importlib.metadata import EntryPoint
 from typing import Any
 
 from holdfast_checks.custom_answer import MOST_LINE, MOST_NAME, evidence, text
-from holdfast_checks.registry import Change, Check, Context, Cost, NotApplicable, NotGathered
+from holdfast_checks.registry import Check, Context, Cost, NotApplicable, NotGathered, SampleChange
 from holdfast_checks.result import NODE_COMPONENT, Remedy, Result, Severity
 
 log = logging.getLogger(__name__)
@@ -26,13 +26,13 @@ _PACKAGE_GIVES_UP_AFTER = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class CustomResults:
     """The facts of a custom check: results as they are."""
 
     results: tuple[Result, ...]
 
 
-class Trust:
+class CustomCheckTrust:
     """Counts misbehaviours in a row, and says when it is enough."""
 
     def __init__(self, check: str, limit: int) -> None:
@@ -88,7 +88,7 @@ def of_package(point: EntryPoint) -> Check:
 
 def _broken(point: EntryPoint, reason: str) -> Check:
     name = re.sub(r"[^a-z0-9_-]", "-", point.name.lower())[:40]
-    trust = Trust(f"{PREFIX}{name}", 1)
+    trust = CustomCheckTrust(f"{PREFIX}{name}", 1)
     trust.hurt(f"{point.value} cannot be loaded: {reason}")
     return Check(
         id=trust.check,
@@ -98,7 +98,7 @@ def _broken(point: EntryPoint, reason: str) -> Check:
         cost=Cost.PASSIVE,
         severity=Severity.WARNING,
         remedy=Remedy.NONE,
-        gather=lambda _context: Told(trust.sentence()),
+        gather=lambda _context: CustomResults(trust.sentence()),
         judge=lambda told: told.results,
         observe=False,
     )
@@ -109,25 +109,25 @@ class _Guard:
 
     def __init__(self, check: Check) -> None:
         self._check = check
-        self._trust = Trust(check.id, _PACKAGE_GIVES_UP_AFTER)
+        self._trust = CustomCheckTrust(check.id, _PACKAGE_GIVES_UP_AFTER)
 
     def gather(self, context: Context) -> Any:
-        """The check's own facts; a :class:`Told` where it misbehaves or is disabled. Raises NotApplicable, NotGathered, OSError."""
+        """The check's own facts; :class:`CustomResults` where it misbehaves or is disabled. Raises NotApplicable, NotGathered, OSError."""
         if self._trust.lost:
-            return Told(self._trust.sentence())
+            return CustomResults(self._trust.sentence())
         return self._guarded(lambda: self._check.gather(context))
 
     def judge(self, facts: Any) -> tuple[Result, ...]:
         """The check's own results, or that it misbehaved."""
-        if isinstance(facts, Change):
-            if isinstance(facts.now.facts, Told):
+        if isinstance(facts, SampleChange):
+            if isinstance(facts.now.facts, CustomResults):
                 return facts.now.facts.results
-            if facts.before is not None and isinstance(facts.before.facts, Told):
+            if facts.before is not None and isinstance(facts.before.facts, CustomResults):
                 facts = replace(facts, before=None)
-        if isinstance(facts, Told):
+        if isinstance(facts, CustomResults):
             return facts.results
         judged = self._guarded(lambda: _checked(self._check, self._check.judge(facts)))
-        if isinstance(judged, Told):
+        if isinstance(judged, CustomResults):
             return judged.results
         self._trust.kept()
         found: tuple[Result, ...] = judged
@@ -141,7 +141,7 @@ class _Guard:
         except BaseException as fault:
             if isinstance(fault, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
                 raise  # a person at a terminal
-            return Told(self._trust.hurt(_said(fault)))
+            return CustomResults(self._trust.hurt(_said(fault)))
 
 
 def _checked(check: Check, found: Any) -> tuple[Result, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast_checks.reading import UNREAD, Reading
+from holdfast_checks.reading import UNREAD, NvmlReading
 
 COUNTERS = ("replays", "recoveries", "crc_errors", "failed_recoveries", "integrity_errors")
 """Names of the counters of one NVLink, in the order in which the child sends them."""
@@ -43,54 +43,54 @@ class GpuDetails:
     """As NVML prints it; empty: not reported."""
     vbios: str = ""
     links: tuple[NvLink, ...] = ()
-    link_count: Reading = UNREAD
+    link_count: NvmlReading = UNREAD
     """How many NVLinks the part has; unsupported: none."""
     pids: tuple[int, ...] = ()
     """Processes that compute on the GPU."""
-    process_count: Reading = UNREAD
-    fabric_state: Reading = UNREAD
+    process_count: NvmlReading = UNREAD
+    fabric_state: NvmlReading = UNREAD
     """0 not supported, 1 not started, 2 in progress, 3 completed."""
-    fabric_status: Reading = UNREAD
+    fabric_status: NvmlReading = UNREAD
     """NVML's return code of the registration with the fabric; 0: success."""
-    fabric_health: Reading = UNREAD
+    fabric_health: NvmlReading = UNREAD
     """Mask of small fields, see ``gpu.fabric``."""
-    pcie_gen: Reading = UNREAD
-    pcie_gen_max: Reading = UNREAD
+    pcie_gen: NvmlReading = UNREAD
+    pcie_gen_max: NvmlReading = UNREAD
     """Of GPU and slot together."""
-    pcie_width: Reading = UNREAD
-    pcie_width_max: Reading = UNREAD
-    pcie_replays: Reading = UNREAD
+    pcie_width: NvmlReading = UNREAD
+    pcie_width_max: NvmlReading = UNREAD
+    pcie_replays: NvmlReading = UNREAD
     """Counts on over the life of the driver."""
-    temperature_margin_c: Reading = UNREAD
+    temperature_margin_c: NvmlReading = UNREAD
     """Degrees until the hardware slows down."""
-    persistence: Reading = UNREAD
-    mig: Reading = UNREAD
-    mig_pending: Reading = UNREAD
-    ecc_mode: Reading = UNREAD
-    ecc_mode_pending: Reading = UNREAD
-    ecc_corrected_aggregate: Reading = UNREAD
+    persistence: NvmlReading = UNREAD
+    mig: NvmlReading = UNREAD
+    mig_pending: NvmlReading = UNREAD
+    ecc_mode: NvmlReading = UNREAD
+    ecc_mode_pending: NvmlReading = UNREAD
+    ecc_corrected_aggregate: NvmlReading = UNREAD
     """Over the GPU's life."""
-    ecc_uncorrected_aggregate: Reading = UNREAD
-    sram_threshold: Reading = UNREAD
+    ecc_uncorrected_aggregate: NvmlReading = UNREAD
+    sram_threshold: NvmlReading = UNREAD
     """1: the GPU has seen more uncorrectable errors of its SRAM than NVIDIA allows."""
-    sram_uncorrected: Reading = UNREAD
-    banks_max: Reading = UNREAD
+    sram_uncorrected: NvmlReading = UNREAD
+    banks_max: NvmlReading = UNREAD
     """Banks of memory with all spare rows; the next ones with most, some, few and none."""
-    banks_high: Reading = UNREAD
-    banks_partial: Reading = UNREAD
-    banks_low: Reading = UNREAD
-    banks_none: Reading = UNREAD
-    retired_single: Reading = UNREAD
+    banks_high: NvmlReading = UNREAD
+    banks_partial: NvmlReading = UNREAD
+    banks_low: NvmlReading = UNREAD
+    banks_none: NvmlReading = UNREAD
+    retired_single: NvmlReading = UNREAD
     """Pages retired because of single-bit errors; parts without row remap only."""
-    retired_double: Reading = UNREAD
-    retired_pending: Reading = UNREAD
-    repair_channel: Reading = UNREAD
+    retired_double: NvmlReading = UNREAD
+    retired_pending: NvmlReading = UNREAD
+    repair_channel: NvmlReading = UNREAD
     """1: a memory channel is repaired at the next reboot."""
-    repair_tpc: Reading = UNREAD
-    unrepairable_memory: Reading = UNREAD
-    power_mw: Reading = UNREAD
-    power_limit_mw: Reading = UNREAD
-    utilisation_percent: Reading = UNREAD
+    repair_tpc: NvmlReading = UNREAD
+    unrepairable_memory: NvmlReading = UNREAD
+    power_mw: NvmlReading = UNREAD
+    power_limit_mw: NvmlReading = UNREAD
+    utilisation_percent: NvmlReading = UNREAD
 
     @classmethod
     def from_wire(cls, raw: Mapping[str, Any]) -> GpuDetails:
@@ -100,8 +100,10 @@ class GpuDetails:
             vbios=str(raw.get("vbios") or ""),
             links=tuple(NvLink.from_wire(link) for link in raw.get("links") or ()),
             pids=tuple(int(pid) for pid in raw.get("pids") or ()),
-            **{name: Reading.from_wire(raw.get(name)) for name in _READINGS},
+            **{name: NvmlReading.from_wire(raw.get(name)) for name in _READINGS},
         )
 
 
-_READINGS = tuple(name for name, field in GpuDetails.__dataclass_fields__.items() if isinstance(field.default, Reading))
+_READINGS = tuple(
+    name for name, field in GpuDetails.__dataclass_fields__.items() if isinstance(field.default, NvmlReading)
+)

@@ -11,12 +11,12 @@ from holdfast_checks.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
-class Inventory:
+class GpuInventory:
     """The GPUs seen in good snapshots. Keep it over restarts and reboots: a GPU that never came back is then missed."""
 
     gpus: tuple[GpuRef, ...] = ()
 
-    def learn(self, snapshot: Snapshot) -> Inventory:
+    def learn(self, snapshot: Snapshot) -> GpuInventory:
         """With the GPUs of a snapshot. A machine that shares no GPU with what was known is another machine."""
         seen = {gpu.ref.uuid: gpu.ref for gpu in snapshot.gpus if gpu.ref.uuid is not None}
         if not seen:
@@ -24,7 +24,7 @@ class Inventory:
         known = {ref.uuid: ref for ref in self.gpus if ref.uuid is not None}
         kept = known if seen.keys() & known.keys() else {}
         merged = {uuid: _filled(ref, kept.get(uuid)) for uuid, ref in seen.items()}
-        return Inventory(tuple(sorted({**kept, **merged}.values(), key=_order)))
+        return GpuInventory(tuple(sorted({**kept, **merged}.values(), key=_order)))
 
     def missing(self, snapshot: Snapshot) -> tuple[GpuRef, ...]:
         """GPUs that are known and that the snapshot does not show at work: lost, refused by NVML, or gone."""
@@ -40,7 +40,7 @@ class Inventory:
         return [asdict(ref) for ref in self.gpus]
 
     @classmethod
-    def from_wire(cls, raw: Iterable[Mapping[str, Any]]) -> Inventory:
+    def from_wire(cls, raw: Iterable[Mapping[str, Any]]) -> GpuInventory:
         """Raises TypeError for anything that :meth:`to_wire` did not write."""
         return cls(tuple(GpuRef(**ref) for ref in raw))
 

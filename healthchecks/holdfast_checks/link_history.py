@@ -18,7 +18,7 @@ _KEPT = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Down:
+class LinkDown:
     """One loss of the link that was seen."""
 
     began_s: float
@@ -36,7 +36,7 @@ class LinkHistory:
     seen_up: bool = False
     losses: int | None = None
     """The driver's count of losses at the last sample."""
-    downs: tuple[Down, ...] = ()
+    downs: tuple[LinkDown, ...] = ()
     counted: tuple[tuple[float, int], ...] = ()
     """(when, how many) losses by the driver's count: also those too short to be seen."""
 
@@ -63,14 +63,14 @@ def observe(history: LinkHistory, up: bool | None, losses: int | None, now_s: fl
     if more > 0:  # fewer: the driver was loaded anew, and this is the baseline
         kept = replace(kept, counted=(*kept.counted, (now_s, more)))
     if up is False and history.seen_up and not history.down:
-        return replace(kept, downs=(*kept.downs, Down(now_s)))
+        return replace(kept, downs=(*kept.downs, LinkDown(now_s)))
     if up is True and history.down:
-        return replace(kept, downs=(*kept.downs[:-1], Down(kept.downs[-1].began_s, now_s)))
+        return replace(kept, downs=(*kept.downs[:-1], LinkDown(kept.downs[-1].began_s, now_s)))
     return kept
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class LinkTrouble:
     """The trouble that a history shows. ``code`` empty: none."""
 
     code: str = ""
@@ -79,15 +79,15 @@ class Trouble:
     longest_s: float = 0.0
 
 
-def trouble(history: LinkHistory, now_s: float, quiet_s: float) -> Trouble:
+def trouble(history: LinkHistory, now_s: float, quiet_s: float) -> LinkTrouble:
     """``flapping``: three long downs; ``dropped``: one very long one that came back; ``unstable``: three losses of any length.
 
     A link that is down now is no flap by that: its state is judged elsewhere."""
     quiet_since_s = history.quiet_since_s()
     if quiet_since_s is None or (not history.down and now_s - quiet_since_s >= quiet_s):
-        return Trouble()
+        return LinkTrouble()
     lengths = [down.seconds(now_s) for down in history.downs if down.ended_s is not None]
-    found = Trouble(
+    found = LinkTrouble(
         long_downs=sum(length_s >= LONG_DOWN_S for length_s in lengths),
         losses=max(sum(count for _when, count in history.counted), len(history.downs)),
         longest_s=max(lengths, default=0.0),

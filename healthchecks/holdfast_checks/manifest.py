@@ -68,7 +68,7 @@ _DPKG_MOST_BYTES = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class NodeManifest:
     """What was seen of a node. A field that is empty or None is not compared."""
 
     cpus: int | None = None
@@ -88,14 +88,14 @@ class Manifest:
         return json.dumps({"version": 1, **asdict(self)}, indent=2, sort_keys=True) + "\n"
 
 
-def learn_manifest(context: Context, root: Path = Path("/")) -> Manifest:
+def learn_manifest(context: Context, root: Path = Path("/")) -> NodeManifest:
     """Read this node, which must be a good one. What cannot be read is left out. Raises NotGathered without procfs, OSError.
 
     ``root``: where packages are looked up."""
     settings = context.settings
     proc, sysfs = settings.host.proc, settings.sysfs
     mounts = read_mounts(proc)
-    return Manifest(
+    return NodeManifest(
         cpus=_online(sysfs),
         memory_kib=meminfo(proc).get("MemTotal"),
         governor=text(sysfs / "devices/system/cpu/cpu0/cpufreq/scaling_governor") or "",
@@ -113,7 +113,7 @@ def manifest_path(context: Context) -> Path | None:
     return settings.state_dir / FILE if settings.state_dir is not None else None
 
 
-def manifest_of(context: Context) -> Manifest | None:
+def manifest_of(context: Context) -> NodeManifest | None:
     """The manifest with which this node is compared; None: nothing was learned.
 
     Raises NotGathered for a file that is no manifest, and for the site's own where it is not there."""
@@ -128,18 +128,18 @@ def manifest_of(context: Context) -> Manifest | None:
         raise NotGathered(f"{path} is not there") from None
 
 
-def save_manifest(manifest: Manifest, path: Path) -> None:
+def save_manifest(manifest: NodeManifest, path: Path) -> None:
     """Write it so that a reader sees the old or the new one. Raises OSError."""
     write_whole(path, manifest.dump())
 
 
-def load_manifest(path: Path) -> Manifest:
+def load_manifest(path: Path) -> NodeManifest:
     """Raises OSError, and NotGathered for anything that :func:`save_manifest` did not write."""
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
         if raw["version"] != 1:
             raise NotGathered(f"{path}: version {raw['version']!r} is not known")
-        return Manifest(
+        return NodeManifest(
             cpus=_whole(raw.get("cpus")),
             memory_kib=_whole(raw.get("memory_kib")),
             governor=str(raw.get("governor", "")),

@@ -8,10 +8,10 @@ from typing import Any
 
 from holdfast_checks.details import GpuDetails
 from holdfast_checks.gpu_ref import GpuRef
-from holdfast_checks.registry import Change, Check, Context, Cost, Need, Threshold, snapshot_of
-from holdfast_checks.result import About, Remedy, Result, Scalar, Severity
-from holdfast_checks.settings import Settings
-from holdfast_checks.snapshot import GpuSnapshot, Reading, Snapshot
+from holdfast_checks.registry import Check, Context, Cost, Need, SampleChange, Threshold, snapshot_of
+from holdfast_checks.result import Remedy, Result, ResultDetails, Scalar, Severity
+from holdfast_checks.settings import CheckSettings
+from holdfast_checks.snapshot import GpuSnapshot, NvmlReading, Snapshot
 
 DETAILS_INTERVAL_S = 60.0
 """How often checks of the slow readings run."""
@@ -22,7 +22,7 @@ class GpuFacts:
     """A snapshot, and what the site says."""
 
     snapshot: Snapshot
-    settings: Settings
+    settings: CheckSettings
 
 
 def facts_of(context: Context) -> GpuFacts:
@@ -42,7 +42,7 @@ def details_check(
     compares: bool = False,
     gather: Callable[[Context], Any] = facts_of,
 ) -> Check:
-    """A check of the slow readings. ``judge`` is given :class:`GpuFacts`, or a Change of them."""
+    """A check of the slow readings. ``judge`` is given :class:`GpuFacts`, or a :class:`SampleChange` of them."""
     return Check(
         id=check_id,
         title=title,
@@ -88,7 +88,7 @@ def warning(check: str, ref: GpuRef, code: str, summary: str, **evidence: Scalar
     return finding(check, ref, code, Severity.WARNING, Remedy.NONE, summary, **evidence)
 
 
-def absent(check: str, ref: GpuRef, reading: Reading, what: str) -> Result:
+def absent(check: str, ref: GpuRef, reading: NvmlReading, what: str) -> Result:
     """A reading that is not there: SKIPPED where it is unsupported, else UNKNOWN."""
     if reading.unsupported:
         return skipped(check, ref, f"{what} is not supported by this GPU or driver")
@@ -112,7 +112,7 @@ def each_details(check: str, snapshot: Snapshot, judge: Callable[[GpuRef, GpuDet
 
 
 def each_change(
-    check: str, change: Change, judge: Callable[[GpuRef, GpuDetails, GpuDetails, float], Result]
+    check: str, change: SampleChange, judge: Callable[[GpuRef, GpuDetails, GpuDetails, float], Result]
 ) -> tuple[Result, ...]:
     """Judge the slow readings of every GPU against those before, and the seconds between the two.
 
@@ -145,5 +145,5 @@ def _unknown(check: str, ref: GpuRef, why: str) -> Result:
     return Result.unknown(check, ref.component, **_of(ref, why))
 
 
-def _of(ref: GpuRef, summary: str) -> About:
+def _of(ref: GpuRef, summary: str) -> ResultDetails:
     return {"summary": summary, "gpu_uuid": ref.uuid, "gpu_minor": ref.minor, "pci": ref.pci, "sticky": True}

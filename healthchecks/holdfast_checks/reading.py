@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class NvmlReading:
     """One number from NVML, or why there is none."""
 
     value: int | None = None
@@ -17,7 +17,7 @@ class Reading:
     error: str = ""
 
     @classmethod
-    def from_wire(cls, raw: Any) -> Reading:
+    def from_wire(cls, raw: Any) -> NvmlReading:
         """From the child's form: a number, ``{"u": 1}``, or ``{"e": code, "t": text}``; anything else is an error."""
         if isinstance(raw, int):
             return cls(value=int(raw))
@@ -28,5 +28,5 @@ class Reading:
         return cls(error="missing in the answer")
 
 
-UNREAD = Reading()
+UNREAD = NvmlReading()
 """Not read yet."""

@@ -12,9 +12,9 @@ from types import ModuleType
 from typing import Any
 
 from holdfast_checks.catalog.instance_types import lookup
-from holdfast_checks.inventory import Inventory
+from holdfast_checks.inventory import GpuInventory
 from holdfast_checks.result import Remedy, Result, Severity
-from holdfast_checks.settings import Settings
+from holdfast_checks.settings import CheckSettings
 from holdfast_checks.snapshot import NVML_LIBRARY_NOT_FOUND, NvmlFailure, Snapshot
 
 ALL = "*"
@@ -68,7 +68,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SampleChange:
     """What a check that compares is given to judge."""
 
     before: Sample | None
@@ -85,10 +85,10 @@ class Change:
 class Context:
     """What a check's ``gather`` may read."""
 
-    settings: Settings = field(default_factory=Settings)
+    settings: CheckSettings = field(default_factory=CheckSettings)
     nvml: Snapshot | NvmlFailure | None = None
     """The newest snapshot or failure; None: NVML was not asked."""
-    inventory: Inventory = field(default_factory=Inventory)
+    inventory: GpuInventory = field(default_factory=GpuInventory)
     slurm_gpus: frozenset[int] | None = None
     """Device minors of the GPUs that the running slurmd gives to jobs; None: nothing proves it, or it was not asked."""
     before: Sample | None = None
@@ -126,11 +126,11 @@ class Check:
     """(k, n): a finding counts when k of the last n results were bad; kept by the caller. Hard faults: (1, 1)."""
     deadline_s: float = 10.0
     compares: bool = False
-    """``judge`` is given a :class:`Change` instead of the facts alone: for counters that only ever grow."""
+    """``judge`` is given a :class:`SampleChange` instead of the facts alone: for counters that only ever grow."""
     observe: bool = True
     """New: its findings are reported as warnings, with what they would have called for, until the site lists it under
     ``act_on``. False: proven, it acts unless the site lists it under ``observe_only``."""
-    place: Callable[[Settings], str] | None = None
+    place: Callable[[CheckSettings], str] | None = None
     """Where it looks, by the settings, if it takes for a fault that something is not there. A wrong place looks the same as a broken
     node, so its findings are only recorded until this node has once shown an OK of the same component at the same place
     (``seen_right.py``). None: it judges no absence."""
@@ -174,7 +174,7 @@ def without_gpus(context: Context) -> bool:
     return missing and not expected_gpus(context.settings) and not context.inventory.gpus
 
 
-def expected_gpus(settings: Settings) -> int | None:
+def expected_gpus(settings: CheckSettings) -> int | None:
     """How many GPUs the site says that the node has, else its instance type; None: neither is known."""
     if settings.expected_gpus:
         return settings.expected_gpus

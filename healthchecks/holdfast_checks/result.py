@@ -117,7 +117,7 @@ def _read(words: type[_Word], said: object) -> _Word | None:
     return known(words, said) or safe(words) if said else None
 
 
-class About(TypedDict, total=False):
+class ResultDetails(TypedDict, total=False):
     """What a result may say in addition to its verdict, by the names of the fields of :class:`Result`."""
 
     code: str
@@ -174,17 +174,17 @@ class Result:
             raise TypeError(f"{self.check}: evidence is {self.evidence!r}, not names with values")
 
     @classmethod
-    def ok(cls, check: str, component: str = NODE_COMPONENT, **about: Unpack[About]) -> Result:
+    def ok(cls, check: str, component: str = NODE_COMPONENT, **about: Unpack[ResultDetails]) -> Result:
         """The component passed: what the check found on it earlier is over."""
         return cls(check, Verdict.OK, component, **about)
 
     @classmethod
-    def unknown(cls, check: str, component: str = NODE_COMPONENT, **about: Unpack[About]) -> Result:
+    def unknown(cls, check: str, component: str = NODE_COMPONENT, **about: Unpack[ResultDetails]) -> Result:
         """The component could not be asked; the summary says why."""
         return cls(check, Verdict.UNKNOWN, component, **about)
 
     @classmethod
-    def skipped(cls, check: str, component: str = NODE_COMPONENT, **about: Unpack[About]) -> Result:
+    def skipped(cls, check: str, component: str = NODE_COMPONENT, **about: Unpack[ResultDetails]) -> Result:
         """The check does not apply to the component; the summary says why."""
         return cls(check, Verdict.SKIPPED, component, **about)
 
@@ -197,7 +197,7 @@ class Result:
         component: str = NODE_COMPONENT,
         *,
         failed: bool | None = None,
-        **about: Unpack[About],
+        **about: Unpack[ResultDetails],
     ) -> Result:
         """Something is wrong. ``failed`` None: the verdict follows from the severity, FAILED for a fatal one and DEGRADED for any other."""
         return cls(check, Grade.of(severity, remedy, failed=failed), component, **about)

@@ -7,7 +7,7 @@ import threading
 import time
 from dataclasses import replace
 
-from holdfast_checks.registry import Change, Check, Context, NotApplicable, NotGathered, Sample
+from holdfast_checks.registry import Check, Context, NotApplicable, NotGathered, Sample, SampleChange
 from holdfast_checks.result import Result
 
 log = logging.getLogger(__name__)
@@ -23,11 +23,11 @@ class Samples:
         """What the check's latest run gathered."""
         return self._kept.get(check)
 
-    def change(self, check: str, now: Sample) -> Change:
+    def change(self, check: str, now: Sample) -> SampleChange:
         """Keep the sample and set it against the one before it."""
         before = self._kept.get(check)
         self._kept[check] = now
-        return Change(before, now)
+        return SampleChange(before, now)
 
 
 def run(check: Check, context: Context, samples: Samples | None = None) -> tuple[Result, ...]:

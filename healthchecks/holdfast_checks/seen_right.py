@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 
 from holdfast_checks.registry import Check
 from holdfast_checks.result import Result, Verdict
-from holdfast_checks.settings import Settings
+from holdfast_checks.settings import CheckSettings
 
 log = logging.getLogger(__name__)
 
 _MOST = 1000
 """Proofs that are kept; the oldest go first. Mounts that come and go would otherwise fill the agent's memory."""
 
-Proof = tuple[str, str, str]
+SeenPlace = tuple[str, str, str]
 """Check, component, place."""
 
 
@@ -30,7 +30,7 @@ class SeenRight:
 
     places: Mapping[str, str] = field(default_factory=dict)
     """Check → where it looks. A check that is not here judges no absence, and needs no proof."""
-    _proofs: dict[Proof, None] = field(default_factory=dict)
+    _proofs: dict[SeenPlace, None] = field(default_factory=dict)
 
     def learn(self, results: Iterable[Result]) -> bool:
         """Take in what a check found; whether that proves anything new."""
@@ -63,12 +63,12 @@ class SeenRight:
             return
         self._proofs = dict.fromkeys(kept)
 
-    def _proof(self, result: Result) -> Proof | None:
+    def _proof(self, result: Result) -> SeenPlace | None:
         place = self.places.get(result.check)
         return None if place is None else (result.check, result.component, place)
 
 
-def places_of(checks: Mapping[str, Check], settings: Settings) -> dict[str, str]:
+def places_of(checks: Mapping[str, Check], settings: CheckSettings) -> dict[str, str]:
     """Where each check looks that takes an absence for a fault."""
     return {name: check.place(settings) for name, check in checks.items() if check.place is not None}
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from holdfast_checks.details import GpuDetails
 from holdfast_checks.gpu_ref import GpuRef
-from holdfast_checks.reading import UNREAD, Reading
+from holdfast_checks.reading import UNREAD, NvmlReading
 
-__all__ = ["GpuDetails", "GpuRef", "GpuSnapshot", "NvmlFailure", "Reading", "Snapshot", "gpu_ref"]
+__all__ = ["GpuDetails", "GpuRef", "GpuSnapshot", "NvmlFailure", "NvmlReading", "Snapshot", "gpu_ref"]
 
 NVML_DRIVER_NOT_LOADED = 9
 NVML_LIBRARY_NOT_FOUND = 12
@@ -25,17 +25,17 @@ class GpuSnapshot:
     lost: bool = False
     failed: int | None = None
     """NVML counts it but refuses it with this return code: nothing else of it could be read."""
-    temperature_c: Reading = UNREAD
-    clock_event_reasons: Reading = UNREAD
+    temperature_c: NvmlReading = UNREAD
+    clock_event_reasons: NvmlReading = UNREAD
     """Bit mask of nvmlClocksEventReason…"""
-    ecc_corrected_volatile: Reading = UNREAD
-    ecc_uncorrected_volatile: Reading = UNREAD
+    ecc_corrected_volatile: NvmlReading = UNREAD
+    ecc_uncorrected_volatile: NvmlReading = UNREAD
     """Since the last reset or reboot."""
-    remap_corrected: Reading = UNREAD
-    remap_uncorrected: Reading = UNREAD
-    remap_pending: Reading = UNREAD
-    remap_failed: Reading = UNREAD
-    recovery_action: Reading = UNREAD
+    remap_corrected: NvmlReading = UNREAD
+    remap_uncorrected: NvmlReading = UNREAD
+    remap_pending: NvmlReading = UNREAD
+    remap_failed: NvmlReading = UNREAD
+    recovery_action: NvmlReading = UNREAD
     """NVML field 230: the driver's own verdict."""
     details: GpuDetails | None = None
     """The slow readings, up to a minute older than the others; None: not read yet."""
@@ -124,6 +124,6 @@ def _gpu(raw: Mapping[str, Any], known: Mapping[str | None, GpuDetails | None]) 
         return GpuSnapshot(ref, lost=True)
     if raw.get("failed") is not None:
         return GpuSnapshot(ref, failed=int(raw["failed"]))
-    readings: dict[str, Any] = {name: Reading.from_wire(raw.get(name)) for name in READINGS}
+    readings: dict[str, Any] = {name: NvmlReading.from_wire(raw.get(name)) for name in READINGS}
     details = GpuDetails.from_wire(raw["details"]) if "details" in raw else known.get(ref.uuid)
     return GpuSnapshot(ref, details=details, **readings)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.actor.begun import Begun
-from holdfast.actor.limits import LEAST_OUT, ActorLimits, Limited, limited, most
+from holdfast.actor.limits import LEAST_OUT, ActorLimits, LimitedStep, limited, most
 from holdfast.controller.lanes import pools
 from holdfast.model.action import (
     Action,
@@ -33,7 +33,7 @@ from holdfast.model.action import (
 )
 from holdfast.model.book import Change, NodeMark
 from holdfast.model.cluster import JobKey
-from holdfast.model.errors import FencedOff, Unavailable
+from holdfast.model.errors import LeaderFencedOff, Unavailable
 from holdfast.model.maintenance import KeepWindow
 from holdfast.model.policy import Policy, RepairPolicy
 from support.simulated.site import Site
@@ -52,28 +52,28 @@ def limits(
 @pytest.mark.parametrize(
     ("action", "kind"),
     [
-        (DRAIN, Limited.OUT),
-        (SetDown("n1", "a reason"), Limited.OUT),
-        (AdoptSpare("n1"), Limited.OUT),
-        (Requeue(JOB, 0), Limited.STOPPED),
-        (HoldJob(JOB, "why"), Limited.STOPPED),
-        (Terminate("i-1", "n1"), Limited.ENDED),
-        (Reboot("n1", "i-1", "b", "t", via_slurm=False), Limited.CYCLED),
-        (StopStart("n1", "i-1", "b", "t"), Limited.CYCLED),
-        (Launch("n1", "t"), Limited.BOUGHT),
+        (DRAIN, LimitedStep.OUT),
+        (SetDown("n1", "a reason"), LimitedStep.OUT),
+        (AdoptSpare("n1"), LimitedStep.OUT),
+        (Requeue(JOB, 0), LimitedStep.STOPPED),
+        (HoldJob(JOB, "why"), LimitedStep.STOPPED),
+        (Terminate("i-1", "n1"), LimitedStep.ENDED),
+        (Reboot("n1", "i-1", "b", "t", via_slurm=False), LimitedStep.CYCLED),
+        (StopStart("n1", "i-1", "b", "t"), LimitedStep.CYCLED),
+        (Launch("n1", "t"), LimitedStep.BOUGHT),
         (Notify("s", "b"), None),
         (Undrain("n1", "mark"), None),
     ],
 )
-def test_what_takes_something_from_somebody_is_counted(action: Action, kind: Limited | None) -> None:
+def test_what_takes_something_from_somebody_is_counted(action: Action, kind: LimitedStep | None) -> None:
     assert limited(action) is kind
 
 
 @pytest.mark.parametrize(("kind", "nodes", "hour"), [
-    (Limited.OUT, 0, LEAST_OUT), (Limited.OUT, 4096, 243), (Limited.STOPPED, 0, 48), (Limited.ENDED, 0, 12), (Limited.CYCLED, 0, 12),
-    (Limited.BOUGHT, 0, 12),
+    (LimitedStep.OUT, 0, LEAST_OUT), (LimitedStep.OUT, 4096, 243), (LimitedStep.STOPPED, 0, 48), (LimitedStep.ENDED, 0, 12),
+    (LimitedStep.CYCLED, 0, 12), (LimitedStep.BOUGHT, 0, 12),
 ])  # fmt: skip
-def test_the_limits_are_a_multiple_of_brakes_and_budgets(kind: Limited, nodes: int, hour: int) -> None:
+def test_the_limits_are_a_multiple_of_brakes_and_budgets(kind: LimitedStep, nodes: int, hour: int) -> None:
     windows = most(Policy(), kind, 3.0, nodes)
     assert windows[0] == (timedelta(hours=1), hour)
 
@@ -371,7 +371,7 @@ def test_what_was_begun_once_is_no_leave_for_ever(
         raise Unavailable("slurmctld")
 
     def unwritten(*_: object, **__: object) -> None:
-        raise FencedOff("another leads") if how == "fenced off" else Unavailable("the store")
+        raise LeaderFencedOff("another leads") if how == "fenced off" else Unavailable("the store")
 
     with monkeypatch.context() as dark:
         guarded.machine(node).powered = False

@@ -14,7 +14,7 @@ from holdfast.model.action import Intent, IntentState, Reboot, Replace, Requeue,
 from holdfast.model.book import NodeMark
 from holdfast.model.cluster import ClusterView
 from holdfast.model.ids import slurm_reason
-from holdfast.ports import Outcome, Scheduler
+from holdfast.ports import IntentOutcome, Scheduler
 from holdfast_checks.result import Remedy
 from support.simulated import Site
 from support.simulated.provider import FULL, IN_PLACE
@@ -60,7 +60,7 @@ def _mark(name: str, node: SimNode) -> NodeMark:
     return NodeMark(name, INCIDENT, node.reason, node.user, node.time)
 
 
-def _done(site: Site, action: Any) -> tuple[Outcome, list[str]]:
+def _done(site: Site, action: Any) -> tuple[IntentOutcome, list[str]]:
     outside, scheduler = _outside(site)
     intent = Intent(f"{INCIDENT}/x/n1/1", INCIDENT, action, "drill", 1, IntentState.STARTED, site.clock.now())
     return carry_out(intent, outside), scheduler.reads

@@ -8,7 +8,7 @@ import tarfile
 
 import pytest
 
-from holdfast.agent.sending.memory import Memory
+from holdfast.agent.sending.memory import AgentMemory
 from holdfast.model.action import Verb
 from support.agent_bench import PCI, XID, FakeController, Folder, running
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 def know_gpu(folder: Folder, boot_id: str = "boot-1") -> None:
     """As if an earlier process of this boot had seen the GPU."""
     gpu = {"uuid": "GPU-1", "minor": 3, "pci": PCI, "index": 0, "serial": "42"}
-    memory = Memory(folder.path / "state")
+    memory = AgentMemory(folder.path / "state")
     memory.set("inventory", json.dumps({"boot_id": boot_id, "driver_version": "535", "gpus": [gpu]}))
     memory.close()
 

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.agent.node.processes import SlurmNode, live_tasks
 from holdfast.agent.orders import verbs
-from holdfast.agent.orders.orders import Order
+from holdfast.agent.orders.orders import ReceivedOrder
 from holdfast.model.errors import Rejected
 from holdfast.practice.cluster.cluster import Practice
 
@@ -44,8 +44,8 @@ def until(condition: Callable[[], bool], timeout_s: float) -> None:
         time.sleep(0.1)
 
 
-def order(verb: str, **args: object) -> Order:
-    return Order("o1", verb, args, "", "", time.monotonic() + 60)
+def order(verb: str, **args: object) -> ReceivedOrder:
+    return ReceivedOrder("o1", verb, args, "", "", time.monotonic() + 60)
 
 
 def state_of(practice: Practice, job: int) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.agent.sending.answers import MOST_BYTES
-from holdfast.agent.sending.client import Client, Controllers, NoAnswer
+from holdfast.agent.sending.client import ControllerClient, Controllers, NoAnswer
 
 Write = Callable[[bytes], None]
 
@@ -70,7 +70,7 @@ def head(length: int, *more: str) -> bytes:
 
 def ask(teller: Teller, read_timeout_s: float = 5.0) -> str:
     """The reported reason why there is no answer."""
-    client = Client(Controllers((teller.url,)), None, None)
+    client = ControllerClient(Controllers((teller.url,)), None, None)
     with pytest.raises(NoAnswer) as caught:
         client.get("/v1/orders", {}, read_timeout_s)
     client.close()
@@ -133,14 +133,14 @@ def test_an_answer_that_drips_has_the_time_of_one_that_does_not_come(
 
 def test_a_retry_after_that_is_no_number_is_none(answering: Answering) -> None:
     teller = answering(lambda write: write(head(2).replace(b"\r\n\r\n", b"\r\nRetry-After: \xb2\r\n\r\n") + b"{}"))
-    client = Client(Controllers((teller.url,)), None, None)
+    client = ControllerClient(Controllers((teller.url,)), None, None)
     assert client.post("/v1/reports", {}).retry_after_s == 0.0
     client.close()
 
 
 def test_the_connection_is_kept_as_before(answering: Answering, tmp_path: Path) -> None:
     teller = answering(lambda write: write(head(14) + b'{"orders": []}'))
-    client = Client(Controllers((teller.url,)), None, None)
+    client = ControllerClient(Controllers((teller.url,)), None, None)
     for _ in range(3):
         assert client.get("/v1/orders", {}, 5.0).body == {"orders": []}
         time.sleep(0.05)

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.node.as_owner import Owner, command, must_keep_ptrace, owner_in
+from holdfast.agent.node.as_owner import PathOwner, command, must_keep_ptrace, owner_in
 from holdfast.agent.orders import stacks
-from holdfast.agent.orders.orders import Order
+from holdfast.agent.orders.orders import ReceivedOrder
 from support.job_socket import KnownJobs
 
 GAMES = pwd.getpwnam("games")
-OWNER = Owner(GAMES.pw_uid, GAMES.pw_gid, (GAMES.pw_gid, 4242))
+OWNER = PathOwner(GAMES.pw_uid, GAMES.pw_gid, (GAMES.pw_gid, 4242))
 PYTHON = shutil.which("python3", path="/usr/bin:/bin")
 SLEEPS = "import time\ndef forward():\n    print('up', flush=True); time.sleep(600)\nforward()\n"
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be another user")
@@ -32,15 +32,15 @@ STATUS = "Name:\tpython\nUid:\t{0}\t{1}\t{1}\t{1}\nGid:\t60\t60\t60\t60\nGroups:
 @pytest.mark.parametrize(
     ("status", "owner"),
     [
-        (STATUS.format(5, 5), Owner(5, 60, (60, 4242))),
+        (STATUS.format(5, 5), PathOwner(5, 60, (60, 4242))),
         (STATUS.format(5, 0), None),
         (STATUS.format(5, 5).replace("60\t60\t60\t60", "60\t0\t0\t60"), None),
-        (STATUS.format(5, 5).replace("60 4242 ", ""), Owner(5, 60, ())),
+        (STATUS.format(5, 5).replace("60 4242 ", ""), PathOwner(5, 60, ())),
         (STATUS.format("x", 5), None),
         ("", None),
     ],
 )
-def test_whose_rights_a_process_is_read_with(status: str, owner: Owner | None) -> None:
+def test_whose_rights_a_process_is_read_with(status: str, owner: PathOwner | None) -> None:
     assert owner_in(status) == owner
 
 
@@ -158,7 +158,7 @@ class Job:
         assert self.process.stdout.readline() == b"up\n"
 
     def collect(self) -> Mapping[str, object]:
-        order = Order("o1", "collect_stacks", {"job_id": 7, "deadline_s": 20}, "", "", time.monotonic() + 60)
+        order = ReceivedOrder("o1", "collect_stacks", {"job_id": 7, "deadline_s": 20}, "", "", time.monotonic() + 60)
         done = stacks.collect_stacks(KnownJobs({7: frozenset({self.process.pid})}))(order)
         (found,) = (each for each in done.detail["ranks"] if each["pid"] == self.process.pid)
         assert isinstance(found, dict)
@@ -193,9 +193,9 @@ def test_stacks_of_a_users_process_are_read_without_roots_rights(
     argv: tuple[str, ...], keep_ptrace: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stacks, "must_keep_ptrace", lambda: keep_ptrace)
-    owners: list[Owner] = []
+    owners: list[PathOwner] = []
 
-    def see(owner: Owner, argv: list[str], cpu_s: int, *, keep_ptrace: bool) -> list[str]:
+    def see(owner: PathOwner, argv: list[str], cpu_s: int, *, keep_ptrace: bool) -> list[str]:
         owners.append(owner)
         return command(owner, argv, cpu_s, keep_ptrace=keep_ptrace)
 

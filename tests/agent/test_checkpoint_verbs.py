@@ -14,7 +14,7 @@ import pytest
 from holdfast.agent.jobs.job_socket import JobSocket
 from holdfast.agent.orders import checkpoint_verbs
 from holdfast.agent.orders.checkpoint_verbs import VERBS, archive, place
-from holdfast.agent.sending.outbox import Item
+from holdfast.agent.sending.outbox import OutboxItem
 from support.job_socket import KnownJobs
 from support.practice import eventually
 
@@ -51,8 +51,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def said(tmp_path: Path) -> Iterator[list[Item]]:
-    items: list[Item] = []
+def said(tmp_path: Path) -> Iterator[list[OutboxItem]]:
+    items: list[OutboxItem] = []
     desk = JobSocket(tmp_path, KnownJobs({7: frozenset({os.getpid()})}), items.append)
     desk.start()
     yield items
@@ -86,7 +86,7 @@ def run(python: str, folder: Path, *words: str, **environment: str) -> subproces
     ],
 )
 def test_a_signal_that_only_some_nodes_would_send_is_not_registered_and_that_is_said(
-    signal: str, environment: dict[str, str], taken: bool, folder: Path, said: list[Item]
+    signal: str, environment: dict[str, str], taken: bool, folder: Path, said: list[OutboxItem]
 ) -> None:
     """If only half a job saves, that half waits for the other for ever."""
     told = run(
@@ -99,7 +99,7 @@ def test_a_signal_that_only_some_nodes_would_send_is_not_registered_and_that_is_
 
 
 @pytest.mark.parametrize("python", _pythons())
-def test_verbs_and_library_in_an_image(python: str, folder: Path, said: list[Item]) -> None:
+def test_verbs_and_library_in_an_image(python: str, folder: Path, said: list[OutboxItem]) -> None:
     verbs, held = str(folder / VERBS), folder / "checkpoints"
     held.mkdir()
     assert run(python, folder, verbs, "latest", str(held)).returncode == 4, "there is none"

@@ -16,7 +16,7 @@ import pytest
 from holdfast.agent.jobs.job_socket import JobSocket
 from holdfast.agent.node import container_paths
 from holdfast.agent.node.container_paths import as_said, mounts_of, on_node, read_mounts, translate
-from holdfast.agent.sending.outbox import Item
+from holdfast.agent.sending.outbox import OutboxItem
 from support.job_socket import KnownJobs
 from support.practice import eventually
 
@@ -144,7 +144,7 @@ def test_a_job_that_calls_its_directory_otherwise(folder: Path) -> None:
         "/mnt",
     ]
     container += ["--ro-bind", f"{folder}/run", "/run/holdfast", "--bind", f"{folder}/run7", "/mnt/x"]
-    items: list[Item] = []
+    items: list[OutboxItem] = []
     desk = JobSocket(folder / "run", KnownJobs({7: frozenset({os.getpid()})}), items.append)
     desk.start()
     try:

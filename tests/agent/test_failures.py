@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.sending.client import Client, Controllers, NoAnswer
-from holdfast.agent.sending.failures import Failure, Kind, of_answer
-from holdfast.tls.folder import Folder, Maker
+from holdfast.agent.sending.client import ControllerClient, Controllers, NoAnswer
+from holdfast.agent.sending.failures import SendFailure, SendFailureKind, of_answer
+from holdfast.tls.folder import Maker, TlsFolder
 from holdfast.tls.plan import Issue, MakeAuthority
 from support.agent_bench import FakeController
 from tls.authorities import former
@@ -22,7 +22,7 @@ from tls.authorities import former
 
 def site(folder: Path, *names: str, now: datetime | None = None, days: int = 30) -> Path:
     folder.mkdir()
-    maker = Maker(Folder(folder), now or datetime.now(UTC), days, authority_days=400)
+    maker = Maker(TlsFolder(folder), now or datetime.now(UTC), days, authority_days=400)
     for step in (MakeAuthority(), Issue(names or ("127.0.0.1",), False, "test")):
         maker.do(step)
     return folder
@@ -54,8 +54,8 @@ def serving(etc: Path) -> Iterator[str]:
         thread.join()
 
 
-def failure(url: str, ca_file: Path | None = None) -> Failure:
-    client = Client(Controllers((url,)), None, ca_file)
+def failure(url: str, ca_file: Path | None = None) -> SendFailure:
+    client = ControllerClient(Controllers((url,)), None, ca_file)
     try:
         with pytest.raises(NoAnswer) as caught:
             client.get("/v1/agent/self", {}, 1.0)
@@ -69,24 +69,24 @@ def test_connection_refused() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     told = failure(f"http://127.0.0.1:{port}")
-    assert (told.kind, told.reason) == (Kind.TCP, "connection refused")
+    assert (told.kind, told.reason) == (SendFailureKind.TCP, "connection refused")
 
 
 @pytest.mark.slow
 def test_no_answer_in_time() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         told = failure(f"http://127.0.0.1:{listener.getsockname()[1]}")
-    assert (told.kind, told.reason) == (Kind.TCP, "no answer in time")
+    assert (told.kind, told.reason) == (SendFailureKind.TCP, "no answer in time")
 
 
 def test_a_name_that_is_not_known() -> None:
     told = failure("http://no-such-host.invalid:8460")
-    assert (told.kind, told.reason) == (Kind.NAME, "the host name is not known here")
+    assert (told.kind, told.reason) == (SendFailureKind.NAME, "the host name is not known here")
 
 
 def test_a_port_that_speaks_no_tls(controller: FakeController) -> None:
     told = failure(controller.url.replace("http:", "https:"))
-    assert told.kind is Kind.TLS
+    assert told.kind is SendFailureKind.TLS
     assert told.reason.startswith("no TLS was agreed")
 
 
@@ -107,7 +107,7 @@ def test_a_certificate_that_is_refused(
     site(tmp_path / "other")
     with serving(etc) as url:
         told = failure(url, tmp_path / trust / "ca.pem" if trust else None)
-    assert told.kind is Kind.TLS
+    assert told.kind is SendFailureKind.TLS
     assert words in told.reason
     assert "holdfast" in told.remedy or "ca.pem" in told.remedy or "clock" in told.remedy
 
@@ -133,16 +133,16 @@ def test_an_authority_that_python_3_13_refuses(tmp_path: Path, monkeypatch: pyte
     [
         (200, None, None),
         (200, True, None),
-        (200, False, Kind.CONTROLLER),
-        (401, None, Kind.AUTHENTICATION),
-        (403, None, Kind.AUTHENTICATION),
-        (404, None, Kind.CONTROLLER),
-        (422, None, Kind.VERSION),
-        (500, None, Kind.CONTROLLER),
-        (503, None, Kind.CONTROLLER),
+        (200, False, SendFailureKind.CONTROLLER),
+        (401, None, SendFailureKind.AUTHENTICATION),
+        (403, None, SendFailureKind.AUTHENTICATION),
+        (404, None, SendFailureKind.CONTROLLER),
+        (422, None, SendFailureKind.VERSION),
+        (500, None, SendFailureKind.CONTROLLER),
+        (503, None, SendFailureKind.CONTROLLER),
     ],
 )
-def test_answers(status: int, leader: bool | None, kind: Kind | None) -> None:
+def test_answers(status: int, leader: bool | None, kind: SendFailureKind | None) -> None:
     told = of_answer("http://h", status, "why", leader=leader)
     assert (told.kind if told is not None else None) is kind
 
@@ -153,7 +153,7 @@ def test_a_file_of_authorities_that_is_replaced_is_read_after_a_refusal(tmp_path
     trust = tmp_path / "ca.pem"
     trust.write_bytes((other / "ca.pem").read_bytes())
     with serving(etc) as url:
-        client = Client(Controllers((url,)), None, trust)
+        client = ControllerClient(Controllers((url,)), None, trust)
         kinds = []
         for _ in range(2):
             with pytest.raises(NoAnswer) as caught:
@@ -163,8 +163,8 @@ def test_a_file_of_authorities_that_is_replaced_is_read_after_a_refusal(tmp_path
         with pytest.raises(NoAnswer) as caught:
             client.get("/", {}, 1.0)
         client.close()
-    assert kinds == [Kind.TLS, Kind.TLS]
-    assert caught.value.failure.kind is Kind.TCP, "the handshake is done; the server then says nothing"
+    assert kinds == [SendFailureKind.TLS, SendFailureKind.TLS]
+    assert caught.value.failure.kind is SendFailureKind.TCP, "the handshake is done; the server then says nothing"
 
 
 @pytest.mark.parametrize(("text", "words"), [(None, "No such file"), ("nonsense", "no PEM file with certificates")])
@@ -172,4 +172,4 @@ def test_a_file_of_authorities_that_cannot_be_used_is_named(tmp_path: Path, text
     if text is not None:
         (tmp_path / "ca.pem").write_text(text)
     with pytest.raises(OSError, match=f"ca_file .*ca.pem: .*{words}"):
-        Client(Controllers(("https://h",)), None, tmp_path / "ca.pem")
+        ControllerClient(Controllers(("https://h",)), None, tmp_path / "ca.pem")

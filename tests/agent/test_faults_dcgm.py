@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.practice.cluster.machine import Machine
+from holdfast.practice.cluster.machine import PracticeMachine
 from holdfast.practice.faults import all_faults
 from holdfast.practice.hardware import dcgm
 from holdfast.practice.nvml.build import environment
@@ -30,7 +30,7 @@ class Node:
     def __init__(self, path: Path) -> None:
         self.controller = FakeController()
         self.folder = Folder(path, self.controller.url)
-        self.machine: Machine = gpu_machine(path, 4)
+        self.machine: PracticeMachine = gpu_machine(path, 4)
         dcgm.install(self.machine.host.folder)
         self._orders = 0
         ours = ("dcgm.", "gpu.count")

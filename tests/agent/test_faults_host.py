@@ -13,8 +13,8 @@ from typing import cast
 
 import pytest
 
-from holdfast.practice.cluster.host import Host
-from holdfast.practice.cluster.machine import Machine
+from holdfast.practice.cluster.host import PracticeHost
+from holdfast.practice.cluster.machine import PracticeMachine
 from holdfast.practice.faults import all_faults
 from holdfast.practice.faults.host import FAULTS
 from holdfast.practice.hardware import host as hardware
@@ -38,7 +38,7 @@ class Node:
         self.folder = Folder(path, self.controller.url)
         self.files = HostFiles(path)
         # Faults use only the host of a machine.
-        self.machine = cast(Machine, SimpleNamespace(host=Host(path, "n1", 0)))
+        self.machine = cast(PracticeMachine, SimpleNamespace(host=PracticeHost(path, "n1", 0)))
         intervals = "\n".join(f'"{name}" = 0.5' for name in CHECKS)
         acts = ", ".join(f'"{name}"' for name in CHECKS)
         self.folder.write_config(

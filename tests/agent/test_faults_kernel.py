@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.agent.sources.kernel import KernelLog
-from holdfast.practice.cluster.machine import Machine
+from holdfast.practice.cluster.machine import PracticeMachine
 from holdfast.practice.cluster.processes import Processes
 from holdfast.practice.cluster.spec import Spec
 from holdfast.practice.faults import all_faults
@@ -37,7 +37,7 @@ class Node:
         self.controller = FakeController()
         self._markers = 0
         spec = Spec("t", ("n1",), GPUS, "", 1, "127.0.0", 0, (0,), 0, (0,), 0, "")
-        self.machine = Machine(spec, path, "n1", Processes(path), {})
+        self.machine = PracticeMachine(spec, path, "n1", Processes(path), {})
         self.machine.host.create()
         folder = self.machine.host.folder
         self.folder = Folder(folder, self.controller.url)

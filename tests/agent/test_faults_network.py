@@ -12,8 +12,8 @@ from typing import cast
 
 import pytest
 
-from holdfast.practice.cluster.host import Host
-from holdfast.practice.cluster.machine import Machine
+from holdfast.practice.cluster.host import PracticeHost
+from holdfast.practice.cluster.machine import PracticeMachine
 from holdfast.practice.faults import all_faults
 from holdfast.practice.hardware import network
 from holdfast_checks.registry import all_checks
@@ -31,7 +31,7 @@ LOOKS_S = 2.0
 class Node:
     """A machine with its agent at work."""
 
-    machine: Machine
+    machine: PracticeMachine
     controller: FakeController
 
     def inject(self, fault: str, value: str = "") -> None:
@@ -75,7 +75,7 @@ class Node:
 
 
 @contextmanager
-def node(path: Path, layout: network.Layout, intervals_s: dict[str, float] | None = None) -> Iterator[Node]:
+def node(path: Path, layout: network.NetworkLayout, intervals_s: dict[str, float] | None = None) -> Iterator[Node]:
     """A machine with such devices; its agent checks only the network, twice a second."""
     controller = FakeController()
     folder = Folder(path, controller.url)
@@ -94,7 +94,7 @@ def node(path: Path, layout: network.Layout, intervals_s: dict[str, float] | Non
     )
     if layout.ib:  # one that never had a cable
         network.write(path / f"sys/class/infiniband/{network.ib_name(layout.ib - 1)}/ports/1/state", "1: DOWN")
-    machine = cast("Machine", SimpleNamespace(name="n1", host=Host(path, "n1", 0)))
+    machine = cast("PracticeMachine", SimpleNamespace(name="n1", host=PracticeHost(path, "n1", 0)))
     process = folder.start()
     try:
         controller.wait(lambda: len(controller.heartbeats) > 2)
@@ -108,17 +108,17 @@ def node(path: Path, layout: network.Layout, intervals_s: dict[str, float] | Non
 
 @pytest.fixture(scope="module")
 def efa_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    with node(tmp_path_factory.mktemp("efa"), network.Layout(efa=4)) as one:
+    with node(tmp_path_factory.mktemp("efa"), network.NetworkLayout(efa=4)) as one:
         yield one
 
 
 @pytest.fixture(scope="module")
 def ib_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    with node(tmp_path_factory.mktemp("ib"), network.Layout(efa=0, ib=6)) as one:
+    with node(tmp_path_factory.mktemp("ib"), network.NetworkLayout(efa=0, ib=6)) as one:
         yield one
 
 
-def near_misses_of_efa(machine: Machine) -> None:
+def near_misses_of_efa(machine: PracticeMachine) -> None:
     sysfs = machine.host.sysfs
     first = sysfs / "class/infiniband" / network.efa_name(0)
     network.write(first / "ports/1/state", "1: DOWN")  # a constant in the real driver: never judged
@@ -134,7 +134,7 @@ def near_misses_of_efa(machine: Machine) -> None:
     )
 
 
-def near_misses_of_infiniband(machine: Machine) -> None:
+def near_misses_of_infiniband(machine: PracticeMachine) -> None:
     port = machine.host.sysfs / "class/infiniband" / network.ib_name(4) / "ports/1"
     network.add(port / "counters/symbol_error", 5)
     network.add(port / "counters/port_xmit_discards", 20)
@@ -148,7 +148,7 @@ def near_misses_of_infiniband(machine: Machine) -> None:
     ("which", "near_misses"), [("efa_node", near_misses_of_efa), ("ib_node", near_misses_of_infiniband)]
 )
 def test_near_misses_stay_silent(
-    which: str, near_misses: Callable[[Machine], None], request: pytest.FixtureRequest
+    which: str, near_misses: Callable[[PracticeMachine], None], request: pytest.FixtureRequest
 ) -> None:
     one: Node = request.getfixturevalue(which)
     near_misses(one.machine)
@@ -220,8 +220,8 @@ def test_a_job_that_falls_silent_is_recorded_and_one_that_goes_on_is_not(efa_nod
     efa_node.cleared("efa.silence", "node")
 
 
-@pytest.mark.parametrize("layout", [network.Layout(efa=32), network.Layout(efa=0, ib=8)])
-def test_heartbeats_tell_how_long_the_fabric_has_been_silent(tmp_path: Path, layout: network.Layout) -> None:
+@pytest.mark.parametrize("layout", [network.NetworkLayout(efa=32), network.NetworkLayout(efa=0, ib=8)])
+def test_heartbeats_tell_how_long_the_fabric_has_been_silent(tmp_path: Path, layout: network.NetworkLayout) -> None:
     def silent(seconds: float | None) -> bool:
         return seconds is not None and seconds > 1
 
@@ -249,7 +249,7 @@ def test_heartbeats_tell_how_long_the_fabric_has_been_silent(tmp_path: Path, lay
 
 
 def test_a_device_that_completes_nothing_and_sends_no_keep_alive_is_dead(tmp_path: Path) -> None:
-    with node(tmp_path, network.Layout(efa=2), {"efa.admin": 11.5}) as one:
+    with node(tmp_path, network.NetworkLayout(efa=2), {"efa.admin": 11.5}) as one:
         one.inject("efa_dead")
         found = one.finding("efa.admin", "rdmap79s27")
         assert (found["code"], found["severity"], found["remedy"]) == ("dead", "fatal", "reboot")

@@ -17,7 +17,7 @@ import pytest
 
 from holdfast.agent.node.processes import SlurmNode
 from holdfast.agent.sources import gres
-from holdfast.agent.sources.gres import Slurmd, Unproven, device_minor, look, parse, proved, read
+from holdfast.agent.sources.gres import GresUnproven, Slurmd, device_minor, look, parse, proved, read
 from holdfast.model.errors import Unavailable
 
 DEVICE = re.compile(r"/dev/nvidia(\d+)")
@@ -85,16 +85,16 @@ def test_what_slurmd_lists(text: str, expected: Mapping[str, tuple[int, ...]]) -
     ],
 )
 def test_what_proves_nothing(text: str) -> None:
-    with pytest.raises(Unproven):
+    with pytest.raises(GresUnproven):
         parse(text, minor_of)
 
 
 def test_only_what_nvml_shows_is_proved() -> None:
     shifted = {"gpu": (1, 2)}
     assert proved(shifted, range(9)) == shifted
-    with pytest.raises(Unproven, match=r"/dev/nvidia2 is no GPU; NVML has minors 0-1"):
+    with pytest.raises(GresUnproven, match=r"/dev/nvidia2 is no GPU; NVML has minors 0-1"):
         proved(shifted, (0, 1))
-    with pytest.raises(Unproven, match="NVML has not shown"):
+    with pytest.raises(GresUnproven, match="NVML has not shown"):
         proved(shifted, ())
 
 
@@ -149,11 +149,11 @@ def test_where_slurmds_configuration_is(tmp_path: Path, monkeypatch: pytest.Monk
         return look(cast(SlurmNode, running)).conf
 
     assert conf() == left_over
-    with pytest.raises(Unproven, match="not known"):
+    with pytest.raises(GresUnproven, match="not known"):
         conf("--conf-server", "head")
     served.touch()
     assert conf("--conf-server=head:6817") == served
-    with pytest.raises(Unproven, match="any of"):
+    with pytest.raises(GresUnproven, match="any of"):
         conf()
     assert conf("-f", str(left_over)) == conf(conf=str(left_over)) == left_over
 
@@ -180,7 +180,7 @@ def test_a_users_process_with_the_number_of_a_stale_pid_file_is_never_started_as
             pid_file.write_text(f"{process.pid}\n")
             node = SlurmNode("n1", pid_file, "scontrol", None)
             assert node.slurmd().pid == process.pid
-            with pytest.raises(Unproven, match="does not run as root"):
+            with pytest.raises(GresUnproven, match="does not run as root"):
                 look(node)
         finally:
             process.kill()
@@ -197,7 +197,7 @@ def test_a_configuration_that_slurmd_has_not_read_proves_nothing(
     if fine:
         assert call() == {"gpu": (2,)}
         return
-    with pytest.raises(Unproven, match="restart slurmd"):
+    with pytest.raises(GresUnproven, match="restart slurmd"):
         call()
 
 

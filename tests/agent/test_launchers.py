@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.jobs.launchers import Launcher, Launchers, ask_group_to_leave, event_line
-from holdfast.agent.orders.orders import Done, Order
+from holdfast.agent.jobs.launchers import LauncherConnection, Launchers, ask_group_to_leave, event_line
+from holdfast.agent.orders.orders import OrderResult, ReceivedOrder
 from holdfast.model.errors import Rejected
 
 NOW = datetime(2026, 11, 22, 8, 0, 0, 250_000, tzinfo=UTC)
@@ -42,15 +42,15 @@ def ends() -> Iterator[list[Ends]]:
         each.close()
 
 
-def leave(launchers: Launchers, **more: object) -> Done:
-    order = Order("o1", "ask_group_to_leave", {**ARGS, **more}, "", "", time.monotonic() + 60)
+def leave(launchers: Launchers, **more: object) -> OrderResult:
+    order = ReceivedOrder("o1", "ask_group_to_leave", {**ARGS, **more}, "", "", time.monotonic() + 60)
     return ask_group_to_leave(launchers, lambda: NOW)(order)
 
 
 def test_the_launchers_of_the_run_are_told_and_no_others(ends: list[Ends]) -> None:
     launchers = Launchers()
-    launchers.add(Launcher(7, 1, 101, ends[0].agent))
-    launchers.add(Launcher(8, 1, 102, ends[1].agent))
+    launchers.add(LauncherConnection(7, 1, 101, ends[0].agent))
+    launchers.add(LauncherConnection(8, 1, 102, ends[1].agent))
     done = leave(launchers)
     assert (done.ok, done.summary) == (True, "told 1 launcher(s) of run 1 of job 7")  # word: the agent's summary
     assert done.detail == {"launchers": [101]}
@@ -63,7 +63,7 @@ def test_the_launchers_of_the_run_are_told_and_no_others(ends: list[Ends]) -> No
 def test_who_does_not_listen_is_said(ends: list[Ends]) -> None:
     launchers = Launchers()
     assert leave(launchers).summary == "no launcher of run 1 of job 7 listens on this node"
-    launchers.add(Launcher(7, 2, 101, ends[0].agent))
+    launchers.add(LauncherConnection(7, 2, 101, ends[0].agent))
     done = leave(launchers)
     assert (done.ok, done.detail) == (False, {"launchers": []})
     assert done.summary == "no launcher of run 1 of job 7 listens on this node; those of run 2 do"
@@ -74,7 +74,7 @@ def test_who_does_not_listen_is_said(ends: list[Ends]) -> None:
 def test_one_that_has_gone_or_does_not_read_is_not_told_and_holds_nobody_up(ends: list[Ends]) -> None:
     launchers = Launchers()
     for pid, each in enumerate(ends):
-        launchers.add(Launcher(7, 1, pid, each.agent))
+        launchers.add(LauncherConnection(7, 1, pid, each.agent))
     ends[0].launcher.close()
     assert leave(launchers).detail == {"launchers": [1]}
     with suppress(BlockingIOError):
@@ -87,8 +87,8 @@ def test_one_that_has_gone_or_does_not_read_is_not_told_and_holds_nobody_up(ends
 
 def test_asking_again_for_a_later_run_changes_what_a_launcher_stands_for(ends: list[Ends]) -> None:
     launchers = Launchers()
-    launchers.add(Launcher(7, 1, 101, ends[0].agent))
-    launchers.add(Launcher(7, 2, 101, ends[0].agent))
+    launchers.add(LauncherConnection(7, 1, 101, ends[0].agent))
+    launchers.add(LauncherConnection(7, 2, 101, ends[0].agent))
     assert launchers.runs_of(7) == [2]
 
 
@@ -114,7 +114,7 @@ def test_an_event_may_have_no_deadline_and_no_target() -> None:
 )
 def test_an_order_that_makes_no_sense_tells_nobody(ends: list[Ends], wrong: dict[str, object], why: str) -> None:
     launchers = Launchers()
-    launchers.add(Launcher(7, 1, 101, ends[0].agent))
+    launchers.add(LauncherConnection(7, 1, 101, ends[0].agent))
     with pytest.raises(Rejected, match=why):
         leave(launchers, **wrong)
     ends[0].launcher.setblocking(False)

@@ -16,9 +16,9 @@ from holdfast.agent.jobs.job_socket import JobSocket
 from holdfast.agent.jobs.launchers import ask_group_to_leave
 from holdfast.agent.jobs.rendezvous import Rooms
 from holdfast.agent.node.processes import SlurmNode
-from holdfast.agent.orders.orders import Done, Handler, Order
+from holdfast.agent.orders.orders import OrderHandler, OrderResult, ReceivedOrder
 from holdfast.agent.orders.stacks import collect_stacks
-from holdfast.agent.sending.client import Client, Controllers
+from holdfast.agent.sending.client import ControllerClient, Controllers
 from holdfast.practice.cluster.cluster import Practice
 from support.agent_bench import FakeController
 
@@ -61,8 +61,8 @@ def until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
         time.sleep(0.1)
 
 
-def carry_out(verb: Handler, **args: object) -> Done:
-    return verb(Order("o1", "", args, "", "", time.monotonic() + 60))
+def carry_out(verb: OrderHandler, **args: object) -> OrderResult:
+    return verb(ReceivedOrder("o1", "", args, "", "", time.monotonic() + 60))
 
 
 def test_a_group_in_a_step_gets_its_room_is_seen_and_leaves(
@@ -70,7 +70,7 @@ def test_a_group_in_a_step_gets_its_room_is_seen_and_leaves(
 ) -> None:
     controller.room = lambda _question: (200, {"room": "job-1", "url": "http://head:40001", "token": "secret"})
     slurm = SlurmNode("n1", cluster.folder / "run" / "slurmd.n1.pid", "scontrol", cluster.slurm_conf)
-    rooms = Rooms(lambda: Client(Controllers((controller.url,)), None, None))
+    rooms = Rooms(lambda: ControllerClient(Controllers((controller.url,)), None, None))
     desk = JobSocket(cluster.folder / "sock", slurm, lambda _item: None, rooms)
     desk.start()
     try:

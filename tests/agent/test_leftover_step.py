@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.agent.node.processes import SlurmNode, Stepd, start_ticks
 from holdfast.agent.orders import verbs
-from holdfast.agent.orders.orders import Done, Order
+from holdfast.agent.orders.orders import OrderResult, ReceivedOrder
 from holdfast.model.errors import Rejected
 
 pytestmark = pytest.mark.slow
@@ -61,9 +61,9 @@ def node() -> Iterator[_Steps]:
         process.wait()
 
 
-def _order(node: _Steps, **args: float) -> Done:
+def _order(node: _Steps, **args: float) -> OrderResult:
     return verbs.end_leftover_step(node, 0.1)(
-        Order("o1", "end_leftover_step", {"job_id": 7, **args}, "", "", time.monotonic() + 60)
+        ReceivedOrder("o1", "end_leftover_step", {"job_id": 7, **args}, "", "", time.monotonic() + 60)
     )
 
 
@@ -137,7 +137,7 @@ def test_no_order_makes_the_grace_shorter_than_the_agents_own(node: _Steps) -> N
     time.sleep(0.5)
     began_s = time.monotonic()
     done = verbs.end_leftover_step(node, 0.4)(
-        Order("o1", "end_leftover_step", {"job_id": 7, "grace_s": 0}, "", "", time.monotonic() + 60)
+        ReceivedOrder("o1", "end_leftover_step", {"job_id": 7, "grace_s": 0}, "", "", time.monotonic() + 60)
     )
     assert done.detail["ended"] == ["7.0"]
     assert time.monotonic() - began_s >= 0.4

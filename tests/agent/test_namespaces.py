@@ -15,7 +15,7 @@ import pytest
 
 from holdfast.agent.jobs.job_socket import JobSocket
 from holdfast.agent.node.namespaces import user_behind
-from holdfast.agent.sending.outbox import Item
+from holdfast.agent.sending.outbox import OutboxItem
 from support.job_socket import KnownJobs
 
 GAMES = pwd.getpwnam("games").pw_uid
@@ -98,7 +98,7 @@ def folder() -> Iterator[Path]:
     ],
 )
 def test_a_container_speaks_for_the_user_who_made_it(folder: Path, maps: str, more: tuple[str, ...]) -> None:
-    items: list[Item] = []
+    items: list[OutboxItem] = []
     jobs: dict[int, frozenset[int]] = {}
     desk = JobSocket(folder, KnownJobs(jobs), items.append)
     desk.start()
@@ -117,7 +117,7 @@ def test_a_container_speaks_for_the_user_who_made_it(folder: Path, maps: str, mo
 @needs_root
 @pytest.mark.slow
 def test_another_users_container_is_not_believed(folder: Path) -> None:
-    items: list[Item] = []
+    items: list[OutboxItem] = []
     owner = Container(folder / "nothing", f"0 {GAMES} 1")
     desk = JobSocket(folder, KnownJobs({7: frozenset({owner.process.pid})}), items.append)
     desk.start()

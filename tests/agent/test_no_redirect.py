@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.selfcheck import Level, controller
-from holdfast.agent.sending.client import Client, Controllers
-from holdfast.agent.sending.memory import Memory
-from holdfast.agent.sending.outbox import Item, Outbox
-from holdfast.agent.sending.sender import Identity, Sender
+from holdfast.agent.selfcheck import SelfcheckLevel, controller
+from holdfast.agent.sending.client import ControllerClient, Controllers
+from holdfast.agent.sending.memory import AgentMemory
+from holdfast.agent.sending.outbox import Outbox, OutboxItem
+from holdfast.agent.sending.sender import Sender, SenderIdentity
 from holdfast.agent.sources.machine_id import FROM_IMDS, machine_id
 from holdfast.config.agent import AgentConfig
 from holdfast.model.errors import ConfigError
@@ -95,10 +95,10 @@ def token_file(tmp_path: Path) -> Path:
 def test_reports_and_heartbeats_stay_and_the_report_is_kept(
     redirecting: Place, token_file: Path, tmp_path: Path
 ) -> None:
-    outbox = Outbox(Memory(tmp_path), "boot-1")
-    outbox.put([Item({"kind": "finding", "check": "gpu.xid", "code": "79"}, 0.0)])
-    client = Client(Controllers((redirecting.url,)), token_file, None)
-    sender = Sender(client, outbox, Identity("n1", "i-0abc", "boot-1"), tmp_path)
+    outbox = Outbox(AgentMemory(tmp_path), "boot-1")
+    outbox.put([OutboxItem({"kind": "finding", "check": "gpu.xid", "code": "79"}, 0.0)])
+    client = ControllerClient(Controllers((redirecting.url,)), token_file, None)
+    sender = Sender(client, outbox, SenderIdentity("n1", "i-0abc", "boot-1"), tmp_path)
     sender.start()
     sender.beat({"interval_s": 1})
     eventually(lambda: {what for what, _ in redirecting.asked} >= {"POST /v1/reports", "POST /v1/heartbeats"})
@@ -108,7 +108,7 @@ def test_reports_and_heartbeats_stay_and_the_report_is_kept(
 
 
 def test_questions_for_orders_and_for_rooms_stay(redirecting: Place, token_file: Path) -> None:
-    client = Client(Controllers((redirecting.url,)), token_file, None)
+    client = ControllerClient(Controllers((redirecting.url,)), token_file, None)
     answers = client.get("/v1/orders", {"node": "n1"}, 5.0), client.post("/v1/agent/room", {"job_id": 1})
     client.close()
     assert all("it answers 30" in str(each.failure) for each in answers)
@@ -117,7 +117,7 @@ def test_questions_for_orders_and_for_rooms_stay(redirecting: Place, token_file:
 
 def test_the_self_check_stays_and_says_so(redirecting: Place, token_file: Path) -> None:
     lines = list(controller(redirecting.url, AgentConfig(node="n1", token_file=token_file)))
-    assert [line.text for line in lines if line.level is Level.FAILED and "it answers 30" in line.text]
+    assert [line.text for line in lines if line.level is SelfcheckLevel.FAILED and "it answers 30" in line.text]
     assert [token for _, token in redirecting.asked] == ["Bearer secret"]
 
 

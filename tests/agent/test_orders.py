@@ -23,20 +23,20 @@ from holdfast.agent.findings.trust import Weighed
 from holdfast.agent.node.processes import SlurmNode, handles, start_ticks
 from holdfast.agent.orders import orders as orders_module
 from holdfast.agent.orders import verbs
-from holdfast.agent.orders.orders import Done, Handler, Order, OrderBook, Orders, refusal
+from holdfast.agent.orders.orders import OrderBook, OrderHandler, OrderResult, Orders, ReceivedOrder, refusal
 from holdfast.agent.orders.save_signals import SAVE_SIGNALS, SaveSignals
 from holdfast.agent.sending import answers
-from holdfast.agent.sending.client import Client, Controllers
-from holdfast.agent.sending.memory import Memory
-from holdfast.agent.sending.outbox import Item
-from holdfast.agent.sending.sender import Identity
-from holdfast.agent.sources.neighbours import Neighbours
+from holdfast.agent.sending.client import ControllerClient, Controllers
+from holdfast.agent.sending.memory import AgentMemory
+from holdfast.agent.sending.outbox import OutboxItem
+from holdfast.agent.sending.sender import SenderIdentity
+from holdfast.agent.sources.neighbours import NeighbourProbes
 from holdfast.model.errors import Rejected, Unavailable
 from holdfast_checks.registry import all_checks
 from holdfast_checks.result import Result, Severity
 from support.agent_bench import FakeController
 
-ME = Identity("n1", "i-0abc", "boot-1")
+ME = SenderIdentity("n1", "i-0abc", "boot-1")
 
 
 def raw(order_id: str = "o1", verb: str = "note", **more: object) -> dict[str, Any]:
@@ -51,8 +51,8 @@ def raw(order_id: str = "o1", verb: str = "note", **more: object) -> dict[str, A
     }
 
 
-def order(verb: str, **args: object) -> Order:
-    return Order("o1", verb, args, "", "", time.monotonic() + 60)
+def order(verb: str, **args: object) -> ReceivedOrder:
+    return ReceivedOrder("o1", verb, args, "", "", time.monotonic() + 60)
 
 
 class Desk:
@@ -60,21 +60,23 @@ class Desk:
 
     def __init__(self, folder: Path, url: str = "http://127.0.0.1:1") -> None:
         self.done: list[str] = []
-        self.items: list[Item] = []
+        self.items: list[OutboxItem] = []
         self.changed = threading.Condition()
-        self.memory = Memory(folder)
-        self.handlers: dict[str, Handler] = {"note": self._note}
-        self.orders = Orders(Client(Controllers((url,)), None, None), self.memory, ME, self.handlers, self._report)
+        self.memory = AgentMemory(folder)
+        self.handlers: dict[str, OrderHandler] = {"note": self._note}
+        self.orders = Orders(
+            ControllerClient(Controllers((url,)), None, None), self.memory, ME, self.handlers, self._report
+        )
 
-    def _note(self, order: Order) -> Done:
+    def _note(self, order: ReceivedOrder) -> OrderResult:
         if order.args.get("bug"):
             raise ZeroDivisionError("a bug")
         if order.args.get("fail"):
             raise Unavailable("scontrol did not answer")
         self.done.append(order.id)
-        return Done(True, "noted", {"n": len(self.done)})
+        return OrderResult(True, "noted", {"n": len(self.done)})
 
-    def _report(self, item: Item) -> None:
+    def _report(self, item: OutboxItem) -> None:
         with self.changed:
             self.items.append(item)
             self.changed.notify_all()
@@ -117,9 +119,9 @@ def test_what_users_can_hold_up_takes_no_place_of_the_orders_that_heal_the_node(
     """Four failed jobs, each with its output on a file system that does not answer: the node carried out no order any more."""
     gate = threading.Event()
 
-    def hangs(_order: Order) -> Done:
+    def hangs(_order: ReceivedOrder) -> OrderResult:
         gate.wait(20)
-        return Done(True, "read")
+        return OrderResult(True, "read")
 
     desk = Desk(tmp_path)
     desk.handlers |= {"read_job_output": hangs, "survey_checkpoints": hangs, "collect_stacks": hangs}
@@ -148,8 +150,8 @@ def test_a_failing_verb_is_an_outcome(tmp_path: Path) -> None:
 
 def test_an_order_cut_short_by_the_agents_death_is_reported_and_not_repeated(tmp_path: Path) -> None:
     code = (
-        "import os, sys, signal; from pathlib import Path; from holdfast.agent.sending.memory import Memory;"
-        "from holdfast.agent.orders.orders import OrderBook; OrderBook(Memory(Path(sys.argv[1]))).remember('o1');"
+        "import os, sys, signal; from pathlib import Path; from holdfast.agent.sending.memory import AgentMemory;"
+        "from holdfast.agent.orders.orders import OrderBook; OrderBook(AgentMemory(Path(sys.argv[1]))).remember('o1');"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
     died = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
@@ -235,9 +237,9 @@ def test_so_many_orders_are_open_at_a_time_and_the_others_wait_at_the_controller
     desk = Desk(tmp_path)
     go = threading.Event()
 
-    def wait(_order: Order) -> Done:
+    def wait(_order: ReceivedOrder) -> OrderResult:
         go.wait(10)
-        return Done(True, "noted")
+        return OrderResult(True, "noted")
 
     desk.orders._handlers = {"note": wait}
     taken = [desk.orders.take(raw(f"o{number}")) for number in range(100)]
@@ -273,9 +275,9 @@ def test_a_thread_that_cannot_be_started_is_an_outcome(tmp_path: Path, monkeypat
 
 
 def test_an_outcome_asked_for_again_much_later_is_sent_again(tmp_path: Path) -> None:
-    book = OrderBook(Memory(tmp_path))
+    book = OrderBook(AgentMemory(tmp_path))
     book.remember("o1")
-    book.settle("o1", Done(True, "noted"))
+    book.settle("o1", OrderResult(True, "noted"))
     assert book.asked_again("o1") is None
     book._answered_s["o1"] -= 31
     item = book.asked_again("o1")
@@ -299,8 +301,8 @@ def test_orders_come_over_the_long_poll_and_a_repeated_one_is_not_asked_for_in_a
 
 def test_refusal_names_nothing_for_an_order_that_is_meant(tmp_path: Path) -> None:
     known: Mapping[str, Any] = {"note": None}
-    assert refusal(Order.from_wire(raw(), 0.0), ME, known, 29.9) is None
-    assert refusal(Order.from_wire(raw(), 0.0), ME, known, 30.0) is not None
+    assert refusal(ReceivedOrder.from_wire(raw(), 0.0), ME, known, 29.9) is None
+    assert refusal(ReceivedOrder.from_wire(raw(), 0.0), ME, known, 30.0) is not None
 
 
 class FakeSlurm(SlurmNode):
@@ -330,12 +332,14 @@ def _place(name: str) -> dict[str, object]:
     return {"node": name, "address": PLACES[name][0], "port": PLACES[name][1]}
 
 
-def _probe(asked: Order, neighbours: Neighbours | None = None, slurm: FakeSlurm | None = None) -> Done:
+def _probe(
+    asked: ReceivedOrder, neighbours: NeighbourProbes | None = None, slurm: FakeSlurm | None = None
+) -> OrderResult:
     slurm = slurm or FakeSlurm(nodes=PLACES)
-    return verbs.probe_peer(neighbours or Neighbours(slurm.address_of), slurm)(asked)
+    return verbs.probe_peer(neighbours or NeighbourProbes(slurm.address_of), slurm)(asked)
 
 
-def _probe_at(port: int, **more: object) -> Done:
+def _probe_at(port: int, **more: object) -> OrderResult:
     slurm = FakeSlurm(nodes={"n1": ("127.0.0.1", port)})
     return _probe(order("probe_peer", node="n1", address="127.0.0.1", port=port, **more), slurm=slurm)
 
@@ -343,7 +347,7 @@ def _probe_at(port: int, **more: object) -> Done:
 @pytest.mark.parametrize("control", ["reached", "unreached"])
 def test_a_failed_probe_says_whether_it_was_reached_before_and_whether_another_is_reached_now(control: str) -> None:
     now_s, gone = [100.0], {PLACES["n1"], *({PLACES["n3"]} if control == "unreached" else ())}
-    neighbours = Neighbours(
+    neighbours = NeighbourProbes(
         FakeSlurm(nodes=PLACES).address_of,
         lambda: now_s[0],
         lambda target, _timeout_s: None if target != PLACES["n9"] else OSError(),
@@ -368,7 +372,7 @@ def test_a_failed_probe_says_whether_it_was_reached_before_and_whether_another_i
 
 def test_slurm_is_not_asked_about_a_neighbour_while_nodes_die() -> None:
     slurm = FakeSlurm(nodes=dict(PLACES))
-    neighbours = Neighbours(slurm.address_of, connects=lambda *_: None)
+    neighbours = NeighbourProbes(slurm.address_of, connects=lambda *_: None)
     neighbours.told(["n1"])
     neighbours.probe()
     slurm.nodes = None
@@ -380,7 +384,7 @@ def test_slurm_is_not_asked_about_a_neighbour_while_nodes_die() -> None:
 
 
 def test_what_is_no_neighbour_any_more_is_forgotten() -> None:
-    neighbours = Neighbours(
+    neighbours = NeighbourProbes(
         FakeSlurm(nodes=PLACES).address_of,
         connects=lambda _target, _timeout_s: ConnectionRefusedError(errno.ECONNREFUSED, "refused"),
     )
@@ -401,7 +405,7 @@ def test_slurm_is_asked_where_a_neighbour_is_once_and_again_when_it_is_not_reach
         asked.append(name)
         return slurm.address_of(name)
 
-    neighbours = Neighbours(address_of, connects=lambda *_: None if reached[0] else TimeoutError())
+    neighbours = NeighbourProbes(address_of, connects=lambda *_: None if reached[0] else TimeoutError())
     neighbours.told(["n1", "n2"])
     for _ in range(3):
         neighbours.probe()
@@ -484,7 +488,7 @@ def test_nothing_but_a_node_where_slurm_has_it_is_connected_to(
 def test_while_slurm_does_not_answer_what_it_said_of_a_neighbour_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verbs, "connect", lambda *_: TimeoutError())
     slurm = FakeSlurm(nodes=PLACES)
-    neighbours = Neighbours(slurm.address_of, connects=lambda *_: None)
+    neighbours = NeighbourProbes(slurm.address_of, connects=lambda *_: None)
     neighbours.told(["n1"])
     neighbours.probe()
     slurm.nodes = None
@@ -601,7 +605,7 @@ def test_another_users_many_jobs_push_out_no_registration() -> None:
 
 
 def test_registered_signals_outlive_the_agent_and_are_bounded(tmp_path: Path) -> None:
-    memory = Memory(tmp_path)
+    memory = AgentMemory(tmp_path)
     signals = SaveSignals(memory)
     for job_id in range(1, 600):
         signals.registered(job_id, 1000, 0, "USR1")
@@ -610,7 +614,7 @@ def test_registered_signals_outlive_the_agent_and_are_bounded(tmp_path: Path) ->
     signals.registered(597, 1000, 1, None)  # a later run that takes none
     signals.registered(596, 1000, 1, "KILL")  # nor does one of a signal that is none
     memory.close()
-    memory = Memory(tmp_path)
+    memory = AgentMemory(tmp_path)
     again = SaveSignals(memory)
     assert [again.of(job_id, 1000) for job_id in (599, 598, 597, 596)] == [signal.SIGTERM, signal.SIGUSR1, None, None]
     assert again.of(599, 1001) is None
@@ -620,7 +624,7 @@ def test_registered_signals_outlive_the_agent_and_are_bounded(tmp_path: Path) ->
     memory.close()
 
 
-def outcome_of(results: dict[str, tuple[Weighed, ...]], on_bus: int = 0, uuids: int = 2, **args: object) -> Done:
+def outcome_of(results: dict[str, tuple[Weighed, ...]], on_bus: int = 0, uuids: int = 2, **args: object) -> OrderResult:
     known = {name: all_checks()[name] for name in ("gpu.count", "host.disk")}
     names = [f"GPU-{n}" for n in range(uuids)]
     slurm = FakeSlurm()

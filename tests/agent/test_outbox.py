@@ -9,26 +9,26 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.sending.memory import FILE, Memory
-from holdfast.agent.sending.outbox import Batch, Item, Outbox
+from holdfast.agent.sending.memory import FILE, AgentMemory
+from holdfast.agent.sending.outbox import Batch, Outbox, OutboxItem
 
 
-def finding(code: str, size: int = 0) -> Item:
-    return Item({"kind": "finding", "check": "gpu.xid", "code": code, "summary": "x" * size}, time.monotonic())
+def finding(code: str, size: int = 0) -> OutboxItem:
+    return OutboxItem({"kind": "finding", "check": "gpu.xid", "code": code, "summary": "x" * size}, time.monotonic())
 
 
-def clear(component: str) -> Item:
-    return Item({"kind": "clear", "check": "gpu.ecc", "component": component}, time.monotonic())
+def clear(component: str) -> OutboxItem:
+    return OutboxItem({"kind": "clear", "check": "gpu.ecc", "component": component}, time.monotonic())
 
 
-def progress(job: int, step: int) -> Item:
+def progress(job: int, step: int) -> OutboxItem:
     body = {"kind": "statement", "statement": "progress", "job_id": job, "step": step}
-    return Item(body, time.monotonic(), key=f"progress/{job}")
+    return OutboxItem(body, time.monotonic(), key=f"progress/{job}")
 
 
-def said(uid: int, job: int, kind: str = "checkpoint.saved", size: int = 0) -> Item:
+def said(uid: int, job: int, kind: str = "checkpoint.saved", size: int = 0) -> OutboxItem:
     body = {"kind": "statement", "statement": kind, "job_id": job, "uid": uid, "path": "/" + "é" * size}
-    return Item(body, time.monotonic(), key=f"progress/{job}/0" if kind == "progress" else "")
+    return OutboxItem(body, time.monotonic(), key=f"progress/{job}/0" if kind == "progress" else "")
 
 
 def jobs(batch: Batch | None) -> list[int]:
@@ -42,7 +42,7 @@ def codes(batch: Batch | None) -> list[str]:
 
 
 def outbox(folder: Path, boot_id: str = "boot-1", max_items: int = 100, max_bytes: int = 1 << 20) -> Outbox:
-    return Outbox(Memory(folder), boot_id, max_items=max_items, max_bytes=max_bytes)
+    return Outbox(AgentMemory(folder), boot_id, max_items=max_items, max_bytes=max_bytes)
 
 
 def test_items_survive_the_process_and_keep_the_outbox_id(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_items_survive_the_process_and_keep_the_outbox_id(tmp_path: Path) -> Non
 
 def test_a_text_that_is_not_unicode_is_kept_without_what_cannot_be_sent(tmp_path: Path) -> None:
     box = outbox(tmp_path)
-    assert box.put([Item({"kind": "finding", "check": "site.x", "code": "half \ud800"}, time.monotonic())])
+    assert box.put([OutboxItem({"kind": "finding", "check": "site.x", "code": "half \ud800"}, time.monotonic())])
     assert codes(box.next_batch()) == ["half ?"]
 
 
@@ -134,7 +134,7 @@ def test_of_a_fault_that_is_told_again_and_again_the_first_word_is_kept(tmp_path
 
 
 def test_age_grows_while_an_item_waits_and_is_not_lost_over_a_boot(tmp_path: Path) -> None:
-    item = Item({"kind": "finding", "code": "79"}, time.monotonic() - 30)
+    item = OutboxItem({"kind": "finding", "code": "79"}, time.monotonic() - 30)
     outbox(tmp_path).put([item])
     for boot_id in ("boot-1", "boot-2"):
         batch = outbox(tmp_path, boot_id).next_batch()
@@ -186,7 +186,7 @@ def test_a_damaged_file_is_put_aside_and_a_new_outbox_begun(tmp_path: Path, capl
 def test_a_full_disk_keeps_items_in_memory_says_so_and_still_sends(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    memory = Memory(tmp_path)
+    memory = AgentMemory(tmp_path)
     box = Outbox(memory, "boot-1")
     box.put([finding("1")])
     limit = memory.read("PRAGMA page_count")[0][0]
@@ -208,7 +208,7 @@ def test_a_full_disk_keeps_items_in_memory_says_so_and_still_sends(
 def test_when_even_sealing_fails_the_oldest_is_sent_alone_and_not_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    memory = Memory(tmp_path)
+    memory = AgentMemory(tmp_path)
     box = Outbox(memory, "boot-1")
     box.put([finding("1"), finding("2")])
 
@@ -228,9 +228,9 @@ def test_when_even_sealing_fails_the_oldest_is_sent_alone_and_not_twice(
 
 
 def test_facts_and_items_are_one_transaction(tmp_path: Path) -> None:
-    memory = Memory(tmp_path)
+    memory = AgentMemory(tmp_path)
     box = Outbox(memory, "boot-1")
-    unserialisable = Item({"kind": "finding", "bad": object()}, 0.0)
+    unserialisable = OutboxItem({"kind": "finding", "bad": object()}, 0.0)
     with pytest.raises(TypeError):
         box.put([finding("1"), unserialisable], {"cursor": "5"})
     assert memory.get("cursor") is None
@@ -241,7 +241,7 @@ def test_facts_and_items_are_one_transaction(tmp_path: Path) -> None:
 
 def test_a_wall_clock_that_jumps_changes_no_age(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     box = outbox(tmp_path)
-    box.put([Item({"kind": "finding", "code": "79"}, time.monotonic() - 5)])
+    box.put([OutboxItem({"kind": "finding", "code": "79"}, time.monotonic() - 5)])
     real_s = time.time()
     for jump_s in (-86400.0, 86400.0):
         monkeypatch.setattr("holdfast.agent.sending.outbox.time.time", lambda jump_s=jump_s: real_s + jump_s)
@@ -319,7 +319,7 @@ def test_it_says_how_long_progress_waits_whatever_replaces_it(tmp_path: Path, mo
 def test_while_the_disk_refuses_a_users_flood_takes_no_other_users_word_out_of_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    memory = Memory(tmp_path)
+    memory = AgentMemory(tmp_path)
     box = Outbox(memory, "boot-1")
 
     def refuse(**_options: object) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.node.readers import Readers
+from holdfast.agent.node.readers import ReaderPool
 from holdfast.agent.orders import output
-from holdfast.agent.orders.orders import Done, Order
+from holdfast.agent.orders.orders import OrderResult, ReceivedOrder
 from holdfast.agent.orders.output import path_of, read_output
 from holdfast.model.answers import output_read
 from holdfast.model.errors import Rejected
@@ -21,10 +21,10 @@ from holdfast_checks.probes.child import Children
 NOBODY = 65534
 
 
-def _read(path: Path | str, **changed: Any) -> Done:
+def _read(path: Path | str, **changed: Any) -> OrderResult:
     args = {"job_id": 7, "uid": os.geteuid(), "path": str(path), **changed}
     raw = {"id": "o1", "verb": "read_job_output", "args": args, "incident": "", "expires_s": 9.0}
-    return read_output("host1.cluster")(Order.from_wire({**raw, "boot_id": "b", "instance_id": "i"}, 0.0))
+    return read_output("host1.cluster")(ReceivedOrder.from_wire({**raw, "boot_id": "b", "instance_id": "i"}, 0.0))
 
 
 def test_the_lines_that_name_a_cause_are_told_and_no_others(tmp_path: Path) -> None:
@@ -89,11 +89,11 @@ def test_an_output_on_a_file_system_that_does_not_answer_ends_the_order_in_time(
     monkeypatch.setattr(output, "_READ", "open(sys.argv[1]).read()")
     monkeypatch.setattr(output, "_MARGIN_S", 0.5)
     children = Children(kill=lambda pid: None)
-    verb = read_output("host1", Readers(children))
+    verb = read_output("host1", ReaderPool(children))
     args = {"job_id": 7, "uid": os.geteuid(), "path": str(gate), "deadline_s": 1}
     began_s = time.monotonic()
     for _ in range(3):
-        done = verb(Order("o1", "read_job_output", args, "", "", began_s + 9.0))
+        done = verb(ReceivedOrder("o1", "read_job_output", args, "", "", began_s + 9.0))
         assert (done.ok, output_read(done.detail)) == (False, None)
         assert "cannot be ended; nothing more is read for this user" in done.summary
     assert time.monotonic() - began_s < 4.0

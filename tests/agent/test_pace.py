@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from holdfast.agent.schedule import Schedule
-from holdfast.agent.sending.pace import UNTOLD_S, Pace
+from holdfast.agent.sending.pace import UNTOLD_S, HeartbeatPace
 from support.agent_bench import FakeController, Folder, running
 
 
-def beat(pace: Pace, answer: dict[str, Any]) -> float:
+def beat(pace: HeartbeatPace, answer: dict[str, Any]) -> float:
     """One heartbeat and its answer; returns the reported interval."""
     said_s = pace.said_s
     pace.answered({"interval_s": said_s}, answer)
@@ -20,14 +20,14 @@ def beat(pace: Pace, answer: dict[str, Any]) -> float:
 
 def test_the_controllers_interval_is_taken_over() -> None:
     changes: list[float] = []
-    pace = Pace(None, lambda: changes.append(pace.every_s))
+    pace = HeartbeatPace(None, lambda: changes.append(pace.every_s))
     assert (pace.said_s, pace.every_s) == (UNTOLD_S, UNTOLD_S)
     beat(pace, {"leader": True, "interval_s": 4.0})
     assert (pace.said_s, pace.every_s, changes) == (4.0, 4.0, [4.0])
 
 
 def test_a_longer_interval_counts_only_once_the_controller_has_heard_of_it() -> None:
-    pace = Pace(None)
+    pace = HeartbeatPace(None)
     beat(pace, {"leader": True, "interval_s": 4.0})
     beat(pace, {"leader": True, "interval_s": 9.0})
     assert (pace.said_s, pace.every_s) == (9.0, 4.0), "the controller believes 4 s until a heartbeat says 9"
@@ -38,7 +38,7 @@ def test_a_longer_interval_counts_only_once_the_controller_has_heard_of_it() -> 
 
 
 def test_a_setting_of_its_own_wins() -> None:
-    pace = Pace(7.0)
+    pace = HeartbeatPace(7.0)
     assert beat(pace, {"leader": True, "interval_s": 4.0}) == 7.0
     assert (pace.said_s, pace.every_s) == (7.0, 7.0)
 
@@ -58,7 +58,7 @@ def test_a_setting_of_its_own_wins() -> None:
     ],
 )
 def test_an_older_controller_a_standby_and_nonsense_change_nothing(answer: dict[str, Any]) -> None:
-    pace = Pace(None)
+    pace = HeartbeatPace(None)
     beat(pace, {"leader": True, "interval_s": 4.0})
     beat(pace, answer)
     beat(pace, answer)

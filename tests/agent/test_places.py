@@ -20,7 +20,7 @@ from holdfast.agent.jobs.job_socket import JobSocket
 from holdfast.agent.node.job_cgroup import CgroupJob
 from holdfast.agent.node.namespaces import PeerProcess
 from holdfast.agent.node.subordinate import SubordinateIds
-from holdfast.agent.sending.outbox import Item
+from holdfast.agent.sending.outbox import OutboxItem
 from support.job_socket import Job, KnownJobs
 
 ASK = {"v": 1, "kind": "ask.standing"}
@@ -43,7 +43,7 @@ class Desk:
     """A job socket whose accepting can wait until those who connected are gone."""
 
     def __init__(self, folder: Path, jobs: dict[int, frozenset[int]] | None = None) -> None:
-        self.items: list[Item] = []
+        self.items: list[OutboxItem] = []
         self.slurm = KnownJobs(jobs or {})
         self.socket = JobSocket(folder, self.slurm, self.items.append)
 

@@ -20,7 +20,7 @@ import pytest
 from holdfast.agent.findings.trust import Weighed
 from holdfast.agent.node.node_idle import busy, held_by
 from holdfast.agent.node.processes import SlurmNode, Stepd, may_be_of
-from holdfast.agent.orders.orders import Done, Order
+from holdfast.agent.orders.orders import OrderResult, ReceivedOrder
 from holdfast.agent.orders.probing import probe_pair, run_checks
 from holdfast.agent.orders.verbs import validate
 from holdfast.model.errors import Rejected, Unavailable
@@ -78,8 +78,8 @@ class Node(SlurmNode):
         return record
 
 
-def order(**args: object) -> Order:
-    return Order("o1", "probe_pair", args, "", "", time.monotonic() + 60)
+def order(**args: object) -> ReceivedOrder:
+    return ReceivedOrder("o1", "probe_pair", args, "", "", time.monotonic() + 60)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_both_witnesses_are_asked() -> None:
         held_by(Node(""))
 
 
-def said(done: Done) -> tuple[bool, object]:
+def said(done: OrderResult) -> tuple[bool, object]:
     return done.ok, done.detail["said"]
 
 
@@ -172,7 +172,7 @@ def test_what_makes_no_sense_is_rejected(changed: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("role", ["listen", "connect"])
 def test_a_pair_is_probed_at_the_address_of_a_node_of_this_cluster_alone(role: str) -> None:
-    def elsewhere(node: Node, **more: object) -> Done:
+    def elsewhere(node: Node, **more: object) -> OrderResult:
         return probe_pair(lambda _side: GOOD, node)(order(**{**ARGS, "role": role, "address": "10.9.9.9"}, **more))
 
     for serves in (True, False):
@@ -192,7 +192,7 @@ def result(check: str, verdict: Verdict, severity: Severity = Severity.FATAL) ->
 KNOWN = {name: all_checks()[name] for name in ("active.burn", "active.memory", "dcgm.diag1", "host.disk")}
 
 
-def checked(results: Mapping[str, tuple[Weighed, ...]], node: SlurmNode | None = None, **args: object) -> Done:
+def checked(results: Mapping[str, tuple[Weighed, ...]], node: SlurmNode | None = None, **args: object) -> OrderResult:
     def run(names: list[str]) -> dict[str, tuple[Weighed, ...]]:
         return {name: results[name] for name in names if name in results}
 
@@ -387,7 +387,7 @@ def test_two_nodes_in_children_of_their_own() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = int(server.getsockname()[1])
 
-    def side(role: str) -> Done:
+    def side(role: str) -> OrderResult:
         args = {**ARGS, "role": role, "port": port, "size_bytes": 4096, "rounds": 2, "deadline_s": 8}
         return probe_pair(_child, Node())(order(**args))
 

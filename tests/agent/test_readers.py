@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.agent.node import readers as module
-from holdfast.agent.node.readers import LeftBehind, Readers, TooMany
+from holdfast.agent.node.readers import LeftBehind, ReaderPool, TooManyReads
 from holdfast.model.errors import Unavailable
 from holdfast_checks.probes.child import Children, Finished
 
@@ -53,7 +53,7 @@ def eventually(true: Callable[[], bool]) -> bool:
 @pytest.mark.slow
 def test_a_reader_that_cannot_be_ended_is_left_behind_and_its_user_refused_until_it_has_ended(gate: Path) -> None:
     children, killed = unkillable()
-    readers = Readers(children)
+    readers = ReaderPool(children)
     began_s = time.monotonic()
     with pytest.raises(LeftBehind, match=rf"reader of uid {UID} \(pid \d+\) has hung in the kernel"):
         readers.run(UID, HANGS, (gate,), 1.0)
@@ -75,7 +75,7 @@ def test_one_user_has_one_reader_at_a_time_and_cannot_take_all_places(
 ) -> None:
     monkeypatch.setattr(module, "_AT_A_TIME", 2)
     children, _killed = unkillable()
-    readers = Readers(children)
+    readers = ReaderPool(children)
     outcomes: list[object] = []
 
     def read() -> None:
@@ -92,14 +92,14 @@ def test_one_user_has_one_reader_at_a_time_and_cannot_take_all_places(
     for thread in threads:
         thread.join(10.0)
     assert len(children.left_behind()) == 1
-    assert all(isinstance(each, TooMany | LeftBehind) for each in outcomes), outcomes
+    assert all(isinstance(each, TooManyReads | LeftBehind) for each in outcomes), outcomes
     _open(gate)
     assert eventually(lambda: not children.left_behind())
 
 
 @pytest.mark.slow
 def test_those_who_wait_get_their_turn() -> None:
-    readers = Readers()
+    readers = ReaderPool()
     outcomes: list[Finished] = []
     threads = [
         threading.Thread(target=lambda: outcomes.append(readers.run(UID, "print(1)", (), 20.0))) for _ in range(4)
@@ -120,6 +120,6 @@ def test_the_reader_has_the_users_rights_alone() -> None:
         "except OSError: forked = False\n"
         "print(os.getresuid(), caps, forked, sorted(os.environ))"
     )
-    done = Readers().run(65534, script, (65534,), 10.0)
+    done = ReaderPool().run(65534, script, (65534,), 10.0)
     none = "0" * 16
     assert done.text == f"{(65534,) * 3} {[none, none]} False ['LC_ALL']\n"

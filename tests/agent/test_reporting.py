@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.sending.contact import Change, Contact, Standing
-from holdfast.agent.sending.failures import Failure, Kind
+from holdfast.agent.sending.contact import Contact, ContactChange, ContactState
+from holdfast.agent.sending.failures import SendFailure, SendFailureKind
 from holdfast.agent.sending.reporting import Reporting, notice, read_status
 from support.agent_bench import FakeController, Folder, running
 
@@ -126,7 +126,7 @@ def test_the_file_is_whole_and_readable_by_everybody(tmp_path: Path) -> None:
     now = [0.0]
     reporting = Reporting(60.0, tmp_path, lambda: now[0], said.append)
     reporting.begin()
-    failure = Failure(Kind.TLS, "the certificate\nhas ended", "renew it", "https://head")
+    failure = SendFailure(SendFailureKind.TLS, "the certificate\nhas ended", "renew it", "https://head")
     for now[0] in (30.0, 61.0):
         reporting.failed(failure)
     status = read_status(tmp_path)
@@ -144,4 +144,4 @@ def test_the_file_is_whole_and_readable_by_everybody(tmp_path: Path) -> None:
 
 
 def test_a_start_is_no_failure() -> None:
-    assert notice(Change(Contact(60.0, 0.0, Standing.STARTING))).startswith("STATUS=Starting")
+    assert notice(ContactChange(Contact(60.0, 0.0, ContactState.STARTING))).startswith("STATUS=Starting")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.agent.node.processes import SlurmNode, Stepd
-from holdfast.agent.orders.orders import Done, Order
+from holdfast.agent.orders.orders import OrderResult, ReceivedOrder
 from holdfast.agent.orders.resetting import gpu_users, reset_gpu
 from holdfast.model.errors import Rejected
 from holdfast_checks.probes.child import Children
@@ -73,8 +73,8 @@ class Bench:
         file.write_text(f'#!/bin/sh\necho {name} "$@" >> {shlex.quote(str(self.calls))}\n{body}\n')
         file.chmod(0o755)
 
-    def reset(self, **args: object) -> Done:
-        order = Order("o1", "reset_gpu", {"gpus": [UUID], "max_s": 10.0, **args}, "", "", 1e9)
+    def reset(self, **args: object) -> OrderResult:
+        order = ReceivedOrder("o1", "reset_gpu", {"gpus": [UUID], "max_s": 10.0, **args}, "", "", 1e9)
         return reset_gpu(self.nvml, self.slurm, self.settings, Children())(order)
 
     def called(self) -> list[str]:

@@ -21,7 +21,7 @@ from holdfast.agent.jobs.rendezvous import ASKED_AT_ONCE, ASKED_PER_S, Rooms, re
 from holdfast.agent.node import processes
 from holdfast.agent.node.job_cgroup import CgroupJob
 from holdfast.agent.node.processes import Stepd, start_ticks
-from holdfast.agent.sending.client import Answer, Client, Controllers
+from holdfast.agent.sending.client import ControllerAnswer, ControllerClient, Controllers
 from holdfast.agent.sending.statements import Malformed
 from support.agent_bench import FakeController
 from support.job_socket import Job, KnownJobs
@@ -43,7 +43,7 @@ DEAD = "http://127.0.0.1:1"
 
 def rooms_of(*urls: str) -> Rooms:
     controllers = Controllers(urls)
-    return Rooms(lambda: Client(controllers, None, None), len(controllers))
+    return Rooms(lambda: ControllerClient(controllers, None, None), len(controllers))
 
 
 class Desk:
@@ -166,11 +166,11 @@ def test_a_controller_that_hangs_holds_up_nobody_else_on_the_socket(desk: Desk, 
 def test_questions_that_wait_are_bounded() -> None:
     begun, go_on = threading.Semaphore(0), threading.Event()
 
-    class Hangs(Client):
-        def post(self, path: str, body: object) -> Answer:
+    class Hangs(ControllerClient):
+        def post(self, path: str, body: object) -> ControllerAnswer:
             begun.release()
             assert go_on.wait(30)
-            return Answer(200, ROOM)
+            return ControllerAnswer(200, ROOM)
 
     controllers = Controllers((DEAD,))
     rooms = Rooms(lambda: Hangs(controllers, None, None))
@@ -204,10 +204,10 @@ def test_one_user_who_asks_and_asks_is_told_to_wait_and_the_others_are_answered(
 def test_one_users_questions_that_wait_leave_places_for_others() -> None:
     go_on = threading.Event()
 
-    class Hangs(Client):
-        def post(self, path: str, body: object) -> Answer:
+    class Hangs(ControllerClient):
+        def post(self, path: str, body: object) -> ControllerAnswer:
             assert go_on.wait(30)
-            return Answer(200, ROOM)
+            return ControllerAnswer(200, ROOM)
 
     controllers = Controllers((DEAD,))
     rooms = Rooms(lambda: Hangs(controllers, None, None))
@@ -230,23 +230,29 @@ def test_one_users_questions_that_wait_leave_places_for_others() -> None:
 @pytest.mark.parametrize(
     ("answer", "error", "retry"),
     [
-        (Answer(404, {"error": "job 7 is no elastic job", "retry": False}), "job 7 is no elastic job", False),
-        (Answer(404, {"error": {"code": "not_found", "message": "no such path"}}), "no such path", False),
-        (Answer(409, {"error": "not yet as Slurm shows it", "retry": True}), "not yet as Slurm shows it", True),
-        (Answer(409, {"error": "two\nlines"}), "two lines", False),
-        (Answer(401, {"error": {"message": "unknown token"}}), "unknown token", True),
-        (Answer(503, {}), "the controller answered 503", True),
-        (Answer(200, {}), "the controller's answer names no room", True),
-        (Answer(200, {**ROOM, "token": ""}), "the controller's answer names no room", True),
-        (Answer(200, {**ROOM, "url": 7}), "the controller's answer names no room", True),
+        (ControllerAnswer(404, {"error": "job 7 is no elastic job", "retry": False}), "job 7 is no elastic job", False),
+        (ControllerAnswer(404, {"error": {"code": "not_found", "message": "no such path"}}), "no such path", False),
+        (
+            ControllerAnswer(409, {"error": "not yet as Slurm shows it", "retry": True}),
+            "not yet as Slurm shows it",
+            True,
+        ),
+        (ControllerAnswer(409, {"error": "two\nlines"}), "two lines", False),
+        (ControllerAnswer(401, {"error": {"message": "unknown token"}}), "unknown token", True),
+        (ControllerAnswer(503, {}), "the controller answered 503", True),
+        (ControllerAnswer(200, {}), "the controller's answer names no room", True),
+        (ControllerAnswer(200, {**ROOM, "token": ""}), "the controller's answer names no room", True),
+        (ControllerAnswer(200, {**ROOM, "url": 7}), "the controller's answer names no room", True),
     ],
 )
-def test_an_answer_without_a_room_is_one_line_and_whether_to_ask_again(answer: Answer, error: str, retry: bool) -> None:
+def test_an_answer_without_a_room_is_one_line_and_whether_to_ask_again(
+    answer: ControllerAnswer, error: str, retry: bool
+) -> None:
     assert read_answer(answer) == {"error": error, "retry": retry}
 
 
 def test_only_what_a_launcher_needs_is_handed_on() -> None:
-    assert read_answer(Answer(200, {**ROOM, "leader": True})) == LINE
+    assert read_answer(ControllerAnswer(200, {**ROOM, "leader": True})) == LINE
 
 
 @pytest.mark.parametrize("more", [{}, {"job_id": 0}, {"job_id": "7"}, {"job_id": 7, "restarts": -1}])

@@ -18,7 +18,7 @@ import uvicorn
 
 from holdfast.agent.jobs.job_socket import JobSocket
 from holdfast.agent.jobs.rendezvous import Rooms
-from holdfast.agent.sending.client import Client, Controllers
+from holdfast.agent.sending.client import ControllerClient, Controllers
 from holdfast.api.app import create_app
 from holdfast.api.auth import hash_token
 from holdfast.api.deps import ApiDeps
@@ -123,7 +123,7 @@ class Controller:
 def asking(folder: Path, url: str) -> Iterator[Connection]:
     """A launcher of job 71 on a node whose agent has that controller."""
     (folder / "token").write_text("token-n1")
-    rooms = Rooms(lambda: Client(Controllers((url,)), folder / "token", None))
+    rooms = Rooms(lambda: ControllerClient(Controllers((url,)), folder / "token", None))
     desk = JobSocket(folder / "run", KnownJobs({71: frozenset({os.getpid()})}), lambda _item: None, rooms)
     desk.start()
     try:

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from holdfast.agent.sending import sender as sender_module
-from holdfast.agent.sending.client import Client, Controllers
-from holdfast.agent.sending.memory import Memory
-from holdfast.agent.sending.outbox import Item, Outbox
-from holdfast.agent.sending.sender import Identity, Sender, backoff_s
+from holdfast.agent.sending.client import ControllerClient, Controllers
+from holdfast.agent.sending.memory import AgentMemory
+from holdfast.agent.sending.outbox import Outbox, OutboxItem
+from holdfast.agent.sending.sender import Sender, SenderIdentity, backoff_s
 from support.agent_bench import FakeController
 
-ME = Identity("n1", "i-0abc", "boot-1")
+ME = SenderIdentity("n1", "i-0abc", "boot-1")
 
 
 @pytest.fixture(autouse=True)
@@ -27,15 +27,15 @@ def _short_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sender_module, "BACKOFF_MAX_S", 0.1)
 
 
-def finding(code: str) -> Item:
-    return Item({"kind": "finding", "check": "gpu.xid", "code": code}, time.monotonic())
+def finding(code: str) -> OutboxItem:
+    return OutboxItem({"kind": "finding", "check": "gpu.xid", "code": code}, time.monotonic())
 
 
 @contextmanager
-def sending(folder: Path, *urls: str, items: tuple[Item, ...] = ()) -> Iterator[tuple[Sender, Outbox]]:
-    outbox = Outbox(Memory(folder), "boot-1")
+def sending(folder: Path, *urls: str, items: tuple[OutboxItem, ...] = ()) -> Iterator[tuple[Sender, Outbox]]:
+    outbox = Outbox(AgentMemory(folder), "boot-1")
     outbox.put(items)
-    sender = Sender(Client(Controllers(urls), None, None), outbox, ME, folder)
+    sender = Sender(ControllerClient(Controllers(urls), None, None), outbox, ME, folder)
     sender.start()
     yield sender, outbox
     sender.stop()
@@ -183,15 +183,15 @@ def test_a_report_in_any_script_is_as_long_on_the_wire_as_was_counted(
     tmp_path: Path, controller: FakeController, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes: list[int] = []
-    send = Client._request
+    send = ControllerClient._request
 
-    def measured(client: Client, method: str, path: str, data: bytes | None, *rest: Any) -> Any:
+    def measured(client: ControllerClient, method: str, path: str, data: bytes | None, *rest: Any) -> Any:
         sizes.append(len(data or b""))
         return send(client, method, path, data, *rest)
 
-    monkeypatch.setattr(Client, "_request", measured)
+    monkeypatch.setattr(ControllerClient, "_request", measured)
     body = {"kind": "statement", "statement": "checkpoint.saved", "job_id": 7, "uid": 1000, "path": "/" + "é" * 3700}
-    items = tuple(Item(body, time.monotonic()) for _ in range(150))
+    items = tuple(OutboxItem(body, time.monotonic()) for _ in range(150))
     with sending(tmp_path, controller.url, items=items) as (_sender, outbox):
         until(lambda: len(outbox) == 0)
     assert max(sizes) < 1_000_000
@@ -213,7 +213,7 @@ def test_of_a_large_report_one_bad_item_costs_few_more(tmp_path: Path, controlle
 def test_a_heartbeat_says_how_long_words_of_progress_wait(tmp_path: Path, controller: FakeController) -> None:
     controller.answer = lambda _report: (429, {})
     body = {"kind": "statement", "statement": "progress", "job_id": 7, "uid": 1000}
-    with sending(tmp_path, controller.url, items=(Item(body, time.monotonic() - 60, "progress/7/0"),)) as (
+    with sending(tmp_path, controller.url, items=(OutboxItem(body, time.monotonic() - 60, "progress/7/0"),)) as (
         sender,
         _outbox,
     ):

@@ -16,8 +16,8 @@ import psutil
 import pytest
 
 from holdfast.agent.node.processes import start_ticks
-from holdfast.agent.orders.orders import Done, Order
-from holdfast.agent.orders.stacks import Seen, _Reader, collect_stacks, find_tool, frames_of, plain, ranks_of
+from holdfast.agent.orders.orders import OrderResult, ReceivedOrder
+from holdfast.agent.orders.stacks import PythonProcess, _Reader, collect_stacks, find_tool, frames_of, plain, ranks_of
 from holdfast.model.errors import Rejected, Unavailable
 from holdfast_checks.probes.child import Children
 from support.job_socket import KnownJobs
@@ -76,9 +76,9 @@ class Bench:
         assert process.stdout.readline()
         return process
 
-    def collect(self, tool: Callable[[], str | None] | None = None, **args: object) -> Done:
+    def collect(self, tool: Callable[[], str | None] | None = None, **args: object) -> OrderResult:
         slurm = KnownJobs({7: frozenset(process.pid for process in self.running)})
-        order = Order("o1", "collect_stacks", {"job_id": 7, **args}, "", "", time.monotonic() + 60)
+        order = ReceivedOrder("o1", "collect_stacks", {"job_id": 7, **args}, "", "", time.monotonic() + 60)
         return collect_stacks(slurm, tool)(order)
 
     def close(self) -> None:
@@ -96,7 +96,7 @@ def bench() -> Iterator[Bench]:
     bench.close()
 
 
-def only(done: Done) -> Mapping[str, Any]:
+def only(done: OrderResult) -> Mapping[str, Any]:
     (rank,) = done.detail["ranks"]
     assert isinstance(rank, dict)
     return rank
@@ -195,11 +195,11 @@ def test_without_the_tool_or_any_python_process_that_is_said(bench: Bench) -> No
 
 
 def test_slurmds_word_is_needed_and_a_job() -> None:
-    order = Order("o1", "collect_stacks", {"job_id": 7}, "", "", time.monotonic() + 60)
+    order = ReceivedOrder("o1", "collect_stacks", {"job_id": 7}, "", "", time.monotonic() + 60)
     with pytest.raises(Unavailable):
         collect_stacks(KnownJobs(None))(order)
     with pytest.raises(Rejected):
-        collect_stacks(KnownJobs({}))(Order("o1", "collect_stacks", {}, "", "", 0.0))
+        collect_stacks(KnownJobs({}))(ReceivedOrder("o1", "collect_stacks", {}, "", "", 0.0))
 
 
 def test_py_spy_is_found_beside_the_interpreter_else_on_the_path(
@@ -214,9 +214,9 @@ def test_py_spy_is_found_beside_the_interpreter_else_on_the_path(
         assert find_tool() == str(folder / "py-spy")
 
 
-def _seen(pid: int, above: tuple[int, ...] = (), **env: str) -> Seen:
+def _seen(pid: int, above: tuple[int, ...] = (), **env: str) -> PythonProcess:
     place = tuple(env.get(name, "") for name in ("rank", "local", "task", "group"))
-    return Seen(pid, 0, above, place)
+    return PythonProcess(pid, 0, above, place)
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def _seen(pid: int, above: tuple[int, ...] = (), **env: str) -> Seen:
         pytest.param((), {}, id="nothing"),
     ],
 )
-def test_which_processes_are_ranks(seen: tuple[Seen, ...], ranks: dict[int, int]) -> None:
+def test_which_processes_are_ranks(seen: tuple[PythonProcess, ...], ranks: dict[int, int]) -> None:
     assert ranks_of(seen) == ranks
     assert ranks_of(reversed(seen)) == ranks
 
@@ -286,7 +286,7 @@ def test_no_reader_is_started_for_a_user_whose_last_one_hangs_in_the_kernel() ->
     children.run(f"stacks/{os.geteuid()}/1", ["sleep", "60"], 0.1)
     try:
         reader = _Reader("/bin/true", children, 1.0, time.monotonic() + 10.0)
-        me = Seen(os.getpid(), start_ticks(os.getpid()) or 0, (), ("",) * 4)
+        me = PythonProcess(os.getpid(), start_ticks(os.getpid()) or 0, (), ("",) * 4)
         assert reader.read(me) == {
             "error": f"not read: an earlier py-spy of uid {os.geteuid()} (pid {spared[0]}) hangs in the kernel"
         }

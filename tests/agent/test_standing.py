@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from holdfast.agent.findings.finding_state import Standing
+from holdfast.agent.findings.finding_state import OpenFindings
 from holdfast.agent.findings.flaps import QUIET_S, STORM, Events
 from holdfast.agent.findings.trust import Weighed
 from holdfast.agent.schedule import Hysteresis, Schedule
-from holdfast_checks.result import About, Remedy, Result, Severity
+from holdfast_checks.result import Remedy, Result, ResultDetails, Severity
 
 NOT_BAD = {"ok": Result.ok, "unknown": Result.unknown, "skipped": Result.skipped}
 
@@ -19,17 +19,17 @@ def result(verdict: str, code: str = "", component: str = "GPU-1", severity: Sev
     if verdict not in ("failed", "degraded"):
         return NOT_BAD[verdict]("gpu.ecc", component, code=code, sticky=True)
     failed, severity = verdict == "failed", severity or Severity.FATAL
-    about: About = {"code": code or "volatile", "sticky": True}
+    about: ResultDetails = {"code": code or "volatile", "sticky": True}
     return Result.finding("gpu.ecc", severity, Remedy.RESET_GPU, component, failed=failed, **about)
 
 
-def say(standing: Standing, now_s: float, *results: Result) -> tuple[list[str], list[str]]:
+def say(standing: OpenFindings, now_s: float, *results: Result) -> tuple[list[str], list[str]]:
     news = standing.judge(map(Weighed, results), now_s)
     return [found.result.code for found in news.findings], [component for _check, component in news.clears]
 
 
 def test_a_finding_is_said_once_then_as_a_reminder() -> None:
-    standing = Standing(reminder_s=600)
+    standing = OpenFindings(reminder_s=600)
     assert say(standing, 0, result("failed")) == (["volatile"], [])
     assert say(standing, 599, result("failed")) == ([], [])
     assert say(standing, 600, result("failed")) == (["volatile"], [])
@@ -37,7 +37,7 @@ def test_a_finding_is_said_once_then_as_a_reminder() -> None:
 
 
 def test_a_worse_severity_or_another_code_is_news() -> None:
-    standing = Standing()
+    standing = OpenFindings()
     assert say(standing, 0, result("degraded", severity=Severity.DEGRADED)) == (["volatile"], [])
     assert say(standing, 1, result("failed")) == (["volatile"], [])
     assert say(standing, 2, result("failed", "other")) == (["other"], [])
@@ -45,7 +45,7 @@ def test_a_worse_severity_or_another_code_is_news() -> None:
 
 @pytest.mark.parametrize("verdict", ["unknown", "skipped"])
 def test_neither_unknown_nor_skipped_clears_or_faults(verdict: str) -> None:
-    standing = Standing()
+    standing = OpenFindings()
     assert say(standing, 0, result(verdict)) == ([], [])
     say(standing, 1, result("failed"))
     assert say(standing, 2, result(verdict)) == ([], [])
@@ -53,7 +53,7 @@ def test_neither_unknown_nor_skipped_clears_or_faults(verdict: str) -> None:
 
 
 def test_ok_clears_once_and_only_its_own_component() -> None:
-    standing = Standing()
+    standing = OpenFindings()
     assert say(standing, 0, result("ok")) == ([], [])
     say(standing, 1, result("failed"), result("failed", component="GPU-2"))
     assert say(standing, 2, result("ok"), result("failed", component="GPU-2")) == ([], ["GPU-1"])
@@ -62,25 +62,25 @@ def test_ok_clears_once_and_only_its_own_component() -> None:
 
 
 def test_ok_and_bad_of_one_component_in_one_run_is_not_a_clean_bill() -> None:
-    standing = Standing()
+    standing = OpenFindings()
     assert say(standing, 0, result("failed"), result("ok")) == (["volatile"], [])
     assert say(standing, 1, result("ok"), result("failed")) == ([], [])
 
 
 def test_what_stands_survives_a_restart_and_is_cleared_by_the_first_ok() -> None:
-    before = Standing()
+    before = OpenFindings()
     say(before, 0, result("failed"))
-    after = Standing()
+    after = OpenFindings()
     after.load(before.dump())
     assert after.failing == ("gpu.ecc",)
     assert say(after, 0, result("ok")) == ([], ["GPU-1"])
-    again = Standing()
+    again = OpenFindings()
     again.load(before.dump())
     assert say(again, 0, result("failed")) == (["volatile"], [])
 
 
 def test_all_ok_needs_an_answer_of_every_expected_check() -> None:
-    standing = Standing(expected=frozenset({"gpu.ecc", "host.disk"}))
+    standing = OpenFindings(expected=frozenset({"gpu.ecc", "host.disk"}))
     say(standing, 0, result("ok"))
     assert not standing.all_ok
     say(standing, 1, Result.skipped("host.disk"))
@@ -90,7 +90,7 @@ def test_all_ok_needs_an_answer_of_every_expected_check() -> None:
 
 
 def test_k_of_n_before_it_counts_and_k_good_in_a_row_before_it_clears() -> None:
-    standing = Standing()
+    standing = OpenFindings()
     said = []
     for at_s, verdict in enumerate(["failed", "ok", "failed", "failed", "ok", "ok", "failed", "ok", "ok", "ok"]):
         news = standing.judge([Weighed(result(verdict))], at_s, (3, 5))
@@ -133,7 +133,7 @@ def test_a_storm_of_one_event_is_told_a_few_times_and_then_rarely_with_its_numbe
 
 
 def test_what_flaps_stays_bad_until_it_has_been_quiet() -> None:
-    standing = Standing()
+    standing = OpenFindings()
     said = ""
     for at_s in range(0, 3000, 15):
         bad = at_s < 600 and at_s // 60 % 2 == 0
@@ -145,7 +145,7 @@ def test_what_flaps_stays_bad_until_it_has_been_quiet() -> None:
 
 
 def test_a_second_turn_after_an_hour_is_no_flapping() -> None:
-    standing = Standing()
+    standing = OpenFindings()
     for at_s in range(0, 5 * 3600, 3600):
         assert say(standing, at_s, result("failed")) == (["volatile"], [])
         assert say(standing, at_s + 60, result("ok")) == ([], ["GPU-1"])
@@ -223,7 +223,7 @@ def test_a_due_time_can_be_set_and_an_unknown_name_is_left_alone() -> None:
 
 def test_what_was_said_is_kept_in_the_words_of_earlier_releases() -> None:
     kept = '[["gpu.ecc", "GPU-1", "volatile", "failed/fatal/reset_gpu"]]'
-    standing = Standing()
+    standing = OpenFindings()
     standing.load(kept)
     assert standing.dump() == kept
     assert standing.fatal == ("gpu.ecc GPU-1 volatile",)
@@ -241,7 +241,7 @@ def test_what_was_said_is_kept_in_the_words_of_earlier_releases() -> None:
 def test_words_of_another_release_are_read_safely_and_the_fault_can_still_clear(
     words: str, safe: str, fatal: bool
 ) -> None:
-    standing = Standing()
+    standing = OpenFindings()
     standing.load(json.dumps([["gpu.ecc", "GPU-1", "volatile", words]]))
     assert json.loads(standing.dump()) == [["gpu.ecc", "GPU-1", "volatile", safe]]
     assert bool(standing.fatal) is fatal

@@ -19,8 +19,8 @@ from holdfast.agent.jobs.job_socket import JobSocket
 from holdfast.agent.node.job_cgroup import CgroupJob
 from holdfast.agent.node.processes import SlurmNode, parse_listpids
 from holdfast.agent.orders.save_signals import SaveSignals
-from holdfast.agent.sending.outbox import Item
-from holdfast.agent.sending.statements import Ledger, Malformed, Rate, parse
+from holdfast.agent.sending.outbox import OutboxItem
+from holdfast.agent.sending.statements import Ledger, LineRate, Malformed, parse
 from holdfast.model.errors import Unavailable
 from support.job_socket import KnownJobs
 
@@ -40,7 +40,7 @@ class Desk:
     """A running socket and what it received."""
 
     def __init__(self, folder: Path, jobs: Mapping[int, frozenset[int]] | None) -> None:
-        self.items: list[Item] = []
+        self.items: list[OutboxItem] = []
         self.slurm = KnownJobs(jobs)
         self.signals = SaveSignals()
         self.socket = JobSocket(folder, self.slurm, self.items.append, save_signals=self.signals)
@@ -329,7 +329,7 @@ def test_a_socket_that_a_dead_agent_left_is_replaced_and_open_to_all(tmp_path: P
 
 
 def test_the_rate_refills_and_is_each_users_own() -> None:
-    rate = Rate(per_s=1, burst=2)
+    rate = LineRate(per_s=1, burst=2)
     assert [rate.allow(1, 0.0) for _ in range(3)] == [True, True, False]
     assert rate.allow(2, 0.0)
     assert rate.allow(1, 1.0)

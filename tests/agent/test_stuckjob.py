@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.node.processes import JobSeen, Script, SlurmNode, Stepd, age_s, job_seen, start_ticks
+from holdfast.agent.node.processes import EpilogProcess, JobInSlurm, SlurmNode, Stepd, age_s, job_seen, start_ticks
 from holdfast.agent.orders import stuck_job
-from holdfast.agent.orders.orders import Order
+from holdfast.agent.orders.orders import ReceivedOrder
 from holdfast.agent.orders.stuck_job import NodeSeen, end_stuck_job, node_seen
 from holdfast.model.errors import Rejected, Unavailable
 from holdfast.model.ids import incident_of_reason
@@ -30,8 +30,8 @@ FREE = DRAINED.replace("+COMPLETING", "")
 OVER = "7 COMPLETING 1\n"
 
 
-def order(**args: object) -> Order:
-    return Order("o1", "end_stuck_job", {"job_id": 7, "restarts": 0, "grace_s": 0.0, **args}, "", "", 1e9)
+def order(**args: object) -> ReceivedOrder:
+    return ReceivedOrder("o1", "end_stuck_job", {"job_id": 7, "restarts": 0, "grace_s": 0.0, **args}, "", "", 1e9)
 
 
 class FakeSlurm(SlurmNode):
@@ -41,11 +41,11 @@ class FakeSlurm(SlurmNode):
         self._node = "n2"
         self.texts = {"job": job, "node": node}
         self.steps: list[Stepd] = []
-        self.scripts: list[Script] = []
+        self.scripts: list[EpilogProcess] = []
         self.lets_go = True
         self.stale = False
         """The steps and epilogs stay listed, whatever has their pids by now."""
-        self.begins: Callable[[], list[Script]] = list
+        self.begins: Callable[[], list[EpilogProcess]] = list
         """Epilogs that begin when the steps are gone."""
 
     def squeue(self, job_id: int, *, each: bool) -> str:
@@ -65,10 +65,10 @@ class FakeSlurm(SlurmNode):
             self.begins = list
         return here
 
-    def epilogs(self, job_id: int) -> list[Script]:
+    def epilogs(self, job_id: int) -> list[EpilogProcess]:
         return [s for s in self.scripts if self._listed(s)]
 
-    def _listed(self, process: Stepd | Script) -> bool:
+    def _listed(self, process: Stepd | EpilogProcess) -> bool:
         return self.stale or _alive(process.pid, process.started_ticks)
 
 
@@ -175,7 +175,7 @@ def test_a_reused_pid_of_an_epilog_is_left_alone_too(
     stranger = family(leads_group=True)
     slurm = FakeSlurm()
     pid, ticks = stranger.named
-    slurm.scripts, slurm.stale = [Script(pid, ticks - 1)], True
+    slurm.scripts, slurm.stale = [EpilogProcess(pid, ticks - 1)], True
     done = end_stuck_job(slurm)(order())
     assert (done.ok, done.detail["epilogs"], stranger.all_alive()) == (False, [], True)
 
@@ -183,7 +183,7 @@ def test_a_reused_pid_of_an_epilog_is_left_alone_too(
 def test_a_stuck_epilog_is_killed_with_all_of_its_group(family: Callable[..., Family]) -> None:
     script = family(leads_group=True)
     slurm = FakeSlurm()
-    slurm.scripts = [Script(*script.named)]
+    slurm.scripts = [EpilogProcess(*script.named)]
     done = end_stuck_job(slurm)(order())
     assert (done.ok, done.detail["epilogs"], script.left()) == (True, [script.shell.pid], 0)
 
@@ -192,7 +192,7 @@ def test_an_epilog_that_does_not_lead_a_group_takes_only_its_children(family: Ca
     script, bystander = family(), family()
     assert os.getpgid(script.shell.pid) == os.getpgid(bystander.shell.pid) == os.getpgrp()
     slurm = FakeSlurm()
-    slurm.scripts = [Script(*script.named)]
+    slurm.scripts = [EpilogProcess(*script.named)]
     assert end_stuck_job(slurm)(order()).ok
     assert (script.left(), bystander.all_alive()) == (0, True)
 
@@ -203,9 +203,9 @@ def test_an_epilog_that_begins_after_the_steps_is_given_its_grace(family: Callab
     slurm.steps = [Stepd(*step.named, 7, "0")]
     began: list[Family] = []
 
-    def begin() -> list[Script]:
+    def begin() -> list[EpilogProcess]:
         began.append(family(leads_group=True))
-        return [Script(*began[0].named)]
+        return [EpilogProcess(*began[0].named)]
 
     slurm.begins = begin
     start = time.monotonic()
@@ -261,10 +261,12 @@ def test_an_answer_that_does_not_name_the_job_proves_nothing(text: str) -> None:
 
 
 def test_what_slurm_says_is_read() -> None:
-    assert job_seen(FakeSlurm("8 RUNNING 0\n" + OVER), 7) == JobSeen("COMPLETING", 1), "an array's other task"
+    assert job_seen(FakeSlurm("8 RUNNING 0\n" + OVER), 7) == JobInSlurm("COMPLETING", 1), "an array's other task"
     requeued = FakeSlurm("6 PENDING 0\n")
     requeued.texts["each"] = "6 PENDING 0\n7 PENDING 1\n"
-    assert job_seen(requeued, 7) == JobSeen("PENDING", 1), "without -r it is in the line of those that have not started"
+    assert job_seen(requeued, 7) == JobInSlurm("PENDING", 1), (
+        "without -r it is in the line of those that have not started"
+    )
     found = node_seen(FakeSlurm(node=DRAINED.replace("IDLE+", "DOWN*+")))
     assert (found.flags >= {"DOWN", "DRAIN"}, found.reason.startswith("holdfast[1m7x4r7qdyd0]: xid")) == (True, True)
     slurm = FakeSlurm(node="slurm_load_node error: Unable to contact slurm controller\n")
@@ -328,7 +330,7 @@ def test_only_slurmds_own_epilog_of_that_job_counts(slurmd: SlurmNode, tmp_path:
         time.sleep(0.02)  # the shell has forked, and not exec'ed yet
     assert [Path(f"/proc/{s.pid}/cmdline").read_bytes().split(b"\0")[:2] for s in found] == [[b"sleep", b"71"]]
     assert 0 < age_s(found[0]) < 10
-    assert age_s(Script(found[0].pid, found[0].started_ticks + 1)) == 0.0
+    assert age_s(EpilogProcess(found[0].pid, found[0].started_ticks + 1)) == 0.0
     assert slurmd.epilogs(9) == []
     with pytest.raises(Unavailable):
         slurmd.show("job", "7")

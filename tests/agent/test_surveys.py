@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 from holdfast.agent.jobs.questions import Answers
-from holdfast.agent.node.readers import Readers
+from holdfast.agent.node.readers import ReaderPool
 from holdfast.agent.orders import surveys as surveys_module
-from holdfast.agent.orders.orders import Order
-from holdfast.agent.orders.survey_plan import MOST, SurveyPlan, Target
-from holdfast.agent.orders.surveys import Seen, Surveys, look
+from holdfast.agent.orders.orders import ReceivedOrder
+from holdfast.agent.orders.survey_plan import MOST, SurveyPlan, SurveyTarget
+from holdfast.agent.orders.surveys import CheckpointSurveys, SurveyedDirectory, look
 from holdfast.agent.orders.surveys import parse as parse_answer
-from holdfast.agent.sending.outbox import Item
+from holdfast.agent.sending.outbox import OutboxItem
 from holdfast.agent.sending.statements import Malformed, parse
 from holdfast.model.errors import Rejected
 from holdfast.model.surveys import SURVEYED, CheckpointSurvey, Written, dump_written, survey_of
@@ -36,8 +36,8 @@ def raw(
     return {"job_id": job_id, "uid": uid, "restarts": restarts, "dir": directory, "every_s": every_s}
 
 
-def target(job_id: int = 7, directory: str = "/ckpt", restarts: int = 0, uid: int = UID) -> Target:
-    return Target(job_id, uid, restarts, directory)
+def target(job_id: int = 7, directory: str = "/ckpt", restarts: int = 0, uid: int = UID) -> SurveyTarget:
+    return SurveyTarget(job_id, uid, restarts, directory)
 
 
 def _least(low: float, _high: float) -> float:
@@ -153,14 +153,14 @@ class Looks:
     """Directories that answer on the test's signal."""
 
     def __init__(self) -> None:
-        self.began: list[tuple[Target, float]] = []
+        self.began: list[tuple[SurveyTarget, float]] = []
         self.answer = threading.Event()
-        self.reported: list[Item] = []
+        self.reported: list[OutboxItem] = []
 
-    def __call__(self, target: Target, within_s: float) -> Seen:
+    def __call__(self, target: SurveyTarget, within_s: float) -> SurveyedDirectory:
         self.began.append((target, within_s))
         self.answer.wait(20.0)
-        return Seen(known=True, complete=(Written(60, 3.2),), layout="dcp")
+        return SurveyedDirectory(known=True, complete=(Written(60, 3.2),), layout="dcp")
 
 
 def eventually(true: Callable[[], bool], within_s: float = 20.0) -> None:
@@ -170,13 +170,13 @@ def eventually(true: Callable[[], bool], within_s: float = 20.0) -> None:
         time.sleep(0.01)
 
 
-def order(**args: object) -> Order:
-    return Order("o1", "survey_checkpoints", args, "", "", time.monotonic() + 60)
+def order(**args: object) -> ReceivedOrder:
+    return ReceivedOrder("o1", "survey_checkpoints", args, "", "", time.monotonic() + 60)
 
 
 def test_an_order_is_done_at_once_and_its_answer_is_a_statement() -> None:
     looks = Looks()
-    surveys = Surveys(looks.reported.append, looks)
+    surveys = CheckpointSurveys(looks.reported.append, looks)
     done = surveys.handler()(order(job_id=7, uid=1000, restarts=2, dir="/ckpt"))
     assert done.ok
     assert looks.reported == []
@@ -199,7 +199,7 @@ def test_an_order_is_done_at_once_and_its_answer_is_a_statement() -> None:
 
 def test_a_users_directory_that_hangs_holds_up_no_other_user() -> None:
     looks = Looks()
-    surveys = Surveys(looks.reported.append, looks)
+    surveys = CheckpointSurveys(looks.reported.append, looks)
     ask = surveys.handler()
     for job_id in (7, 8, 9):
         assert ask(order(job_id=job_id, uid=1000, dir="/hangs")).ok
@@ -214,14 +214,14 @@ def test_a_users_directory_that_hangs_holds_up_no_other_user() -> None:
 
 def test_an_order_without_a_directory_is_refused() -> None:
     with pytest.raises(Rejected):
-        Surveys(lambda _item: None, Looks()).handler()(order(job_id=7, uid=1000))
+        CheckpointSurveys(lambda _item: None, Looks()).handler()(order(job_id=7, uid=1000))
 
 
 @pytest.mark.slow
 def test_named_directories_are_read_in_their_turns() -> None:
     looks = Looks()
     looks.answer.set()
-    surveys = Surveys(looks.reported.append, looks)
+    surveys = CheckpointSurveys(looks.reported.append, looks)
     surveys.start()
     surveys.told([raw(every_s=1.0)])
     eventually(lambda: len(looks.reported) >= 2)
@@ -296,8 +296,8 @@ def _archive(path: Path, written_s: float = 0.0) -> None:
     os.utime(path, (at_s, at_s))
 
 
-def _look(folder: Path, within_s: float = 10.0) -> Seen:
-    return look(Target(7, UID, 0, str(folder)), within_s)
+def _look(folder: Path, within_s: float = 10.0) -> SurveyedDirectory:
+    return look(SurveyTarget(7, UID, 0, str(folder)), within_s)
 
 
 @pytest.mark.slow
@@ -314,7 +314,7 @@ def test_the_newest_three_with_their_ages(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_none_unreadable_and_missing_are_three_things(tmp_path: Path) -> None:
     (tmp_path / "train.log").write_text("hello")
-    assert _look(tmp_path) == Seen(known=True)
+    assert _look(tmp_path) == SurveyedDirectory(known=True)
     missing = _look(tmp_path / "there-is-none")
     assert not missing.known
     assert "no such directory" in missing.problem
@@ -411,7 +411,7 @@ def test_what_the_user_may_not_read_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "private").chmod(0o700)
     tmp_path.chmod(0o755)
     nobody = pwd.getpwnam("nobody").pw_uid
-    assert not look(Target(7, nobody, 0, str(tmp_path / "private")), 10.0).known
+    assert not look(SurveyTarget(7, nobody, 0, str(tmp_path / "private")), 10.0).known
 
 
 @pytest.mark.slow
@@ -421,9 +421,9 @@ def test_a_reader_that_cannot_be_ended_is_the_users_only_one(tmp_path: Path, mon
     monkeypatch.setattr(surveys_module, "_LOOK", "open(sys.argv[1]).read()")
     monkeypatch.setattr(surveys_module, "_MARGIN_S", 0.5)
     children = Children(kill=lambda pid: None)
-    readers = Readers(children)
+    readers = ReaderPool(children)
     for name in (gate, tmp_path / "another-name"):
-        seen = look(Target(7, UID, 0, str(name)), 0.5, readers)
+        seen = look(SurveyTarget(7, UID, 0, str(name)), 0.5, readers)
         assert not seen.known
         assert "cannot be ended; nothing more is read for this user" in seen.problem
     assert len(children.left_behind()) == 1
@@ -441,8 +441,8 @@ def test_the_wait_for_another_read_of_the_user_is_no_hung_directory(
 ) -> None:
     """At a fault a job's output is read at the same time: its directory must answer at once."""
     monkeypatch.setattr(surveys_module, "ORDERED_WITHIN_S", 4.0)
-    readers, reported = Readers(), list[Item]()
-    surveys = Surveys(reported.append, lambda wanted, within_s: look(wanted, within_s, readers))
+    readers, reported = ReaderPool(), list[OutboxItem]()
+    surveys = CheckpointSurveys(reported.append, lambda wanted, within_s: look(wanted, within_s, readers))
     slow = threading.Thread(target=readers.run, args=(UID, "import time; time.sleep(5)", (), 20.0))
     slow.start()
     eventually(lambda: UID in readers._reading)
@@ -456,4 +456,4 @@ def test_the_wait_for_another_read_of_the_user_is_no_hung_directory(
 
 @pytest.mark.slow
 def test_a_user_without_an_account_is_not_read(tmp_path: Path) -> None:
-    assert not look(Target(7, 3_999_999_999, 0, str(tmp_path)), 10.0).known
+    assert not look(SurveyTarget(7, 3_999_999_999, 0, str(tmp_path)), 10.0).known

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.agent.findings import wire
-from holdfast.agent.findings.trust import Trust, Weighed
+from holdfast.agent.findings.trust import ResultTrust, Weighed
 from holdfast.agent.jobs import priority
 from holdfast.agent.sources.checks import HostChecks
 from holdfast_checks.acting import Lists
@@ -36,7 +36,7 @@ KNOWN = {"net.new": CHECK, "gpu.old": replace(CHECK, id="gpu.old", observe=False
 
 
 def test_a_new_check_observes_and_says_what_it_would_have_called_for() -> None:
-    weighed = Trust(KNOWN).weigh(FATAL)
+    weighed = ResultTrust(KNOWN).weigh(FATAL)
     counts = weighed.result
     assert (counts.verdict, counts.severity, counts.remedy) == (Verdict.DEGRADED, Severity.WARNING, Remedy.NONE)
     evidence = wire.finding(weighed, 0.0, "").body["evidence"]
@@ -47,7 +47,7 @@ def test_a_new_check_observes_and_says_what_it_would_have_called_for() -> None:
 
 def test_what_a_notice_would_have_called_for_is_kept_and_none_is_weighed_twice() -> None:
     """Judged again, a spot notice that only observes reported that it would have been a warning without a remedy."""
-    trust = Trust({CHECK.id: CHECK})
+    trust = ResultTrust({CHECK.id: CHECK})
     weighed = trust.weigh(replace(FATAL, evidence={"notice": "interruption"}))
     assert weighed.would == Grade(Severity.FATAL, Remedy.REPLACE, failed=True)
     with pytest.raises(AttributeError):
@@ -56,25 +56,25 @@ def test_what_a_notice_would_have_called_for_is_kept_and_none_is_weighed_twice()
 
 def test_the_words_of_an_observing_check_are_never_a_checks_own() -> None:
     told = replace(FATAL, check="gpu.old", evidence={"seen": 3, "observe": True, "would_severity": "fatal"})
-    assert wire.finding(Trust(KNOWN).weigh(told), 0.0, "").body["evidence"] == {"seen": 3}
+    assert wire.finding(ResultTrust(KNOWN).weigh(told), 0.0, "").body["evidence"] == {"seen": 3}
 
 
 @pytest.mark.parametrize("act_on", ["net.new", "*"])
 def test_a_site_switches_it_on(act_on: str) -> None:
-    assert Trust(KNOWN, Lists((act_on,))).weigh(FATAL) == Weighed(FATAL)
+    assert ResultTrust(KNOWN, Lists((act_on,))).weigh(FATAL) == Weighed(FATAL)
 
 
 def test_a_proven_check_acts_unless_the_site_says_otherwise() -> None:
     proven = replace(FATAL, check="gpu.old")
-    assert Trust(KNOWN).weigh(proven) == Weighed(proven)
-    assert Trust(KNOWN, Lists(observe_only=("gpu.old",))).weigh(proven).result.severity is Severity.WARNING
-    assert Trust(KNOWN, Lists(("*",), ("gpu.old",))).acts("gpu.old") is False
+    assert ResultTrust(KNOWN).weigh(proven) == Weighed(proven)
+    assert ResultTrust(KNOWN, Lists(observe_only=("gpu.old",))).weigh(proven).result.severity is Severity.WARNING
+    assert ResultTrust(KNOWN, Lists(("*",), ("gpu.old",))).acts("gpu.old") is False
 
 
 def test_what_an_observing_check_cannot_ask_keeps_no_node_from_serving() -> None:
-    assert Trust(KNOWN).for_service(UNKNOWN).result.verdict is Verdict.SKIPPED
-    assert Trust(KNOWN, Lists(("*",))).for_service(UNKNOWN) == Weighed(UNKNOWN)
-    assert Trust(KNOWN).for_service(replace(UNKNOWN, check="gpu.old")).result.verdict is Verdict.UNKNOWN
+    assert ResultTrust(KNOWN).for_service(UNKNOWN).result.verdict is Verdict.SKIPPED
+    assert ResultTrust(KNOWN, Lists(("*",))).for_service(UNKNOWN) == Weighed(UNKNOWN)
+    assert ResultTrust(KNOWN).for_service(replace(UNKNOWN, check="gpu.old")).result.verdict is Verdict.UNKNOWN
 
 
 ABSENT = Result.finding("gpu.old", Severity.DEGRADED, Remedy.REBOOT, code="down", summary="it is not there")
@@ -82,7 +82,7 @@ ABSENT = Result.finding("gpu.old", Severity.DEGRADED, Remedy.REBOOT, code="down"
 
 def test_what_was_never_seen_in_its_place_is_only_recorded_and_says_so() -> None:
     seen = SeenRight({"gpu.old": "/run/x.sock"})
-    trust = Trust(KNOWN, Lists(("*",)), seen_right=seen)
+    trust = ResultTrust(KNOWN, Lists(("*",)), seen_right=seen)
     weighed = trust.weigh(ABSENT)
     assert (weighed.result.outcome, weighed.would) == (Grade.of(Severity.WARNING), ABSENT.grade)
     assert weighed.result.summary == "it is not there; only recorded: never yet seen right on this node (/run/x.sock)"

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.findings.trust import Trust
-from holdfast.agent.findings.withheld_gpus import NOTE, Withheld
+from holdfast.agent.findings.trust import ResultTrust
+from holdfast.agent.findings.withheld_gpus import NOTE, WithheldGpus
 from holdfast_checks.gpu_ref import GpuRef
 from holdfast_checks.registry import Check, Cost, Need
 from holdfast_checks.result import Remedy, Result, Severity
@@ -35,8 +35,8 @@ def fault(gpu: GpuRef, check: str = "gpu.xid") -> Result:
     )
 
 
-def without_2() -> Trust:
-    trust = Trust({"gpu.xid": XID})
+def without_2() -> ResultTrust:
+    trust = ResultTrust({"gpu.xid": XID})
     assert trust.withheld.learn((0, 1, 3), GPUS)
     return trust
 
@@ -66,7 +66,7 @@ def test_a_fault_of_the_node_counts_in_full() -> None:
 
 
 def test_it_is_remembered_until_slurm_gives_the_gpu_out_again() -> None:
-    kept, again = without_2().withheld, Withheld()
+    kept, again = without_2().withheld, WithheldGpus()
     again.load(kept.dump())
     missing = (*GPUS[:2], replace(GPUS[2], minor=None), GPUS[3])
     assert not again.learn((0, 1, 3), missing)
@@ -76,11 +76,11 @@ def test_it_is_remembered_until_slurm_gives_the_gpu_out_again() -> None:
 
 
 def test_of_a_gpu_without_a_minor_nothing_is_learned() -> None:
-    assert not Withheld().learn((0, 1), (replace(GPUS[2], minor=None),))
+    assert not WithheldGpus().learn((0, 1), (replace(GPUS[2], minor=None),))
 
 
 @pytest.mark.parametrize("text", [None, "", "{", "3", "[" * 2000])
 def test_what_cannot_be_read_withholds_nothing(text: str | None) -> None:
-    again = Withheld()
+    again = WithheldGpus()
     again.load(text)
     assert not any(again.holds(fault(gpu)) for gpu in GPUS)

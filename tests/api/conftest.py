@@ -19,9 +19,9 @@ from sqlalchemy import URL
 from holdfast.api.app import create_app
 from holdfast.api.auth import Authenticator, hash_token
 from holdfast.api.deps import Api, ApiDeps, ApiStore
-from holdfast.api.quota import Quota
-from holdfast.api.readers import Readers
-from holdfast.api.shared import Shared
+from holdfast.api.quota import AgentQuota
+from holdfast.api.readers import ReaderQuotas
+from holdfast.api.shared import SharedAnswers
 from holdfast.api.stranger_turns import Strangers
 from holdfast.controller.agents import AgentRegistry
 from holdfast.controller.orders import OrderHub
@@ -163,8 +163,8 @@ class Served:
     def refill(self) -> None:
         """Give every token its full quota again."""
         api: Api = self.app.state.api
-        api.quota, api.readers = Quota(self.clock.monotonic_s), Readers(self.clock.monotonic_s)
-        api.strangers, api.shared = Strangers(), Shared(self.clock.monotonic_s)
+        api.quota, api.readers = AgentQuota(self.clock.monotonic_s), ReaderQuotas(self.clock.monotonic_s)
+        api.strangers, api.shared = Strangers(), SharedAnswers(self.clock.monotonic_s)
 
     def commit(self, change: Change) -> None:
         """Write as the control loop does."""

@@ -11,7 +11,7 @@ from ipaddress import ip_network
 
 import pytest
 
-from holdfast.api.connections import Bounds, Connection, Connections, Ended, Stage, plain_address
+from holdfast.api.connections import Bounds, Connection, Connections, ConnectionStage, Ended, plain_address
 from holdfast.api.server import connections_for
 from holdfast.config.sections import ServerSection
 from holdfast.descriptors import for_connections, open_files
@@ -177,10 +177,14 @@ def test_what_is_gone_is_no_longer_counted() -> None:
 
 @pytest.mark.parametrize(
     ("stage", "lasts_s", "ended"),
-    [(Stage.HEAD, 10.0, Ended.HEAD_LATE), (Stage.BODY, 30.0, Ended.BODY_LATE), (Stage.IDLE, 80.0, Ended.IDLE)],
+    [
+        (ConnectionStage.HEAD, 10.0, Ended.HEAD_LATE),
+        (ConnectionStage.BODY, 30.0, Ended.BODY_LATE),
+        (ConnectionStage.IDLE, 80.0, Ended.IDLE),
+    ],
 )
 @pytest.mark.parametrize("known", [True, False])
-def test_each_stage_ends_in_time(stage: Stage, lasts_s: float, ended: Ended, known: bool) -> None:
+def test_each_stage_ends_in_time(stage: ConnectionStage, lasts_s: float, ended: Ended, known: bool) -> None:
     table = Table()
     one = table.must(known=known)
     table.now_s += 5
@@ -200,7 +204,7 @@ def test_an_answer_to_a_stranger_ends_in_time_unless_it_is_being_sent() -> None:
     one, known = table.must(), table.must()
     for each in (one, known):
         each.paused = lambda: True  # it has sent more requests, which wait
-        table.enter(each, Stage.ANSWERING, 1)
+        table.enter(each, ConnectionStage.ANSWERING, 1)
     table.knows(known)
     for _ in range(2):
         table.now_s += 61
@@ -215,12 +219,12 @@ def test_an_answer_to_a_stranger_ends_in_time_unless_it_is_being_sent() -> None:
 def test_an_answer_may_take_its_time_and_the_next_request_has_its_own() -> None:
     table = Table()
     one = table.must(known=True)
-    table.enter(one, Stage.ANSWERING, 1)
+    table.enter(one, ConnectionStage.ANSWERING, 1)
     table.now_s += 3600
     table.sweep()
-    table.enter(one, Stage.HEAD, 1)
+    table.enter(one, ConnectionStage.HEAD, 1)
     table.now_s += 9
-    table.enter(one, Stage.HEAD, 2)
+    table.enter(one, ConnectionStage.HEAD, 2)
     table.now_s += 9
     table.sweep()
     assert table.closed == []
@@ -229,7 +233,7 @@ def test_an_answer_may_take_its_time_and_the_next_request_has_its_own() -> None:
 def test_an_answer_that_is_not_read_ends_it_unless_it_goes_on() -> None:
     table = Table()
     one = table.must()
-    table.enter(one, Stage.HEAD, 1)  # the next one, behind the answer
+    table.enter(one, ConnectionStage.HEAD, 1)  # the next one, behind the answer
     one.paused = lambda: True
     one.sent_bytes += 1000
     table.unread(one, unread=True)
@@ -247,7 +251,7 @@ def test_what_is_not_read_from_is_not_late() -> None:
     table = Table()
     one, paused = table.must(), [True, False]
     one.paused = lambda: paused.pop(0)
-    table.enter(one, Stage.BODY, 1)
+    table.enter(one, ConnectionStage.BODY, 1)
     table.now_s += 31
     table.sweep()
     table.now_s += 29
@@ -262,7 +266,7 @@ def test_an_idle_one_that_still_takes_its_answer_stays() -> None:
     table = Table()
     one = table.must()
     one.sent_bytes = 1000
-    table.enter(one, Stage.IDLE, 1)
+    table.enter(one, ConnectionStage.IDLE, 1)
     for _ in range(3):
         table.now_s += 81
         one.sent_bytes += 1
@@ -276,7 +280,7 @@ def test_an_idle_one_that_still_takes_its_answer_stays() -> None:
 def test_an_answer_that_was_read_in_time_is_none_of_these() -> None:
     table = Table()
     one = table.must(known=True)
-    table.enter(one, Stage.ANSWERING, 1)
+    table.enter(one, ConnectionStage.ANSWERING, 1)
     table.unread(one, unread=True)
     table.unread(one, unread=False)
     table.now_s += 3600

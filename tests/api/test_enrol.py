@@ -34,7 +34,7 @@ from holdfast.config.sections import EnrolmentSection
 from holdfast.head.sts import ANSWER_BYTES, Sts
 from holdfast.model.book import Book, NodeRecord, World
 from holdfast.model.cluster import ClusterView
-from holdfast.model.enrolment import Identity, Proof
+from holdfast.model.enrolment import EnrolmentProof, StsIdentity
 from holdfast.model.errors import Rejected, Unavailable
 from holdfast.model.machine import CAN_NOTHING, Instance, ProviderView
 from holdfast.model.policy import Policy
@@ -81,7 +81,7 @@ class Counted(Sts):
 
     asked = 0
 
-    def identity(self, proof: Proof) -> Identity:
+    def identity(self, proof: EnrolmentProof) -> StsIdentity:
         self.asked += 1
         return super().identity(proof)
 
@@ -296,13 +296,13 @@ def twin(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     server.server_close()
 
 
-PROOF = Proof("n1", HEAD, "20260301T120000Z", "AWS4-HMAC-SHA256 x", "tok")
+PROOF = EnrolmentProof("n1", HEAD, "20260301T120000Z", "AWS4-HMAC-SHA256 x", "tok")
 GOOD = f"<R><Arn>arn:aws:sts::{ACCOUNT}:assumed-role/gpu-node/{ONE}</Arn></R>"
 
 
 def test_what_is_sent_to_sts_is_what_was_signed_and_nothing_else(twin: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Twin, "answer", GOOD.encode())
-    assert Sts(twin).identity(PROOF) == Identity(ACCOUNT, "gpu-node", ONE)
+    assert Sts(twin).identity(PROOF) == StsIdentity(ACCOUNT, "gpu-node", ONE)
     ((path, headers, body),) = Twin.asked
     assert (path, body.decode()) == ("/", enrol.BODY)
     assert headers["x-holdfast-node"] == "n1"

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.sending.client import Client, Controllers
+from holdfast.agent.sending.client import ControllerClient, Controllers
 from holdfast.api import listening
 from holdfast.api.auth import hash_token
 from holdfast.api.connections import TURNED_AWAY, Bounds, Ended
@@ -275,7 +275,7 @@ class TestAgentsComeBack:
     def test_an_agent_whose_connection_was_closed_asks_again_at_once(self, served: Any, tmp_path: Path) -> None:
         (tmp_path / "token").write_text("token-n1")
         with running(served.app, Bounds(20, idle_s=0.5)) as made:
-            agent = Client(Controllers((f"http://127.0.0.1:{made.port}",)), tmp_path / "token", None)
+            agent = ControllerClient(Controllers((f"http://127.0.0.1:{made.port}",)), tmp_path / "token", None)
             beat = {"version": 1, "node": "n1", "instance_id": "i-1", "boot_id": "b"}
             query = {"node": "n1", "instance_id": "i-1", "boot_id": "b", "wait_s": "0"}
             for _ in range(3):

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.api.auth import Principal, Role, hash_token
 from holdfast.api.errors import ApiError
-from holdfast.api.quota import LIMITS, Limit, Load, Quota
+from holdfast.api.quota import LIMITS, AgentQuota, Load, RateLimit
 
 N1 = Principal("n1", Role.AGENT, "n1", token="a1")
 ENVELOPE = {"version": 1, "node": "n1", "instance_id": "i-1", "boot_id": "b-1", "agent_version": "0.1"}
@@ -33,7 +33,7 @@ def report(sequence: int, *items: dict[str, Any], node: str = "n1") -> dict[str,
 class TestBucket:
     def test_refills_as_time_passes(self) -> None:
         at_s = 0.0
-        quota = Quota(lambda: at_s, {Load.REPORTS: Limit(3, 0.5)})
+        quota = AgentQuota(lambda: at_s, {Load.REPORTS: RateLimit(3, 0.5)})
         for _ in range(3):
             quota.take(N1, {Load.REPORTS: 1})
         with pytest.raises(ApiError) as refused:
@@ -45,7 +45,7 @@ class TestBucket:
 
     def test_a_report_larger_than_the_bucket_is_taken_and_the_next_waits_for_it(self) -> None:
         at_s = 0.0
-        quota = Quota(lambda: at_s, {Load.FAULTS: Limit(10, 2)})
+        quota = AgentQuota(lambda: at_s, {Load.FAULTS: RateLimit(10, 2)})
         quota.take(N1, {Load.FAULTS: 30})
         with pytest.raises(ApiError) as refused:
             quota.take(N1, {Load.FAULTS: 1})
@@ -55,7 +55,7 @@ class TestBucket:
 
     def test_what_is_refused_is_not_counted(self) -> None:
         at_s = 0.0
-        quota = Quota(lambda: at_s, {Load.ITEMS: Limit(10, 1), Load.FAULTS: Limit(1, 1)})
+        quota = AgentQuota(lambda: at_s, {Load.ITEMS: RateLimit(10, 1), Load.FAULTS: RateLimit(1, 1)})
         quota.take(N1, {Load.ITEMS: 1, Load.FAULTS: 1})
         for _ in range(50):
             with pytest.raises(ApiError):
@@ -63,7 +63,7 @@ class TestBucket:
         quota.take(N1, {Load.ITEMS: 9})
 
     def test_an_outbox_that_is_full_fits(self) -> None:
-        quota = Quota(lambda: 0.0)
+        quota = AgentQuota(lambda: 0.0)
         for _ in range(20):
             quota.take(N1, {Load.REPORTS: 1, Load.BYTES: 900_000, Load.ITEMS: 500})
 
@@ -88,7 +88,7 @@ def test_one_node_that_floods_is_answered_429_and_the_others_are_heard(served: A
 def test_two_tokens_of_one_node_have_a_quota_each(served: Any) -> None:
     """While its machine is replaced there are two, and one may be stolen."""
     served.store.add_token("agent", "n1", hash_token("token-n1-new"), served.clock.now())
-    served.app.state.api.quota = Quota(served.clock.monotonic_s, {**LIMITS, Load.HEARTBEATS: Limit(2, 0.1)})
+    served.app.state.api.quota = AgentQuota(served.clock.monotonic_s, {**LIMITS, Load.HEARTBEATS: RateLimit(2, 0.1)})
     beat = {**ENVELOPE, "interval_s": 10}
     assert [served.call("POST", "/v1/heartbeats", "n1", json=beat).status_code for _ in range(3)] == [200, 200, 429]
     assert served.call("POST", "/v1/heartbeats", "n1-new", json=beat).status_code == 200

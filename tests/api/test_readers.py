@@ -13,9 +13,9 @@ import httpx
 import pytest
 
 from holdfast.api.auth import LOOKUPS_AT_ONCE, RETRY_S, Authenticator, Principal, Role, hash_token
-from holdfast.api.connections import Bounds, Connections, Stage
+from holdfast.api.connections import Bounds, Connections, ConnectionStage
 from holdfast.api.errors import ApiError
-from holdfast.api.readers import ReaderBounds, Readers
+from holdfast.api.readers import ReaderBounds, ReaderQuotas
 
 ENVELOPE = {"version": 1, "node": "n1", "instance_id": "i-1", "boot_id": "b-1", "agent_version": "0.1"}
 EVE = Principal("eve", Role.VIEWER, token="a1")
@@ -42,7 +42,7 @@ class Gate:
 
 
 def bound(served: Any, **bounds: Any) -> None:
-    served.app.state.api.readers = Readers(served.clock.monotonic_s, ReaderBounds(**bounds))
+    served.app.state.api.readers = ReaderQuotas(served.clock.monotonic_s, ReaderBounds(**bounds))
 
 
 ROUTES = [
@@ -90,13 +90,13 @@ class TestRequests:
 
     def test_as_shipped_fit_a_script_in_a_loop(self) -> None:
         at_s = 0.0
-        readers = Readers(lambda: at_s)
+        readers = ReaderQuotas(lambda: at_s)
         for _ in range(1200):  # a minute of ten a second, and a burst
             readers.ask(EVE)
             at_s += 0.05
 
     def test_as_shipped_end_a_flood(self) -> None:
-        readers = Readers(lambda: 0.0)
+        readers = ReaderQuotas(lambda: 0.0)
         for _ in range(int(SHIPPED.requests)):
             readers.ask(EVE)
         with pytest.raises(ApiError):
@@ -104,7 +104,7 @@ class TestRequests:
 
     def test_what_is_refused_is_a_line_a_minute(self, caplog: pytest.LogCaptureFixture) -> None:
         at_s = 0.0
-        readers = Readers(lambda: at_s, ReaderBounds(requests=1, requests_per_s=0.001))
+        readers = ReaderQuotas(lambda: at_s, ReaderBounds(requests=1, requests_per_s=0.001))
         readers.ask(EVE)
         with caplog.at_level(logging.WARNING):
             for _ in range(50):
@@ -119,7 +119,7 @@ class TestRequests:
         assert "role=viewer name='eve'" in caplog.text
 
     def test_answers_that_are_not_read_are_not_added_to(self) -> None:
-        readers = Readers(lambda: 0.0)
+        readers = ReaderQuotas(lambda: 0.0)
         readers.ask(EVE, unread=SHIPPED.unread)
         with pytest.raises(ApiError, match="answers that are not read"):
             readers.ask(EVE, unread=SHIPPED.unread + 1)
@@ -131,7 +131,7 @@ def test_the_connections_of_a_token_that_read_nothing_are_counted() -> None:
     for each in made:
         assert each is not None
         connections.identified(each, "viewer/eve", agent=False)
-        connections.enter(each, Stage.ANSWERING, None)
+        connections.enter(each, ConnectionStage.ANSWERING, None)
         connections.unread(each, True)
     assert connections.unread_by("viewer/eve") == 3
     assert made[0] is not None

@@ -23,7 +23,7 @@ from holdfast.model.cluster import JobKey
 from holdfast.model.policy import Policy
 from holdfast.model.room_names import RoomName
 from holdfast.model.rooms import OpenRoom, RoomRules
-from holdfast.quorum.nouns import Refused
+from holdfast.quorum.nouns import MemberRefused
 from support.rooms import BASE, T0, Caller, MemoryRooms, four_groups, group_job, socket_of, view_of
 
 ROOM = RoomName(BASE, int((T0 - timedelta(minutes=2)).timestamp())).text
@@ -74,7 +74,7 @@ def test_a_room_lets_those_groups_in_that_slurm_shows(served: Any, rooms: Memory
     room = ask(served)[1]["room"]
     rooms.meet(room, "3~81.0:u")
     for name in ("4~82.0:u", "0~word:u"):
-        with pytest.raises(Refused):
+        with pytest.raises(MemberRefused):
             rooms.meet(room, name)
 
 

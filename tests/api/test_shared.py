@@ -13,7 +13,7 @@ import httpx
 import pytest
 from starlette.responses import Response
 
-from holdfast.api.shared import Shared
+from holdfast.api.shared import SharedAnswers
 
 
 class Costly:
@@ -90,7 +90,7 @@ def test_nobody_waits_for_the_turn_of_another_token() -> None:
     """A viewer with many other requests, whose turn was far away, delayed the answer for all."""
 
     async def main() -> None:
-        shared, mine = Shared(time.monotonic), anyio.Event()
+        shared, mine = SharedAnswers(time.monotonic), anyio.Event()
 
         async def make() -> tuple[Response, float]:
             return Response("all"), 1.0

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.api.client import Client
+from holdfast.api.client import ApiClient
 from holdfast.api.connections import Bounds, Connections
 from holdfast.cli.app import run
 from holdfast.model.book import Book, Brake, BrakeKind, World
@@ -105,7 +105,7 @@ def test_mode_pause_brakes_and_extensions_are_shown(
     assert [b["kind"] for b in shown["brakes"]] == ["drains"]
     assert [(e["kind"], e["plus"]) for e in shown["extensions"]] == [("ended", 10)]
     monkeypatch.setenv("HOLDFAST_TOKEN", "t")
-    monkeypatch.setattr(Client, "get", lambda _self, _path: shown)
+    monkeypatch.setattr(ApiClient, "get", lambda _self, _path: shown)
     assert run(["status"]) == 0, "what an operator ordered is no failure"
     out = " ".join(capsys.readouterr().out.split())
     for words in (
@@ -116,7 +116,9 @@ def test_mode_pause_brakes_and_extensions_are_shown(
         "budget ended is extended by 10 machines (of no more different nodes a day) until",
     ):
         assert words in out
-    monkeypatch.setattr(Client, "get", lambda _self, _path: {**shown, "paused": None, "brakes": [], "extensions": []})
+    monkeypatch.setattr(
+        ApiClient, "get", lambda _self, _path: {**shown, "paused": None, "brakes": [], "extensions": []}
+    )
     run(["status"])
     assert "nothing holds it back: no pause, no brake" in capsys.readouterr().out
 
@@ -132,7 +134,7 @@ def test_the_verb(
     site = request.getfixturevalue(fixture)
     monkeypatch.setenv("HOLDFAST_TOKEN", "t")
     monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr(Client, "get", lambda _self, path: site.call("GET", path).json())
+    monkeypatch.setattr(ApiClient, "get", lambda _self, path: site.call("GET", path).json())
     assert run(["status"]) == status
     out = capsys.readouterr().out
     assert out.startswith("release ")
@@ -145,6 +147,6 @@ def test_of_a_newer_controller_a_part_that_is_not_known_is_shown(
 ) -> None:
     part = {"name": "oracle", "condition": "odd", "text": "x"}
     monkeypatch.setenv("HOLDFAST_TOKEN", "t")
-    monkeypatch.setattr(Client, "get", lambda _self, _path: {"parts": [part]})
+    monkeypatch.setattr(ApiClient, "get", lambda _self, _path: {"parts": [part]})
     assert run(["status"]) == 0
     assert "oracle" in capsys.readouterr().out

@@ -16,7 +16,7 @@ import pytest
 
 from holdfast.api import status
 from holdfast.api.connections import Bounds, Connections
-from holdfast.api.stranger_turns import CROWD, StrangerBounds, Strangers, Turns, Waiter
+from holdfast.api.stranger_turns import CROWD, StrangerBounds, Strangers, StrangerTurns, Waiter
 from support.serving import Running, answer, running, until
 
 BEAT = b'{"version": 1, "node": "n1", "instance_id": "i-1", "boot_id": "b", "interval_s": 10}'
@@ -35,7 +35,7 @@ class TestTurns:
         loop.close()
 
     def test_are_one_of_each_address_after_another(self, waiters: list[Waiter]) -> None:
-        turns = Turns(StrangerBounds())
+        turns = StrangerTurns(StrangerBounds())
         for n in range(5):
             turns.add("flood", waiters[n], many_behind=False)
         turns.add("monitor", waiters[5], many_behind=False)
@@ -43,7 +43,7 @@ class TestTurns:
         assert turns.count == 0
 
     def test_of_one_address_are_bounded_and_others_go_on(self, waiters: list[Waiter]) -> None:
-        turns = Turns(StrangerBounds(address_burst=1, address_per_s=2))
+        turns = StrangerTurns(StrangerBounds(address_burst=1, address_per_s=2))
         for n in range(3):
             turns.add("flood", waiters[n], many_behind=False)
         turns.add("monitor", waiters[3], many_behind=False)
@@ -54,14 +54,14 @@ class TestTurns:
         assert turns.next(1.0) == (waiters[1], 0.0)
 
     def test_of_a_proxy_are_bounded_by_the_bound_in_all_alone(self, waiters: list[Waiter]) -> None:
-        turns = Turns(StrangerBounds(burst=3, per_s=1, address_burst=1, address_per_s=0.001))
+        turns = StrangerTurns(StrangerBounds(burst=3, per_s=1, address_burst=1, address_per_s=0.001))
         for n in range(5):
             turns.add("proxy", waiters[n], many_behind=True)
         assert [turns.next(0.0)[0] for _ in range(4)] == [*waiters[:3], None]
         assert turns.next(1.1)[0] is waiters[3]
 
     def test_go_to_nobody_who_has_left(self, waiters: list[Waiter]) -> None:
-        turns = Turns(StrangerBounds())
+        turns = StrangerTurns(StrangerBounds())
         for n in range(3):
             turns.add("a", waiters[n], many_behind=False)
         for n in (0, 2, 2):
@@ -70,7 +70,7 @@ class TestTurns:
         assert turns.next(0.0)[0] is waiters[1]
 
     def test_remember_few_addresses(self, waiters: list[Waiter]) -> None:
-        turns = Turns(StrangerBounds(most_addresses=5))
+        turns = StrangerTurns(StrangerBounds(most_addresses=5))
         for n in range(10):
             turns.add(str(n), waiters[n], many_behind=False)
             turns.drop(str(n), waiters[n])

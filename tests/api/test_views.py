@@ -11,7 +11,7 @@ import pytest
 from holdfast import unexpected
 from holdfast.controller.agents import Hello
 from holdfast.controller.steps_untaken import UntakenWatch
-from holdfast.decisions.inputs import Input, Part
+from holdfast.decisions.inputs import Input, InputKind
 from holdfast.model.action import Drain, Intent, IntentState, SendOrder, Verb
 from holdfast.model.background import Background, Lemon, Outage
 from holdfast.model.book import Book, Brake, BrakeKind, Change, CheckpointRecord, NodeRecord, World
@@ -423,7 +423,7 @@ class TestHealth:
         assert "holdfast_steps_untaken_seconds 42.0" in served.call("GET", "/metrics").text
 
     def test_not_ready_while_turns_fail(self, served: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        odd = Input(Part.JOB, "7", what="ann")
+        odd = Input(InputKind.JOB, "7", what="ann")
         monkeypatch.setattr(served.deps, "trouble", lambda: "the last 3 turns failed, nothing is decided: KeyError")
         monkeypatch.setattr(served.deps, "aside", lambda: (odd,))
         monkeypatch.setattr(unexpected, "standing", lambda: {"turn": "KeyError: 'n1'"})

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast_checkpoint import CheckpointError, Limits, Unreadable, Verdict, as_user
-from holdfast_checkpoint.as_user import Identity, identity_of, survey_as, verify_as
+from holdfast_checkpoint.as_user import UserIdentity, identity_of, survey_as, verify_as
 from holdfast_checkpoint.model import Survey
 from holdfast_checkpoint.wire import dump_checkpoint, dump_survey, parse_checkpoint, parse_survey
 
@@ -19,8 +19,8 @@ pytestmark = pytest.mark.slow
 
 Build = Any
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
-NOBODY = Identity(54321, 54321, (54322,))
-ME = Identity(os.geteuid(), os.getegid(), tuple(os.getgroups()))
+NOBODY = UserIdentity(54321, 54321, (54322,))
+ME = UserIdentity(os.geteuid(), os.getegid(), tuple(os.getgroups()))
 
 
 def give_away(root: Path, uid: int = 54321) -> None:
@@ -64,7 +64,7 @@ def test_a_supplementary_group_counts(build: Build) -> None:
     build.root.chmod(0o750)
     assert survey_as(str(build.root), NOBODY).latest is not None
     with pytest.raises(Unreadable):
-        survey_as(str(build.root), Identity(54321, 54321))
+        survey_as(str(build.root), UserIdentity(54321, 54321))
 
 
 @as_root
@@ -135,7 +135,7 @@ def test_an_answer_that_was_made_up_is_refused(answer: str, build: Build, monkey
 def test_only_root_becomes_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(CheckpointError, match="only root"):
-        survey_as("/", Identity(1001, 1001))
+        survey_as("/", UserIdentity(1001, 1001))
 
 
 def test_identities_come_from_the_user_database() -> None:

@@ -26,7 +26,7 @@ from holdfast_checkpoint import (
     survey_all,
     verify,
 )
-from holdfast_checkpoint.confined import Folder
+from holdfast_checkpoint.confined import OpenFolder
 
 Build = Any
 Damage = Callable[[Path], object]
@@ -207,9 +207,9 @@ def test_what_is_deleted_while_it_is_read_is_not_torn(
     """Keep only the last one: save, then delete the one before. An outdated list of names shows none that still exists."""
     build.huggingface(100)
     readings = 0
-    real = Folder.names
+    real = OpenFolder.names
 
-    def names(folder: Folder) -> list[str]:
+    def names(folder: OpenFolder) -> list[str]:
         nonlocal readings
         found = real(folder)
         if "checkpoint-100" in found or (lists_late and any(n.startswith("checkpoint-2") for n in found)):
@@ -219,7 +219,7 @@ def test_what_is_deleted_while_it_is_read_is_not_torn(
                 shutil.rmtree(build.root / name, ignore_errors=True)
         return found
 
-    monkeypatch.setattr(Folder, "names", names)
+    monkeypatch.setattr(OpenFolder, "names", names)
     if lists_late:  # each time
         with pytest.raises(Unreadable, match="changed each time that it was read"):
             latest(str(build.root))

@@ -17,7 +17,7 @@ from holdfast_checkpoint import FencedOff, TakenOver, latest, lease, survey_all
 from holdfast_checkpoint.commit import hand_in, publish
 from holdfast_checkpoint.fence import FOLDER
 from holdfast_checkpoint.lease import Term
-from holdfast_checkpoint.manifest import Manifest, folder_name
+from holdfast_checkpoint.manifest import CheckpointManifest, folder_name
 from support.killing import killed_at
 
 Build = Any
@@ -37,7 +37,7 @@ def publish_only(root: Path, t: Term, step: int, member: str = "0~1.0", content:
     folder.mkdir(exist_ok=True)
     (folder / "state").write_text(content or f"{t.run} {step}")
     files = hand_in(folder, ["state"], step, t.run, 0, 1)
-    publish(folder, Manifest(step, t.run, 1, files), lambda: lease.check(str(root), t, member))
+    publish(folder, CheckpointManifest(step, t.run, 1, files), lambda: lease.check(str(root), t, member))
 
 
 def test_a_world_saves_across_its_quorums(build: Build) -> None:

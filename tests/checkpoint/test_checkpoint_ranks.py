@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast_checkpoint import Checkpointer, CheckpointError, latest
-from holdfast_checkpoint.ranks import Place, place_of
+from holdfast_checkpoint.ranks import RankPlace, place_of
 
 Build = Any
 NODE = {"SLURM_PROCID": "1", "SLURM_NTASKS": "2"}
@@ -23,7 +23,7 @@ class Torch(types.ModuleType):
 
     def __init__(self, rank: int, world_size: int) -> None:
         super().__init__("torch.distributed")
-        self.place = Place(rank, world_size)
+        self.place = RankPlace(rank, world_size)
 
     def is_initialized(self) -> bool:
         return self.place.world_size > 0
@@ -43,18 +43,21 @@ def no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("env", "place"),
     [
-        ({}, Place(0, 1)),
-        (NODE, Place(1, 2)),
-        ({**NODE, "RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}, Place(3, 4)),
-        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "1", "RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1"}, Place(1, 2)),
-        ({**NODE, "RANK": "1"}, Place(1, 2)),
-        ({**NODE, "WORLD_SIZE": "2"}, Place(1, 2)),
-        ({"RANK": "0"}, Place(0, 1)),
-        ({**NODE, "LOCAL_RANK": "0"}, Place(1, 2)),
-        ({"SLURM_PROCID": "x", "SLURM_NTASKS": "-2"}, Place(0, 1)),
+        ({}, RankPlace(0, 1)),
+        (NODE, RankPlace(1, 2)),
+        ({**NODE, "RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}, RankPlace(3, 4)),
+        (
+            {"SLURM_PROCID": "0", "SLURM_NTASKS": "1", "RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1"},
+            RankPlace(1, 2),
+        ),
+        ({**NODE, "RANK": "1"}, RankPlace(1, 2)),
+        ({**NODE, "WORLD_SIZE": "2"}, RankPlace(1, 2)),
+        ({"RANK": "0"}, RankPlace(0, 1)),
+        ({**NODE, "LOCAL_RANK": "0"}, RankPlace(1, 2)),
+        ({"SLURM_PROCID": "x", "SLURM_NTASKS": "-2"}, RankPlace(0, 1)),
     ],
 )
-def test_torchs_rank_wins_over_slurms(env: dict[str, str], place: Place) -> None:
+def test_torchs_rank_wins_over_slurms(env: dict[str, str], place: RankPlace) -> None:
     assert place_of(env) == place
 
 
@@ -77,7 +80,7 @@ def test_half_a_word_is_refused_in_one_line(env: dict[str, str], words: str) -> 
 
 def test_an_initialised_torch_decides_and_the_environment_may_not_differ(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch.distributed", Torch(3, 4))
-    assert place_of(NODE) == place_of({**NODE, "RANK": "3", "WORLD_SIZE": "4"}) == Place(3, 4)
+    assert place_of(NODE) == place_of({**NODE, "RANK": "3", "WORLD_SIZE": "4"}) == RankPlace(3, 4)
     for env in ({"RANK": "1"}, {"WORLD_SIZE": "2"}, {"RANK": "1", "WORLD_SIZE": "4"}):
         with pytest.raises(CheckpointError, match="initialised as rank 3 of 4"):
             place_of({**NODE, **env})
@@ -86,7 +89,7 @@ def test_an_initialised_torch_decides_and_the_environment_may_not_differ(monkeyp
 def test_a_torch_that_is_not_initialised_or_built_without_it_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     for torch in (Torch(0, 0), types.ModuleType("torch.distributed")):
         monkeypatch.setitem(sys.modules, "torch.distributed", torch)
-        assert place_of(NODE) == Place(1, 2)
+        assert place_of(NODE) == RankPlace(1, 2)
 
 
 def test_a_rank_that_changed_after_the_handle_was_made_is_refused(

@@ -17,7 +17,7 @@ from holdfast_checkpoint import Checkpointer, RunId
 from holdfast_checkpoint.statements import (
     LINE_BYTES_MAX,
     Receipt,
-    Taken,
+    StatementResult,
     Teller,
     encode,
     progress,
@@ -155,7 +155,7 @@ def test_a_line_too_long_is_not_sent(agent: socket.socket, tmp_path: Path) -> No
     too_long = saved(1, "/" + "x" * LINE_BYTES_MAX, 1, RUN)
     assert encode(too_long) == b""
     assert not Teller(str(tmp_path / "agent.sock")).tell(too_long)
-    assert send_once(too_long, str(tmp_path / "agent.sock")).taken is Taken.REFUSED
+    assert send_once(too_long, str(tmp_path / "agent.sock")).taken is StatementResult.REFUSED
 
 
 STANDING = b'{"v":1,"kind":"standing","mode":"observe","fatal":""}\n'
@@ -190,17 +190,19 @@ REFUSED = b'{"error":"not a job of this user on this node","retry":%s}\n'
 @pytest.mark.parametrize(
     ("answers", "receipt"),
     [
-        pytest.param([STANDING], Receipt(Taken.YES), id="taken"),
+        pytest.param([STANDING], Receipt(StatementResult.YES), id="taken"),
         pytest.param(
             [REFUSED % b"false" + STANDING],
-            Receipt(Taken.REFUSED, "not a job of this user on this node"),
+            Receipt(StatementResult.REFUSED, "not a job of this user on this node"),
             id="refused, and the question answered",
         ),
         pytest.param(
-            [REFUSED % b"true" + STANDING, STANDING], Receipt(Taken.YES), id="slurmd knows the job a moment later"
+            [REFUSED % b"true" + STANDING, STANDING],
+            Receipt(StatementResult.YES),
+            id="slurmd knows the job a moment later",
         ),
-        pytest.param([b"", STANDING], Receipt(Taken.YES), id="closed, then there is a place"),
-        pytest.param([b"[1]\n"], Receipt(Taken.NO_ANSWER), id="no answer of ours"),
+        pytest.param([b"", STANDING], Receipt(StatementResult.YES), id="closed, then there is a place"),
+        pytest.param([b"[1]\n"], Receipt(StatementResult.NO_ANSWER), id="no answer of ours"),
     ],
 )
 def test_a_statement_was_taken_where_the_question_behind_it_is_answered(
@@ -216,7 +218,9 @@ def test_a_statement_was_taken_where_the_question_behind_it_is_answered(
 
 
 def test_without_an_answer_nothing_was_taken(agent: socket.socket, tmp_path: Path) -> None:
-    assert send_once(register("/x", RUN), str(tmp_path / "agent.sock"), timeout_s=0.2).taken is Taken.NO_ANSWER
+    assert (
+        send_once(register("/x", RUN), str(tmp_path / "agent.sock"), timeout_s=0.2).taken is StatementResult.NO_ANSWER
+    )
     agent.accept()[0].close()
 
     def close() -> None:
@@ -224,10 +228,10 @@ def test_without_an_answer_nothing_was_taken(agent: socket.socket, tmp_path: Pat
 
     closing = threading.Thread(target=close)
     closing.start()
-    assert send_once(register("/x", RUN), str(tmp_path / "agent.sock"), timeout_s=0.5).taken is Taken.CLOSED
+    assert send_once(register("/x", RUN), str(tmp_path / "agent.sock"), timeout_s=0.5).taken is StatementResult.CLOSED
     closing.join()
-    assert send_once(register("/x", RUN), str(tmp_path / "nobody.sock")).taken is Taken.NO_AGENT
-    assert send_once(register("/x", RUN), "/" + "x" * 200).taken is Taken.NO_AGENT
+    assert send_once(register("/x", RUN), str(tmp_path / "nobody.sock")).taken is StatementResult.NO_AGENT
+    assert send_once(register("/x", RUN), "/" + "x" * 200).taken is StatementResult.NO_AGENT
 
 
 def test_a_task_of_a_heterogeneous_job_names_its_components(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,17 +16,17 @@ import pytest
 
 from holdfast_checks import baseline as baselines
 from holdfast_checks.active import compute, efa, tcp
-from holdfast_checks.active.backend import Burn, Place, Unusable
+from holdfast_checks.active.backend import BackendUnusable, Burn, DevicePlace
 from holdfast_checks.active.check import GPU_CALLS, ActiveFacts, Calls, judge
 from holdfast_checks.active.learn import learn_baseline
 from holdfast_checks.active.plain_backend import PlainBackend
-from holdfast_checks.active.report import Corruption, Figure, Report, Trouble
+from holdfast_checks.active.report import ActiveReport, Corruption, Figure, PlaceTrouble
 from holdfast_checks.active.torch_backend import TorchBackend
 from holdfast_checks.gpu_ref import GpuRef
 from holdfast_checks.registry import Context, Cost, all_checks
 from holdfast_checks.result import Remedy, Severity, Verdict
 from holdfast_checks.runner import run
-from holdfast_checks.settings import ActiveSettings, Settings
+from holdfast_checks.settings import ActiveSettings, CheckSettings
 
 QUICK = ActiveSettings(seconds=0.1, start_s=20, device="plain")
 
@@ -38,7 +38,7 @@ class BitFlips(PlainBackend):
         super().__init__(places=3)
         self.times = 0
 
-    def stored(self, place: Place, data: bytes) -> bytes:
+    def stored(self, place: DevicePlace, data: bytes) -> bytes:
         self.times += place.index == 1
         if place.index != 1 or self.times < 2:
             return data
@@ -54,7 +54,7 @@ class WrongSums(PlainBackend):
         super().__init__(places)
         self.steady, self.times = steady, 0
 
-    def multiplied(self, place: Place, product: list[int]) -> list[int]:
+    def multiplied(self, place: DevicePlace, product: list[int]) -> list[int]:
         if place.index != 1:
             return product
         self.times += 1
@@ -102,11 +102,11 @@ def test_good_places_have_figures_and_no_corruption() -> None:
 class OneBreaks(PlainBackend):
     """The second place raises what PyTorch raises for a broken GPU."""
 
-    def burn(self, place: Place, seconds: float) -> Burn:
+    def burn(self, place: DevicePlace, seconds: float) -> Burn:
         if place.index == 1:
             raise RuntimeError("CUDA error: uncorrectable ECC error encountered\nmore")
         if place.index == 2:
-            raise Unusable("only 3 MiB of GPU memory are free")
+            raise BackendUnusable("only 3 MiB of GPU memory are free")
         return super().burn(place, seconds)
 
 
@@ -149,13 +149,13 @@ def test_the_bandwidth_of_fi_pingpong_is_read_by_the_name_of_its_column() -> Non
             efa.parse(bad)
 
 
-def facts(report: Report, **references: float) -> ActiveFacts:
+def facts(report: ActiveReport, **references: float) -> ActiveFacts:
     known = {name.replace("__", "."): baselines.Reference(value, "GB/s", "test") for name, value in references.items()}
     return ActiveFacts(report, known, {"GPU-0": GpuRef(uuid="GPU-0", minor=4, pci="0000:53:00.0")})
 
 
-def measured(value: float, component: str = "GPU-0") -> Report:
-    return Report("copy", "cuda", (component,), (Figure(component, "h2d", value, "GB/s"),))
+def measured(value: float, component: str = "GPU-0") -> ActiveReport:
+    return ActiveReport("copy", "cuda", (component,), (Figure(component, "h2d", value, "GB/s"),))
 
 
 @pytest.mark.parametrize(
@@ -185,13 +185,13 @@ def test_without_a_baseline_a_figure_is_evidence_and_no_more() -> None:
 
 
 def test_corruption_is_fatal_and_wants_other_hardware_trouble_is_unknown_and_the_rest_is_ok() -> None:
-    report = Report(
+    report = ActiveReport(
         "burn",
         "cuda",
         ("GPU-0", "GPU-1"),
         (Figure("GPU-0", "burn", 600.0, "TFLOP/s"), Figure("GPU-1", "burn", 610.0, "TFLOP/s")),
         (Corruption("GPU-0", "arithmetic", "3 elements wrong"),),
-        (Trouble("GPU-2", "CUDA error"), Trouble("GPU-0", "and then it broke")),
+        (PlaceTrouble("GPU-2", "CUDA error"), PlaceTrouble("GPU-0", "and then it broke")),
     )
     results = {result.component: result for result in judge("active.burn", GPU_CALLS, facts(report))}
     assert {name: result.verdict for name, result in results.items()} == {
@@ -203,17 +203,17 @@ def test_corruption_is_fatal_and_wants_other_hardware_trouble_is_unknown_and_the
 
 
 def test_a_slow_tcp_is_a_warning_and_never_acts() -> None:
-    report = Report("tcp", "tcp", ("node",), (Figure("node", "loopback", 1.0, "GB/s"),))
+    report = ActiveReport("tcp", "tcp", ("node",), (Figure("node", "loopback", 1.0, "GB/s"),))
     calls = Calls((Severity.DEGRADED, Remedy.HUMAN), (Severity.WARNING, Remedy.NONE))
     (result,) = judge("active.tcp", calls, facts(report, tcp__loopback=5.0))
     assert (result.verdict, result.severity, result.remedy) == (Verdict.FAILED, Severity.WARNING, Remedy.NONE)
 
 
 def test_a_report_survives_its_wire_and_lines_before_it() -> None:
-    report = Report(
-        "a", "cuda", ("x",), (Figure("x", "n", 1.5, "GB/s"),), (Corruption("x", "c", "t"),), (Trouble("y", "z"),)
+    report = ActiveReport(
+        "a", "cuda", ("x",), (Figure("x", "n", 1.5, "GB/s"),), (Corruption("x", "c", "t"),), (PlaceTrouble("y", "z"),)
     )
-    assert Report.load(f"warning: something\n{report.dump()}\n") == report
+    assert ActiveReport.load(f"warning: something\n{report.dump()}\n") == report
     for bad in (
         "",
         "no json",
@@ -224,11 +224,11 @@ def test_a_report_survives_its_wire_and_lines_before_it() -> None:
         report.dump().replace("1.5", "1.5,").replace('"n"', '"n'),
     ):
         with pytest.raises(ValueError, match=r"no report|line 1 column"):
-            Report.load(bad)
+            ActiveReport.load(bad)
 
 
-def settings(folder: Path, instance_type: str = "p5.48xlarge") -> Settings:
-    return Settings(state_dir=folder, instance_type=instance_type, active=QUICK)
+def settings(folder: Path, instance_type: str = "p5.48xlarge") -> CheckSettings:
+    return CheckSettings(state_dir=folder, instance_type=instance_type, active=QUICK)
 
 
 def test_a_baseline_counts_from_the_third_run_on_and_before_that_the_shipped_floor(tmp_path: Path) -> None:
@@ -260,8 +260,8 @@ def test_what_was_normal_when_it_was_learned_is_normal_now() -> None:
 
 def test_a_run_with_corruption_or_trouble_teaches_nothing() -> None:
     bad = replace(measured(1.0), corruptions=(Corruption("GPU-0", "copy", "x"),))
-    hurt = replace(measured(1.0), troubles=(Trouble("GPU-1", "x"),))
-    memory = Report("memory", "cuda", ("GPU-0",), (Figure("GPU-0", "tested", 70.0, "GB"),))
+    hurt = replace(measured(1.0), troubles=(PlaceTrouble("GPU-1", "x"),))
+    memory = ActiveReport("memory", "cuda", ("GPU-0",), (Figure("GPU-0", "tested", 70.0, "GB"),))
     assert baselines.Baseline("t").with_run([bad, hurt, memory]).values == {}
 
 
@@ -313,14 +313,14 @@ def test_learning_three_times_makes_a_baseline_that_a_slower_run_fails(tmp_path:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["active.burn", "active.memory", "active.pair"])
 def test_a_test_in_its_process(name: str) -> None:
-    results = run(all_checks()[name], Context(Settings(active=QUICK)))
+    results = run(all_checks()[name], Context(CheckSettings(active=QUICK)))
     assert {result.verdict for result in results} == {Verdict.OK}, results
 
 
 @pytest.mark.slow
 def test_no_pytorch_is_skipped_with_the_reason() -> None:
     (result,) = run(
-        all_checks()["active.burn"], Context(Settings(active=ActiveSettings(seconds=0.1, python=sys.executable)))
+        all_checks()["active.burn"], Context(CheckSettings(active=ActiveSettings(seconds=0.1, python=sys.executable)))
     )
     if "torch" in sys.modules:  # pragma: no cover - not in this project's environment
         pytest.skip("PyTorch is installed")
@@ -347,7 +347,7 @@ def test_a_process_that_hangs_dies_or_talks_nonsense_is_unknown(tmp_path: Path, 
     python.chmod(python.stat().st_mode | stat.S_IXUSR)
     chosen = ActiveSettings(seconds=0.1, start_s=1, python=str(python))
     began_s = time.monotonic()
-    (result,) = run(all_checks()["active.burn"], Context(Settings(active=chosen)))
+    (result,) = run(all_checks()["active.burn"], Context(CheckSettings(active=chosen)))
     assert result.verdict is Verdict.UNKNOWN
     assert words in result.summary
     assert time.monotonic() - began_s < 10
@@ -358,7 +358,7 @@ def test_pytorch_that_is_not_there_or_does_not_load_is_unusable(monkeypatch: pyt
         raise OSError("libtorch_cuda.so: cannot open shared object file")
 
     monkeypatch.setattr("importlib.import_module", broken)
-    with pytest.raises(Unusable, match="libtorch_cuda"):
+    with pytest.raises(BackendUnusable, match="libtorch_cuda"):
         TorchBackend("cuda")
 
 
@@ -366,5 +366,5 @@ def test_pytorch_that_is_not_there_or_does_not_load_is_unusable(monkeypatch: pyt
 def test_the_command_by_hand() -> None:
     argv = [sys.executable, "-m", "holdfast_checks.active.run", "burn", "--device", "plain", "--seconds", "0"]
     said = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=True)
-    assert Report.load(said.stdout).places == ("plain-0", "plain-1")
+    assert ActiveReport.load(said.stdout).places == ("plain-0", "plain-1")
     assert threading.active_count() < 50

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from holdfast_checks.active.backend import Unusable
+from holdfast_checks.active.backend import BackendUnusable
 from holdfast_checks.active.pair_probe import CONNECT, LISTEN, PairResult, ProbeFailed, pair_probe
 
 HERE = "127.0.0.1"
@@ -32,7 +32,7 @@ def both(listener: dict[str, Any], connector: dict[str, Any]) -> list[PairResult
     def side(role: str, options: dict[str, Any]) -> PairResult | Exception:
         try:
             return pair_probe(role, HERE, port, **{"secret": "s", "deadline_s": 10.0, **options})
-        except (ProbeFailed, Unusable) as error:
+        except (ProbeFailed, BackendUnusable) as error:
             return error
 
     with ThreadPoolExecutor(2) as pool:
@@ -150,5 +150,5 @@ def test_two_processes_of_this_machine() -> None:
 @pytest.mark.parametrize("transport", ["gloo", "nccl"])
 def test_without_pytorch_its_transports_are_unusable(transport: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(Unusable, match="PyTorch"):
+    with pytest.raises(BackendUnusable, match="PyTorch"):
         pair_probe(LISTEN, HERE, 1, secret="s", transport=transport)

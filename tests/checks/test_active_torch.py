@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from holdfast_checks.active import compute
-from holdfast_checks.active.backend import Unusable
+from holdfast_checks.active.backend import BackendUnusable
 from holdfast_checks.active.pair_probe import ROLES
 from holdfast_checks.active.torch_backend import TorchBackend
 
@@ -78,7 +78,7 @@ def test_a_product_whose_first_rows_are_not_the_exact_ones_is_wrong() -> None:
 
 @pytest.mark.skipif(os.path.exists("/dev/nvidia0"), reason="a GPU is here")
 def test_without_a_gpu_cuda_is_unusable() -> None:
-    with pytest.raises(Unusable, match="no GPU"):
+    with pytest.raises(BackendUnusable, match="no GPU"):
         TorchBackend("cuda")
 
 

@@ -15,12 +15,12 @@ import pytest
 
 from holdfast_checks.checks import gpu_count, gpu_nvml, host_disk, host_slurmd
 from holdfast_checks.gpu_ref import GpuRef
-from holdfast_checks.inventory import Inventory
+from holdfast_checks.inventory import GpuInventory
 from holdfast_checks.registry import Check, Context, NotApplicable, NotGathered, all_checks
 from holdfast_checks.result import NotBad, Remedy, Result, Severity, Verdict
 from holdfast_checks.runner import run, run_with_deadline
-from holdfast_checks.settings import Settings
-from holdfast_checks.snapshot import GpuSnapshot, NvmlFailure, Reading, Snapshot
+from holdfast_checks.settings import CheckSettings
+from holdfast_checks.snapshot import GpuSnapshot, NvmlFailure, NvmlReading, Snapshot
 
 Short = tuple[str, str, str | None, str]
 
@@ -29,12 +29,12 @@ def ref(index: int) -> GpuRef:
     return GpuRef(uuid=f"GPU-{index}", minor=index, pci=f"0000:{index:02x}:00.0", index=index)
 
 
-def gpu(index: int = 0, **readings: int | Reading) -> GpuSnapshot:
+def gpu(index: int = 0, **readings: int | NvmlReading) -> GpuSnapshot:
     zero = dict.fromkeys(
         ("ecc_uncorrected_volatile", "remap_pending", "remap_failed", "recovery_action", "clock_event_reasons"),
-        Reading(0),
+        NvmlReading(0),
     )
-    given = {name: value if isinstance(value, Reading) else Reading(value) for name, value in readings.items()}
+    given = {name: value if isinstance(value, NvmlReading) else NvmlReading(value) for name, value in readings.items()}
     return GpuSnapshot(ref(index), **{**zero, **given})  # type: ignore[arg-type]
 
 
@@ -60,18 +60,18 @@ NOT_READ: Short = ("unknown", "", None, "none")
         ("gpu.recovery_action", {"recovery_action": 4}, ("degraded", "4", "degraded", "reset_gpu")),
         ("gpu.recovery_action", {"recovery_action": 7}, ("failed", "7", "fatal", "reboot")),
         ("gpu.recovery_action", {"recovery_action": 8}, ("degraded", "8", "warning", "none")),
-        ("gpu.recovery_action", {"recovery_action": Reading(unsupported=True)}, UNSUPPORTED),
-        ("gpu.recovery_action", {"recovery_action": Reading(error="x (999)")}, NOT_READ),
+        ("gpu.recovery_action", {"recovery_action": NvmlReading(unsupported=True)}, UNSUPPORTED),
+        ("gpu.recovery_action", {"recovery_action": NvmlReading(error="x (999)")}, NOT_READ),
         ("gpu.ecc", {}, OK),
         ("gpu.ecc", {"ecc_uncorrected_volatile": 1}, ("degraded", "uncorrectable", "degraded", "reset_gpu")),
-        ("gpu.ecc", {"ecc_uncorrected_volatile": Reading(unsupported=True)}, UNSUPPORTED),
-        ("gpu.ecc", {"ecc_uncorrected_volatile": Reading()}, NOT_READ),
+        ("gpu.ecc", {"ecc_uncorrected_volatile": NvmlReading(unsupported=True)}, UNSUPPORTED),
+        ("gpu.ecc", {"ecc_uncorrected_volatile": NvmlReading()}, NOT_READ),
         ("gpu.row_remap", {}, OK),
         ("gpu.row_remap", {"remap_pending": 1}, ("degraded", "pending", "degraded", "reset_gpu")),
         ("gpu.row_remap", {"remap_failed": 1}, ("failed", "failed", "fatal", "replace")),
         ("gpu.row_remap", {"remap_pending": 1, "remap_failed": 1}, ("failed", "failed", "fatal", "replace")),
-        ("gpu.row_remap", {"remap_pending": Reading(unsupported=True)}, UNSUPPORTED),
-        ("gpu.row_remap", {"remap_failed": Reading(error="x")}, NOT_READ),
+        ("gpu.row_remap", {"remap_pending": NvmlReading(unsupported=True)}, UNSUPPORTED),
+        ("gpu.row_remap", {"remap_failed": NvmlReading(error="x")}, NOT_READ),
         ("gpu.row_remap", {"remap_uncorrected": 5}, OK),
         ("gpu.thermal", {"clock_event_reasons": 0x5}, OK),
         ("gpu.thermal", {"clock_event_reasons": 0x40}, ("degraded", "slowdown", "degraded", "none")),
@@ -80,12 +80,12 @@ NOT_READ: Short = ("unknown", "", None, "none")
         ("gpu.thermal", {"clock_event_reasons": 0xC8}, ("degraded", "slowdown", "degraded", "none")),
         ("gpu.power", {"clock_event_reasons": 0x88}, ("degraded", "power_brake", "degraded", "none")),
         ("gpu.power", {"clock_event_reasons": 0x4C}, OK),
-        ("gpu.power", {"clock_event_reasons": Reading(error="x")}, NOT_READ),
+        ("gpu.power", {"clock_event_reasons": NvmlReading(error="x")}, NOT_READ),
         ("gpu.thermal", {"clock_event_reasons": 0x20}, ("degraded", "warm", "warning", "none")),
-        ("gpu.thermal", {"clock_event_reasons": Reading(unsupported=True)}, UNSUPPORTED),
+        ("gpu.thermal", {"clock_event_reasons": NvmlReading(unsupported=True)}, UNSUPPORTED),
     ],
 )
-def test_per_gpu(check: str, readings: dict[str, int | Reading], wanted: Short) -> None:
+def test_per_gpu(check: str, readings: dict[str, int | NvmlReading], wanted: Short) -> None:
     good, judged = all_checks()[check].judge(snapshot(gpu(0), gpu(1, **readings)))
     assert short(good) == OK
     assert short(judged) == wanted
@@ -100,43 +100,43 @@ def test_a_lost_gpu_is_unknown_to_the_other_checks(check: str) -> None:
 
 
 LOST: Short = ("failed", "lost", "fatal", "reboot")
-FOUR = Inventory(tuple(ref(index) for index in range(4)))
+FOUR = GpuInventory(tuple(ref(index) for index in range(4)))
 
 
 @pytest.mark.parametrize(
     ("gpus", "inventory", "expected", "wanted"),
     [
         ([0, 1, 2, 3], FOUR, None, {}),
-        ([0, 1, 2, 3], Inventory(), 4, {}),
+        ([0, 1, 2, 3], GpuInventory(), 4, {}),
         ([0, 1, 2], FOUR, None, {"GPU-3": LOST}),
         ([0, 1, 2], FOUR, 4, {"GPU-3": LOST}),
-        ([0, 1, 2], Inventory(), 4, {"node": ("failed", "count", "fatal", "reboot")}),
-        ([0, 1, 2], Inventory(), None, {}),
+        ([0, 1, 2], GpuInventory(), 4, {"node": ("failed", "count", "fatal", "reboot")}),
+        ([0, 1, 2], GpuInventory(), None, {}),
         ([0, 1, -2, 3], FOUR, 4, {"GPU-2": LOST}),
-        ([0, 1, -2, 3], Inventory(), 4, {"node": ("failed", "count", "fatal", "reboot")}),
-        ([0, 1, -2, 3], Inventory(), None, {"node": ("failed", "count", "fatal", "reboot")}),
+        ([0, 1, -2, 3], GpuInventory(), 4, {"node": ("failed", "count", "fatal", "reboot")}),
+        ([0, 1, -2, 3], GpuInventory(), None, {"node": ("failed", "count", "fatal", "reboot")}),
         ([0, 1, -2], FOUR, 4, {"GPU-2": LOST, "GPU-3": LOST}),
         ([-1, -2], FOUR, None, {f"GPU-{index}": LOST for index in range(4)}),
         ([0, 1, 2, 3, 4], FOUR, 4, {}),
     ],
 )
-def test_count(gpus: list[int], inventory: Inventory, expected: int | None, wanted: dict[str, Short]) -> None:
+def test_count(gpus: list[int], inventory: GpuInventory, expected: int | None, wanted: dict[str, Short]) -> None:
     """Negative numbers are lost GPUs, of which NVML reports only the index."""
     seen = snapshot(*(gpu(i) if i >= 0 else GpuSnapshot(GpuRef(index=-i), lost=True) for i in gpus))
-    results = gpu_count.judge(gpu_count.Facts(seen, inventory, expected))
+    results = gpu_count.judge(gpu_count.GpuCountFacts(seen, inventory, expected))
     assert {result.component: short(result) for result in results if result.bad} == wanted
     assert {r.component for r in results if r.verdict is Verdict.OK} >= {f"GPU-{i}" for i in gpus if i >= 0}
 
 
 def test_inventory_learns_and_forgets_only_another_machine() -> None:
-    inventory = Inventory().learn(snapshot(gpu(0), gpu(1)))
+    inventory = GpuInventory().learn(snapshot(gpu(0), gpu(1)))
     lost = inventory.learn(snapshot(gpu(0), GpuSnapshot(GpuRef(index=1), lost=True)))
     assert lost == inventory
     assert [missing.uuid for missing in lost.missing(snapshot(gpu(0)))] == ["GPU-1"]
     assert inventory.learn(snapshot()) == inventory
     assert inventory.learn(snapshot(gpu(7))).gpus == (ref(7),)
     assert inventory.learn(snapshot(gpu(0), GpuSnapshot(GpuRef(uuid="GPU-1", index=1)))) == inventory
-    assert Inventory.from_wire(inventory.to_wire()) == inventory
+    assert GpuInventory.from_wire(inventory.to_wire()) == inventory
     assert inventory.by_pci() == {"0000:00:00.0": ref(0), "0000:01:00.0": ref(1)}
 
 
@@ -156,7 +156,7 @@ def test_inventory_learns_and_forgets_only_another_machine() -> None:
     ],
 )
 def test_nvml(answer: Snapshot | NvmlFailure, gpus_expected: bool, wanted: Short) -> None:
-    (result,) = gpu_nvml.judge(gpu_nvml.Facts(answer, gpus_expected))
+    (result,) = gpu_nvml.judge(gpu_nvml.GpuNvmlFacts(answer, gpus_expected))
     assert short(result) == wanted
 
 
@@ -167,7 +167,7 @@ def test_nvml(answer: Snapshot | NvmlFailure, gpus_expected: bool, wanted: Short
         (Context(), Verdict.UNKNOWN),
         (Context(nvml=NvmlFailure("NVML did not answer", hang=True)), Verdict.UNKNOWN),
         (Context(nvml=NvmlFailure("not found", code=12)), Verdict.SKIPPED),
-        (Context(Settings(expected_gpus=8), nvml=NvmlFailure("not found", code=12)), Verdict.UNKNOWN),
+        (Context(CheckSettings(expected_gpus=8), nvml=NvmlFailure("not found", code=12)), Verdict.UNKNOWN),
     ],
 )
 def test_no_snapshot_is_never_bad_news(check: str, context: Context, verdict: Verdict) -> None:
@@ -189,7 +189,7 @@ def test_no_snapshot_is_never_bad_news(check: str, context: Context, verdict: Ve
     ],
 )
 def test_disk(volume: dict[str, Any], wanted: Short) -> None:
-    facts = host_disk.Facts((replace(host_disk.Volume("/data", 0, 0, read_only=False), **volume),))
+    facts = host_disk.HostDiskFacts((replace(host_disk.Volume("/data", 0, 0, read_only=False), **volume),))
     (result,) = host_disk.judge(facts)
     assert short(result) == wanted
     assert result.component == "/data"
@@ -200,7 +200,7 @@ def test_disk_asks_local_file_systems_once_and_network_ones_never(tmp_path: Path
     mounts.parent.mkdir(parents=True)
     mounts.write_text("/dev/root / ext4 rw 0 0\nserver:/x /shared nfs4 rw 0 0\ns3 /bucket\\040x fuse.s3 rw 0 0\n")
     paths = (str(tmp_path), str(tmp_path.parent), "/shared/deep", "/bucket x", str(tmp_path / "absent"))
-    facts = host_disk.gather(Context(Settings(disk_paths=paths, proc=tmp_path / "proc")))
+    facts = host_disk.gather(Context(CheckSettings(disk_paths=paths, proc=tmp_path / "proc")))
     assert [(v.path, v.skipped != "") for v in facts.volumes] == [
         (str(tmp_path), False),
         ("/shared/deep", True),
@@ -246,7 +246,7 @@ def test_slurmd(
     path = tmp_path / "slurmd.pid" if pid_file else None
     if path and pid_file != "absent":
         path.write_text(f"{pid_file}\n")
-    settings = Settings(slurmd_pid_file=path, slurmd_node=node, proc=proc, sysfs=tmp_path / "sys")
+    settings = CheckSettings(slurmd_pid_file=path, slurmd_node=node, proc=proc, sysfs=tmp_path / "sys")
     facts = host_slurmd.gather(Context(settings))
     assert facts.pid == wanted
     (result,) = host_slurmd.judge(facts)

@@ -15,7 +15,7 @@ from holdfast.practice.nvml.build import environment
 from holdfast_checks.cli import choice, main, page
 from holdfast_checks.cli.parser import parser
 from holdfast_checks.reference import render
-from holdfast_checks.settings import Settings
+from holdfast_checks.settings import CheckSettings
 from support.emulated_nvml import library
 
 LOG = """\
@@ -52,7 +52,7 @@ def test_run_on_a_healthy_node(node: Path, capsys: pytest.CaptureFixture[str]) -
 def test_patterns_choose_and_active_ones_want_to_be_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", "host.d*", "--json"]) == 0
     assert [json.loads(line)["id"] for line in capsys.readouterr().out.splitlines()] == ["host.disk", "host.dstate"]
-    checks = choice.known(Settings())
+    checks = choice.known(CheckSettings())
     usual = {check.id for check in choice.chosen(checks, [], active=False)}
     assert {"gpu.count", "dcgm.diag1", "kernel.oom"} <= usual
     assert not any(name.startswith("active.") for name in usual)

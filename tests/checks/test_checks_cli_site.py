@@ -12,7 +12,7 @@ import pytest
 import tomli_w
 
 from holdfast.config.agent import example
-from holdfast.practice.cluster.host import Host
+from holdfast.practice.cluster.host import PracticeHost
 from holdfast.practice.hardware import host, network
 from holdfast.practice.nvml import state
 from holdfast.practice.nvml.build import environment
@@ -21,7 +21,7 @@ from holdfast_checks.cli.weighing import Scales, weigh
 from holdfast_checks.gpu_ref import GpuRef
 from holdfast_checks.registry import Check, Context, Cost, Need, Sample, all_checks
 from holdfast_checks.result import Remedy, Result, Severity
-from holdfast_checks.settings import Settings
+from holdfast_checks.settings import CheckSettings
 from support.emulated_nvml import library
 
 pytestmark = pytest.mark.slow
@@ -43,7 +43,7 @@ def test_the_agents_own_example_is_read(tmp_path: Path) -> None:
     path.write_text(example())
     site = config.read(path)
     assert replace(site.settings, expected_gpus=None) == replace(
-        Settings(), state_dir=Path("/var/lib/holdfast"), slurmd_pid_file=Path("/run/slurmd.pid"),
+        CheckSettings(), state_dir=Path("/var/lib/holdfast"), slurmd_pid_file=Path("/run/slurmd.pid"),
         disk_paths=site.settings.disk_paths,
     )  # fmt: skip
     assert (site.nvml_deadline_s, site.act_on) == (20.0, None)
@@ -99,16 +99,16 @@ def test_a_wrong_value_is_one_clear_line(
 def test_an_observing_check_warns_until_the_site_trusts_it() -> None:
     new, proven = a_check(observe=True), a_check()
     results = [bad()]
-    assert [(w.code, w.note) for w in weigh(new, results, Scales(), keep.Kept())] == [(1, "observes")]
+    assert [(w.code, w.note) for w in weigh(new, results, Scales(), keep.KeptRuns())] == [(1, "observes")]
     for scales in (Scales(["*"]), Scales(["host.x"])):
-        (acting,) = weigh(new, results, scales, keep.Kept())
+        (acting,) = weigh(new, results, scales, keep.KeptRuns())
         assert (acting.code, acting.calls_for_service) == (2, True)
-    (kept_back,) = weigh(proven, results, Scales(["*"], ["host.x"]), keep.Kept())
+    (kept_back,) = weigh(proven, results, Scales(["*"], ["host.x"]), keep.KeptRuns())
     assert (kept_back.code, kept_back.calls_for_service) == (1, False)
 
 
 def test_only_findings_of_some_weight_call_for_service() -> None:
-    kept = keep.Kept()
+    kept = keep.KeptRuns()
     for result, calls in (
         (bad(), True),
         (bad(severity=Severity.DEGRADED), True),
@@ -121,7 +121,7 @@ def test_only_findings_of_some_weight_call_for_service() -> None:
 
 
 def test_a_finding_that_wants_several_looks_counts_when_it_had_them(tmp_path: Path) -> None:
-    check, kept, path = a_check(hysteresis=(2, 3)), keep.Kept(), tmp_path / "samples"
+    check, kept, path = a_check(hysteresis=(2, 3)), keep.KeptRuns(), tmp_path / "samples"
     codes = []
     for result in (bad(), Result.ok("host.x"), bad(), bad(), Result.ok("host.x")):
         (weighed,) = weigh(check, [result], Scales(), kept)
@@ -135,7 +135,7 @@ def test_a_finding_that_wants_several_looks_counts_when_it_had_them(tmp_path: Pa
 
 
 def test_a_kernel_line_is_told_once_and_a_new_one_again() -> None:
-    check, kept = a_check(needs=frozenset({Need.KMSG})), keep.Kept()
+    check, kept = a_check(needs=frozenset({Need.KMSG})), keep.KeptRuns()
 
     def look(*times_s: float, unknown: bool = False) -> list[int]:
         results = [bad(fault_monotonic_s=at_s) for at_s in times_s]
@@ -158,8 +158,8 @@ class _Foreign:
 def test_samples_of_every_check_that_compares_are_kept(tmp_path: Path) -> None:
     """Facts of real checks on a tree with devices go to the file and come back equal."""
     network.install(tmp_path)
-    settings = replace(Settings(), sysfs=tmp_path / "sys")
-    kept = keep.Kept()
+    settings = replace(CheckSettings(), sysfs=tmp_path / "sys")
+    kept = keep.KeptRuns()
     facts = {
         name: check.gather(Context(settings))
         for name, check in all_checks().items()
@@ -179,7 +179,7 @@ def test_samples_of_every_check_that_compares_are_kept(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_kept_is_a_first_look(tmp_path: Path) -> None:
-    path, kept = tmp_path / "samples", keep.Kept()
+    path, kept = tmp_path / "samples", keep.KeptRuns()
     kept.samples.change("a", Sample(_Foreign(), 1.0))
     kept.samples.change("b", Sample((GpuRef("GPU-1", 0), {"x": frozenset({1})}, Severity.FATAL, Path("/x"), [1]), 2.0))
     keep.save(path, BOOT, kept, ["a", "b", "c"])
@@ -280,9 +280,9 @@ def test_learn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.fixture
-def whole(tmp_path: Path) -> Host:
+def whole(tmp_path: Path) -> PracticeHost:
     """An emulated node with GPUs, EFA, services and DCGM, and the agent's file for it."""
-    node = Host(tmp_path / "node", "n1", 4)
+    node = PracticeHost(tmp_path / "node", "n1", 4)
     node.create()
     table = {
         "node": "n1",
@@ -305,7 +305,7 @@ def whole(tmp_path: Path) -> Host:
     return node
 
 
-def test_a_whole_node_from_run_to_run(whole: Host, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_whole_node_from_run_to_run(whole: PracticeHost, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["run", "--config", str(whole.folder / "agent.toml"), "--samples", str(whole.folder / "samples")]
 
     def reason() -> tuple[int, str]:

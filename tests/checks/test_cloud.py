@@ -22,12 +22,12 @@ from holdfast.model.errors import ConfigError
 from holdfast.practice.aws import imds_state
 from holdfast.practice.aws.imds import TOKEN, TTL, Imds
 from holdfast_checks.probes import imds
-from holdfast_checks.probes.imds import Said, look, on_ec2
-from holdfast_checks.probes.imds_users import DEADLINE_S, Reached, addresses, try_as_user
-from holdfast_checks.registry import Change, Context, NotApplicable, NotGathered, Sample, all_checks
+from holdfast_checks.probes.imds import ImdsDocument, look, on_ec2
+from holdfast_checks.probes.imds_users import DEADLINE_S, MetadataReached, addresses, try_as_user
+from holdfast_checks.registry import Context, NotApplicable, NotGathered, Sample, SampleChange, all_checks
 from holdfast_checks.result import Remedy, Result, Severity, Verdict
 from holdfast_checks.runner import Samples, run
-from holdfast_checks.settings import Settings
+from holdfast_checks.settings import CheckSettings
 from holdfast_checks.settings.cloud import CloudSettings
 
 SPOT = "cloud.interruption"
@@ -36,7 +36,7 @@ AT = datetime(2026, 11, 20, 12, 2, tzinfo=UTC)
 
 def judged(check: str, document: object) -> Result:
     text = document if isinstance(document, str) or document is None else json.dumps(document)
-    (result,) = all_checks()[check].judge(Change(None, Sample(Said(text), 0.0)))
+    (result,) = all_checks()[check].judge(SampleChange(None, Sample(ImdsDocument(text), 0.0)))
     return result
 
 
@@ -177,7 +177,7 @@ def test_a_service_that_is_not_there_or_hangs_is_closed() -> None:
     with socket.create_server(("127.0.0.1", 0)) as hangs:
         port = hangs.getsockname()[1]
         began_s = time.monotonic()
-        assert try_as_user([f"http://127.0.0.1:{port}", "http://127.0.0.1:1"]) == Reached()
+        assert try_as_user([f"http://127.0.0.1:{port}", "http://127.0.0.1:1"]) == MetadataReached()
         assert time.monotonic() - began_s < DEADLINE_S
 
 
@@ -189,7 +189,7 @@ def test_it_is_tried_as_a_user_without_rights(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(NotGathered, match="only root"):
         check.gather(context("http://127.0.0.1:1"))
     with pytest.raises(NotApplicable, match="jobs_use_role"):
-        check.gather(Context(Settings(cloud=CloudSettings(imds="http://127.0.0.1:1", jobs_use_role=True))))
+        check.gather(Context(CheckSettings(cloud=CloudSettings(imds="http://127.0.0.1:1", jobs_use_role=True))))
     with pytest.raises(NotApplicable, match="no instance metadata"):
         check.gather(context(""))
     assert check.observe
@@ -197,7 +197,7 @@ def test_it_is_tried_as_a_user_without_rights(monkeypatch: pytest.MonkeyPatch) -
 
 
 def context(url: str) -> Context:
-    return Context(Settings(cloud=CloudSettings(imds=url)))
+    return Context(CheckSettings(cloud=CloudSettings(imds=url)))
 
 
 def of(service: Imds, name: str = "i-0a") -> Context:
@@ -264,7 +264,7 @@ def test_what_is_no_address_is_not_asked(url: str) -> None:
 
 
 def test_only_a_machine_of_ec2_is_asked(tmp_path: Path) -> None:
-    settings = Settings(sysfs=tmp_path)
+    settings = CheckSettings(sysfs=tmp_path)
     assert not on_ec2(settings)
     with pytest.raises(NotApplicable, match="not a machine of EC2"):
         look(Context(settings), "instance-id")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_checks.coverage import Row, render, table, tools
+from holdfast_checks.coverage import CoverageRow, render, table, tools
 from holdfast_checks.registry import all_checks
 
 CUSTOM = "custom."
@@ -14,7 +14,7 @@ ROWS = [pytest.param(row, id=row.what) for row in table()]
 
 
 @pytest.mark.parametrize("row", ROWS)
-def test_a_row_has_a_check_or_a_reason(row: Row) -> None:
+def test_a_row_has_a_check_or_a_reason(row: CoverageRow) -> None:
     assert row.ours or row.why
     assert set(row.ours) <= all_checks().keys()
     assert len(set(row.ours)) == len(row.ours)

@@ -17,17 +17,17 @@ from typing import Any
 import pytest
 
 from holdfast_checks import custom
-from holdfast_checks.custom_answer import Limits, Misbehaved, results
+from holdfast_checks.custom_answer import CustomCheckLimits, Misbehaved, results
 from holdfast_checks.gpu_ref import GpuRef
-from holdfast_checks.inventory import Inventory
+from holdfast_checks.inventory import GpuInventory
 from holdfast_checks.probes.child import Finished, Hung
 from holdfast_checks.registry import Check, Context, Cost, NotApplicable
 from holdfast_checks.result import Remedy, Result, Severity, Verdict
 from holdfast_checks.runner import Samples, run
-from holdfast_checks.settings import CustomSettings, Settings
+from holdfast_checks.settings import CheckSettings, CustomSettings
 
-FULL = Limits("custom.x", Severity.FATAL, Remedy.REPLACE)
-WARNS = Limits("custom.x", Severity.WARNING, Remedy.NONE)
+FULL = CustomCheckLimits("custom.x", Severity.FATAL, Remedy.REPLACE)
+WARNS = CustomCheckLimits("custom.x", Severity.WARNING, Remedy.NONE)
 GPUS = {"GPU-1": GpuRef(uuid="GPU-1", minor=3, pci="0000:3b:00.0")}
 
 
@@ -71,14 +71,16 @@ def said(
         ),
     ],
 )
-def test_the_contract(answer: Finished, limits: Limits, wanted: tuple[str, str, str | None, str, str]) -> None:
+def test_the_contract(
+    answer: Finished, limits: CustomCheckLimits, wanted: tuple[str, str, str | None, str, str]
+) -> None:
     (result,) = results(answer, limits, GPUS)
     assert (result.verdict, result.code, result.severity, result.remedy, result.summary) == wanted
     assert (result.check, result.component) == ("custom.x", "node")
 
 
 def test_the_site_may_want_a_person_and_no_script_overrules_it() -> None:
-    person = Limits("custom.x", Severity.DEGRADED, Remedy.HUMAN)
+    person = CustomCheckLimits("custom.x", Severity.DEGRADED, Remedy.HUMAN)
     (result,) = results(said({"verdict": "failed", "severity": "fatal", "remedy": "replace"}), person, {})
     assert (result.severity, result.remedy) == (Severity.DEGRADED, Remedy.HUMAN)
     (result,) = results(said({"verdict": "failed", "remedy": "none"}), person, {})
@@ -157,7 +159,7 @@ def test_a_table_that_makes_no_sense_is_refused_by_its_key(name: str, table: dic
     settings = CustomSettings(**{"command": ("/bin/true",), **table})
     assert [place for place, _problem in custom.problems({name: settings})] == [key]
     with pytest.raises(ValueError, match="custom"):
-        custom.custom_checks(Settings(custom={name: settings}))
+        custom.custom_checks(CheckSettings(custom={name: settings}))
 
 
 def script(folder: Path, text: str, name: str = "check") -> Path:
@@ -169,7 +171,7 @@ def script(folder: Path, text: str, name: str = "check") -> Path:
 
 def check_of(path: Path, **table: Any) -> Check:
     settings = CustomSettings(command=(str(path),), **{"deadline_s": 1.0, "give_up_after": 2, **table})
-    return custom.custom_checks(Settings(custom={"x": settings}))["custom.x"]
+    return custom.custom_checks(CheckSettings(custom={"x": settings}))["custom.x"]
 
 
 def once(check: Check, context: Context | None = None) -> Result:
@@ -187,7 +189,7 @@ def test_a_check_runs_with_its_environment_and_what_it_names_of_this_node(tmp_pa
         remedy="reset_gpu",
         env={"GPU": "GPU-1"},
     )
-    result = once(check, Context(inventory=Inventory(tuple(GPUS.values()))))
+    result = once(check, Context(inventory=GpuInventory(tuple(GPUS.values()))))
     assert (result.component, result.gpu_minor, result.summary) == ("GPU-1", 3, "custom.x 0")
     assert (result.severity, result.remedy) == (Severity.DEGRADED, Remedy.RESET_GPU)
     assert not check.observe
@@ -327,7 +329,7 @@ def test_the_example_of_the_docs_does_what_they_say(tmp_path: Path) -> None:
     path.write_text(example("sh"))
     path.chmod(0o755)
     settings = CustomSettings(**{**table, "command": (str(path), str(tmp_path / "there")), "user": ""})
-    check = custom.custom_checks(Settings(custom={"scratch": settings}))["custom.scratch"]
+    check = custom.custom_checks(CheckSettings(custom={"scratch": settings}))["custom.scratch"]
     result = once(check)
     assert (result.verdict, result.severity, result.remedy) == (Verdict.FAILED, Severity.DEGRADED, Remedy.REBOOT)
     assert result.summary.endswith("takes no writes")
@@ -420,7 +422,7 @@ PACKAGES: dict[str, Any] = {
 def package(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> dict[str, Check]:
     monkeypatch.setattr(EntryPoint, "load", lambda self: PACKAGES[self.name])
     monkeypatch.setattr(custom, "entry_points", lambda group: [EntryPoint(request.param, "pack:CHECK", group)])
-    return custom.custom_checks(Settings())
+    return custom.custom_checks(CheckSettings())
 
 
 @pytest.mark.parametrize("package", ["good"], indirect=True)
@@ -484,6 +486,6 @@ def test_a_package_that_cannot_be_loaded_is_a_check_that_says_so(package: dict[s
 
 @pytest.mark.parametrize("package", ["good"], indirect=True)
 def test_a_package_does_not_take_the_name_of_a_table(package: dict[str, Check]) -> None:
-    both = custom.custom_checks(Settings(custom={"pack": CustomSettings(command=("/bin/true",), title="mine")}))
+    both = custom.custom_checks(CheckSettings(custom={"pack": CustomSettings(command=("/bin/true",), title="mine")}))
     assert both["custom.pack"].title == "mine"
     assert package.keys() == both.keys()

@@ -15,11 +15,11 @@ from holdfast_checks.dcgm import diag, errors, health
 from holdfast_checks.dcgm.command import discovered
 from holdfast_checks.dcgm.level import by_serial
 from holdfast_checks.gpu_ref import GpuRef
-from holdfast_checks.inventory import Inventory
+from holdfast_checks.inventory import GpuInventory
 from holdfast_checks.registry import Context, Cost, all_checks
 from holdfast_checks.result import Remedy, Result, Severity, Verdict
 from holdfast_checks.runner import run
-from holdfast_checks.settings import DcgmSettings, Settings
+from holdfast_checks.settings import CheckSettings, DcgmSettings
 
 CAPTURED = Path(__file__).parent / "captured" / "dcgm"
 GPUS = {
@@ -63,7 +63,7 @@ def test_a_4_6_answer_with_a_test_an_error_and_an_entity_that_nobody_knows() -> 
     }
     parsed = diag.parse((CAPTURED / "diag-4.6.json").read_text())
     assert (parsed.version, parsed.driver, parsed.serials[1]) == ("4.6.0", "580.95.05", "1650923050002")
-    assert by_serial(parsed.serials, Inventory(tuple(GPUS.values())))[1].uuid == "GPU-1"
+    assert by_serial(parsed.serials, GpuInventory(tuple(GPUS.values())))[1].uuid == "GPU-1"
 
 
 def one_test(status: str, *warnings: Any, name: str = "memory") -> str:
@@ -213,7 +213,7 @@ def test_an_unhealthy_report_without_an_incident_is_unknown_and_clears_nothing()
 
 def test_discovery_names_the_gpus_and_takes_no_switch_for_one() -> None:
     known = GpuRef(uuid="GPU-5c6c3f4a-0000-0000-0000-000000000001", minor=5)
-    found = discovered((CAPTURED / "discovery.txt").read_text(), Inventory((known,)))
+    found = discovered((CAPTURED / "discovery.txt").read_text(), GpuInventory((known,)))
     assert found[1] is known
     assert found[0].pci == "0000:53:00.0"
     assert sorted(found) == [0, 1]
@@ -235,7 +235,7 @@ def fake(folder: Path, script: str) -> Context:
     command = folder / "dcgmi"
     command.write_text(f"#!/bin/sh\n{script}\n")
     command.chmod(0o755)
-    return Context(Settings(dcgm=DcgmSettings(dcgmi=str(command), health_deadline_s=0.8)))
+    return Context(CheckSettings(dcgm=DcgmSettings(dcgmi=str(command), health_deadline_s=0.8)))
 
 
 NO_ENGINE = (
@@ -273,7 +273,7 @@ def test_a_dcgm_that_is_absent_hangs_or_talks_nonsense(
 
 @pytest.mark.slow
 def test_no_dcgmi_is_skipped_by_every_check_of_dcgm() -> None:
-    context = Context(Settings(dcgm=DcgmSettings(dcgmi="/nonexistent/dcgmi")))
+    context = Context(CheckSettings(dcgm=DcgmSettings(dcgmi="/nonexistent/dcgmi")))
     for check in (check for name, check in all_checks().items() if name.startswith("dcgm.")):
         (result,) = run(check, context)
         assert result.verdict is Verdict.SKIPPED, result

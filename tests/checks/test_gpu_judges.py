@@ -13,7 +13,7 @@ from holdfast_checks.registry import Context, all_checks
 from holdfast_checks.result import Verdict
 from holdfast_checks.runner import run
 from holdfast_checks.settings import GpuSettings
-from holdfast_checks.snapshot import GpuSnapshot, NvmlFailure, Reading
+from holdfast_checks.snapshot import GpuSnapshot, NvmlFailure, NvmlReading
 from support.gpu_facts import (
     ERROR,
     NO,
@@ -137,7 +137,7 @@ def test_nothing_read_is_never_bad_news(check: str) -> None:
     lost = GpuSnapshot(ref(0), lost=True)
     refused = GpuSnapshot(ref(1), failed=999)
     unread = GpuSnapshot(ref(2))
-    errors = replace(gpu(3, remap_pending=Reading()), details=GpuDetails.from_wire({}))
+    errors = replace(gpu(3, remap_pending=NvmlReading()), details=GpuDetails.from_wire({}))
     results = judge(check, facts(lost, refused, unread, errors))
     assert not any(result.bad for result in results)
     assert {result.verdict for result in results} <= {Verdict.UNKNOWN, Verdict.OK}

@@ -10,11 +10,11 @@ import pytest
 from holdfast_checks.catalog.instance_types import lookup, table
 from holdfast_checks.checks import gpu_count, gpu_leftover, gpu_nvml, gpu_slurm
 from holdfast_checks.gpu_ref import GpuRef
-from holdfast_checks.inventory import Inventory
+from holdfast_checks.inventory import GpuInventory
 from holdfast_checks.registry import Context, all_checks, expected_gpus
 from holdfast_checks.result import Verdict
 from holdfast_checks.runner import Samples, run
-from holdfast_checks.settings import NetworkSettings, Settings
+from holdfast_checks.settings import CheckSettings, NetworkSettings
 from holdfast_checks.snapshot import GpuSnapshot, NvmlFailure, Snapshot
 from support.gpu_facts import OK, UNKNOWN, Short, degraded, facts, gpu, ref, short, warning
 
@@ -35,11 +35,11 @@ from support.gpu_facts import OK, UNKNOWN, Short, degraded, facts, gpu, ref, sho
 @pytest.mark.parametrize("named", [True, False])
 def test_a_gpu_that_nvml_refuses(code: int, wanted: Short, named: bool) -> None:
     """With its name from the snapshot, or from what is known of the node."""
-    known = Inventory((ref(0), ref(1)))
+    known = GpuInventory((ref(0), ref(1)))
     refused = GpuSnapshot(ref(1) if named else GpuRef(index=1), failed=code)
     seen = Snapshot("580", "13", 2, (gpu(0), refused), 1.0)
     for expected in (None, 2):
-        results = {r.component: short(r) for r in gpu_count.judge(gpu_count.Facts(seen, known, expected))}
+        results = {r.component: short(r) for r in gpu_count.judge(gpu_count.GpuCountFacts(seen, known, expected))}
         assert results == {"GPU-0": OK, "GPU-1": wanted, "node": OK}
 
 
@@ -55,7 +55,7 @@ def test_a_gpu_that_nvml_refuses(code: int, wanted: Short, named: bool) -> None:
 def test_a_refused_gpu_without_a_name(at_work: int, refused: int, expected: int | None, wanted: Short) -> None:
     gpus = (*map(gpu, range(at_work)), *(GpuSnapshot(GpuRef(index=9), failed=2) for _ in range(refused)))
     seen = Snapshot("580", "13", len(gpus), gpus, 1.0)
-    *_, node = gpu_count.judge(gpu_count.Facts(seen, Inventory(), expected))
+    *_, node = gpu_count.judge(gpu_count.GpuCountFacts(seen, GpuInventory(), expected))
     assert short(node) == wanted
 
 
@@ -74,28 +74,28 @@ def test_a_refused_gpu_without_a_name(at_work: int, refused: int, expected: int 
     ],
 )
 def test_failures_that_repeat(failure: NvmlFailure, wanted: Short) -> None:
-    (found,) = gpu_nvml.judge(gpu_nvml.Facts(failure, gpus_expected=True))
+    (found,) = gpu_nvml.judge(gpu_nvml.GpuNvmlFacts(failure, gpus_expected=True))
     assert short(found) == wanted
-    (nobody,) = gpu_nvml.judge(gpu_nvml.Facts(failure, gpus_expected=False))
+    (nobody,) = gpu_nvml.judge(gpu_nvml.GpuNvmlFacts(failure, gpus_expected=False))
     assert short(nobody) == UNKNOWN
 
 
 @pytest.mark.parametrize(
     ("settings", "wanted"),
     [
-        (Settings(), None),
-        (Settings(expected_gpus=4, instance_type="p5.48xlarge"), 4),
-        (Settings(instance_type="p5.48xlarge"), 8),
-        (Settings(instance_type="ml.p5.4xlarge"), 1),
-        (Settings(instance_type="m7i.large"), None),
+        (CheckSettings(), None),
+        (CheckSettings(expected_gpus=4, instance_type="p5.48xlarge"), 4),
+        (CheckSettings(instance_type="p5.48xlarge"), 8),
+        (CheckSettings(instance_type="ml.p5.4xlarge"), 1),
+        (CheckSettings(instance_type="m7i.large"), None),
     ],
 )
-def test_how_many_gpus_are_expected(settings: Settings, wanted: int | None) -> None:
+def test_how_many_gpus_are_expected(settings: CheckSettings, wanted: int | None) -> None:
     assert expected_gpus(settings) == wanted
 
 
 def test_a_gpu_node_without_a_driver_is_not_taken_for_one_without_gpus() -> None:
-    context = Context(Settings(instance_type="p5.48xlarge"), nvml=NvmlFailure("not found", code=12))
+    context = Context(CheckSettings(instance_type="p5.48xlarge"), nvml=NvmlFailure("not found", code=12))
     (result,) = run(all_checks()["gpu.nvml"], context)
     assert short(result) == degraded("library", "human")
     (result,) = run(all_checks()["gpu.count"], context)
@@ -128,7 +128,7 @@ def idle(tmp_path: Path) -> Context:
     (tmp_path / "spool").mkdir()
     node = facts(gpu(0), gpu(1, pids=(10, 11, 12, 13), process_count=4))
     network = NetworkSettings(slurmd_spool=str(tmp_path / "spool"))
-    settings = Settings(proc=tmp_path / "proc", sysfs=tmp_path / "sys", network=network)
+    settings = CheckSettings(proc=tmp_path / "proc", sysfs=tmp_path / "sys", network=network)
     return Context(settings, nvml=node.snapshot)
 
 
@@ -166,7 +166,7 @@ def test_a_gpu_that_slurm_has_and_nvml_lacks(
 ) -> None:
     gpus = [gpu(index) if index is not None else GpuSnapshot(GpuRef(index=9), failed=15) for index in shown]
     seen = Snapshot("580", "13", len(gpus), tuple(gpus), 1.0)
-    context = Context(nvml=seen, inventory=Inventory(tuple(map(ref, known))), slurm_gpus=frozenset(given))
+    context = Context(nvml=seen, inventory=GpuInventory(tuple(map(ref, known))), slurm_gpus=frozenset(given))
     (result,) = gpu_slurm.judge(gpu_slurm.gather(context))
     assert short(result) == wanted
     assert ("/dev/nvidia2" in result.summary) == (wanted[1] == "lacking")

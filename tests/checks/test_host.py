@@ -28,7 +28,7 @@ from holdfast_checks.probes.clock import ClockState, clock_state
 from holdfast_checks.probes.dstate import Stuck
 from holdfast_checks.probes.mounts import Mount, parse_mounts
 from holdfast_checks.probes.procfs import Scan, cpu_list
-from holdfast_checks.registry import Change, NotGathered, Sample, all_checks
+from holdfast_checks.registry import NotGathered, Sample, SampleChange, all_checks
 from holdfast_checks.result import Result, Verdict
 
 CAPTURED = Path(__file__).parent / "captured" / "host"
@@ -50,8 +50,8 @@ def by_component(results: tuple[Result, ...]) -> dict[str, Short]:
     return {result.component: short(result) for result in results if result.verdict is not Verdict.SKIPPED}
 
 
-def change(now: Any, before: Any = None, seconds: float = 300.0) -> Change:
-    return Change(None if before is None else Sample(before, 0.0), Sample(now, seconds))
+def change(now: Any, before: Any = None, seconds: float = 300.0) -> SampleChange:
+    return SampleChange(None if before is None else Sample(before, 0.0), Sample(now, seconds))
 
 
 def test_every_finding_of_the_host_observes_at_first_and_names_the_source_of_its_numbers() -> None:
@@ -70,8 +70,8 @@ HIGH: Short = ("high", "warning", "none")
     ("used", "wanted"), [(0, OK), (799, OK), (800, HIGH), (949, HIGH), (950, FULL), (1000, FULL), (1200, FULL)]
 )
 def test_handles_and_threads(used: int, wanted: Short) -> None:
-    assert by_component(host_fds.judge(host_fds.Facts(used, 1000))) == {"node": wanted}
-    assert by_component(host_pids.judge(host_pids.Facts(used, 1000, "pid_max"))) == {"node": wanted}
+    assert by_component(host_fds.judge(host_fds.HostFdsFacts(used, 1000))) == {"node": wanted}
+    assert by_component(host_pids.judge(host_pids.HostPidsFacts(used, 1000, "pid_max"))) == {"node": wanted}
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ WAITS: Short = ("stuck", "warning", "none")
 def test_a_stuck_process_is_the_drivers_fault_by_its_stack_and_by_its_name_only_if_it_is_roots(
     stuck: list[Stuck], wanted: Short
 ) -> None:
-    assert by_component(host_dstate.judge(host_dstate.Facts(tuple(stuck)))) == {"node": wanted}
+    assert by_component(host_dstate.judge(host_dstate.HostDstateFacts(tuple(stuck)))) == {"node": wanted}
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_a_stuck_process_is_the_drivers_fault_by_its_stack_and_by_its_name_only_
     ],
 )
 def test_clock(clock: ClockState, wanted: Short) -> None:
-    assert by_component(host_time.judge(host_time.Facts(clock))) == {"node": wanted}
+    assert by_component(host_time.judge(host_time.HostTimeFacts(clock))) == {"node": wanted}
 
 
 def test_the_kernel_is_asked_for_its_clock() -> None:
@@ -155,16 +155,16 @@ LOST: Short = ("lost", "degraded", "replace")
     ],
 )
 def test_memory(facts: tuple[int, int, int | None], wanted: dict[str, Short]) -> None:
-    assert by_component(host_memory.judge(host_memory.Facts(*facts))) == wanted
+    assert by_component(host_memory.judge(host_memory.HostMemoryFacts(*facts))) == wanted
 
 
 @pytest.mark.parametrize(("load", "wanted"), [(0.0, OK), (32.0, OK), (32.1, HIGH)])
 def test_load(load: float, wanted: Short) -> None:
-    assert by_component(host_load.judge(host_load.Facts(load, 8))) == {"node": wanted}
+    assert by_component(host_load.judge(host_load.HostLoadFacts(load, 8))) == {"node": wanted}
 
 
-def cpus(online: str, present: str = "0-7", **more: Any) -> host_cpu.Facts:
-    return host_cpu.Facts(cpu_list(online), cpu_list(present), **more)
+def cpus(online: str, present: str = "0-7", **more: Any) -> host_cpu.HostCpuFacts:
+    return host_cpu.HostCpuFacts(cpu_list(online), cpu_list(present), **more)
 
 
 OFFLINE: Short = ("offline", "degraded", "reboot")
@@ -197,7 +197,7 @@ OFFLINE: Short = ("offline", "degraded", "reboot")
         (cpus("0-7", throttled_ms=31_000, packages=2), cpus("0-7", throttled_ms=0), {"node": OK, "clock": OK}),
     ],
 )
-def test_cpus(now: host_cpu.Facts, before: host_cpu.Facts | None, wanted: dict[str, Short]) -> None:
+def test_cpus(now: host_cpu.HostCpuFacts, before: host_cpu.HostCpuFacts | None, wanted: dict[str, Short]) -> None:
     assert by_component(host_cpu.judge(change(now, before))) == wanted
 
 
@@ -211,9 +211,9 @@ MISSING: Short = ("missing", "degraded", "reboot")
 
 
 def test_modules_and_versions() -> None:
-    facts = host_modules.Facts(("efa", "gdrdrv"), frozenset({"efa", "nvidia"}))
+    facts = host_modules.HostModulesFacts(("efa", "gdrdrv"), frozenset({"efa", "nvidia"}))
     assert by_component(host_modules.judge(facts)) == {"efa": OK, "gdrdrv": MISSING}
-    versions = host_manifest.Facts(
+    versions = host_manifest.HostManifestFacts(
         {"kernel": "6.8", "module efa": "2.13", "package x": "1"}, {"kernel": "6.8", "module efa": "2.12"}
     )
     assert by_component(host_manifest.judge(versions)) == {"kernel": OK, "module efa": ("drift", "warning", "none")}
@@ -245,7 +245,7 @@ LUSTRE = Mount("10.0.0.1@tcp:/x", "/fsx", "lustre", read_only=False)
     ],
 )
 def test_mounts(place: tuple[Any, ...], wanted: Short) -> None:
-    facts = host_mounts.Facts((host_mounts.Place("/fsx", *place),))
+    facts = host_mounts.HostMountsFacts((host_mounts.MountPoint("/fsx", *place),))
     assert by_component(host_mounts.judge(facts)) == {"/fsx": wanted}
 
 
@@ -282,9 +282,9 @@ def test_who_mounted_a_file_system(options: str, by_user: bool) -> None:
     assert mount.by_user is by_user
 
 
-def services(*configured: str, text: str = "") -> host_services.Facts:
+def services(*configured: str, text: str = "") -> host_services.HostServicesFacts:
     units = host_services.parse_show(text or (CAPTURED / "show.txt").read_text())
-    return host_services.Facts(units, frozenset(configured))
+    return host_services.HostServicesFacts(units, frozenset(configured))
 
 
 DOWN: Short = ("down", "degraded", "reboot")
@@ -334,8 +334,8 @@ def test_sockets_of_the_kernel_that_accept() -> None:
     assert host_munge.listening((CAPTURED / "unix").read_text()) == {"/run/munge/munge.socket.2", "@/tmp/.X11-unix/X0"}
     assert host_munge.listening("") == frozenset()
     assert host_munge.listening("head\nx y z zz 0001 01 5 /a\n") == frozenset()
-    assert by_component(host_munge.judge(host_munge.Facts("/run/m", listens=True))) == {"node": OK}
-    assert by_component(host_munge.judge(host_munge.Facts("/run/m", listens=False))) == {"node": DOWN}
+    assert by_component(host_munge.judge(host_munge.HostMungeFacts("/run/m", listens=True))) == {"node": OK}
+    assert by_component(host_munge.judge(host_munge.HostMungeFacts("/run/m", listens=False))) == {"node": DOWN}
 
 
 @pytest.mark.parametrize(
@@ -349,9 +349,9 @@ def test_sockets_of_the_kernel_that_accept() -> None:
     ],
 )
 def test_credentials(made: Finished | Hung, read: Finished | Hung | None, wanted: Short) -> None:
-    assert by_component(host_credential.judge(host_credential.Facts(made, read))) == {"node": wanted}
+    assert by_component(host_credential.judge(host_credential.HostCredentialFacts(made, read))) == {"node": wanted}
 
 
 def test_a_munge_that_says_nothing_is_unknown() -> None:
-    (judged,) = host_credential.judge(host_credential.Facts(finished(), None))
+    (judged,) = host_credential.judge(host_credential.HostCredentialFacts(finished(), None))
     assert judged.verdict is Verdict.UNKNOWN

@@ -12,13 +12,13 @@ import pytest
 from holdfast.practice.hardware import host as emulated
 from holdfast.practice.hardware.host import HUNG, MODULES, HostFiles
 from holdfast_checks.checks import host_disk, host_mounts, host_munge, host_services, host_slurmd
-from holdfast_checks.manifest import FILE, Manifest, learn_manifest, load_manifest, save_manifest
-from holdfast_checks.probes.dstate import Watch
+from holdfast_checks.manifest import FILE, NodeManifest, learn_manifest, load_manifest, save_manifest
+from holdfast_checks.probes.dstate import DstateWatch
 from holdfast_checks.probes.procfs import scan
 from holdfast_checks.registry import Context, NotApplicable, NotGathered, all_checks
 from holdfast_checks.result import Result, Verdict
 from holdfast_checks.runner import run
-from holdfast_checks.settings import HostSettings, Settings
+from holdfast_checks.settings import CheckSettings, HostSettings
 
 HOST = sorted(name for name in all_checks() if name.startswith("host.") and name not in ("host.slurmd", "host.disk"))
 
@@ -33,7 +33,7 @@ def context(host: HostFiles, **changed: object) -> Context:
     raw = emulated.agent_settings(host.folder.parent)
     paths = {key: Path(raw[key]) for key in ("manifest", "munge_key", "proc", "clock_file", "volumes_file")}
     settings = HostSettings(**{**raw, **paths, **changed})
-    return Context(Settings(sysfs=host.sys, state_dir=host.folder, host=settings))
+    return Context(CheckSettings(sysfs=host.sys, state_dir=host.folder, host=settings))
 
 
 def judged(host: HostFiles, check: str, **changed: object) -> dict[str, tuple[Verdict, str]]:
@@ -58,12 +58,12 @@ def test_a_host_that_shows_nothing_is_no_fault(tmp_path: Path, check: str) -> No
         systemctl=str(tmp_path / "x"),
     )
     (tmp_path / "key").touch()
-    results = run(all_checks()[check], Context(Settings(sysfs=tmp_path, host=settings)))
+    results = run(all_checks()[check], Context(CheckSettings(sysfs=tmp_path, host=settings)))
     assert {result.verdict for result in results} <= {Verdict.UNKNOWN, Verdict.SKIPPED}, results
 
 
 def test_a_process_that_ran_in_between_is_not_stuck(host: HostFiles) -> None:
-    watch = Watch()
+    watch = DstateWatch()
     for look in range(1, 7):
         host.process(50, "reader", "D", switches=look, stack="[<0>] nfs_wait+0x1/0x2 [nfs]\n")
         host.process(51, "python", "D", stack="[<0>] x+0x1/0x2 [nvidia]\n[<0>] y+0x1/0x2\n")
@@ -74,7 +74,7 @@ def test_a_process_that_ran_in_between_is_not_stuck(host: HostFiles) -> None:
 
 
 def test_what_blocks_later_is_found_at_every_third_look(host: HostFiles) -> None:
-    watch = Watch()
+    watch = DstateWatch()
     assert watch.look(host.proc, report_from=1) == ()
     host.process(52, "late", "D")
     found = [[(stuck.name, stuck.looks) for stuck in watch.look(host.proc, report_from=1)] for _ in range(4)]
@@ -86,7 +86,7 @@ def test_what_blocks_later_is_found_at_every_third_look(host: HostFiles) -> None
 )
 def test_an_idle_node_is_not_searched_for_blocked_processes(host: HostFiles, load: str, looked: bool) -> None:
     """A blocked process counts as one of the load, and is found at the first sample that shows it."""
-    watch = Watch()
+    watch = DstateWatch()
     host.write("proc/loadavg", f"{load} 0.10 0.10 1/3000 4321\n" if load else "")
     host.process(53, "late", "D")
     assert bool(watch.look(host.proc, report_from=1)) == looked
@@ -98,7 +98,7 @@ def test_an_idle_node_is_not_searched_for_blocked_processes(host: HostFiles, loa
 
 
 def test_one_look_at_nvidia_smi_in_d_is_nothing_and_a_new_process_under_the_old_id_begins_anew(host: HostFiles) -> None:
-    watch = Watch()
+    watch = DstateWatch()
     host.process(60, "nvidia-smi", "D")
     for _ in range(4):
         assert watch.look(host.proc, report_from=5) == ()
@@ -276,7 +276,7 @@ def test_a_rehearsal_says_how_full_a_disk_is(host: HostFiles, told: str, wanted:
 def test_another_users_process_that_is_called_slurmd_is_none(host: HostFiles) -> None:
     host.process(80, "slurmd", "S")
     (host.proc / "80/cmdline").write_bytes(b"slurmd\0-N\0n1\0")
-    asked = Context(Settings(proc=host.proc, slurmd_node="n1", sysfs=host.sys))
+    asked = Context(CheckSettings(proc=host.proc, slurmd_node="n1", sysfs=host.sys))
     assert host_slurmd.gather(asked).pid == 80
     os.chown(host.proc / "80", 65534, 65534)
     assert host_slurmd.gather(asked).pid is None
@@ -363,6 +363,6 @@ def test_files_that_make_no_sense_are_no_fault_and_no_bug(
 
 def test_an_empty_manifest_demands_nothing(host: HostFiles) -> None:
     (host.folder / "manifest.json").write_text(json.dumps({"version": 1}))
-    assert load_manifest(host.folder / "manifest.json") == Manifest()
+    assert load_manifest(host.folder / "manifest.json") == NodeManifest()
     assert judged(host, "host.modules") == {"node": (Verdict.SKIPPED, "")}
     assert judged(host, "host.manifest") == {"node": (Verdict.SKIPPED, "")}

@@ -10,11 +10,11 @@ import pytest
 from holdfast_checks.gpu_ref import GpuRef
 from holdfast_checks.kernel.devices import Devices
 from holdfast_checks.kernel.table import judge_record, rules
-from holdfast_checks.probes.kmsg_record import Record, render
+from holdfast_checks.probes.kmsg_record import KernelRecord, render
 from holdfast_checks.registry import Context, Need, all_checks
 from holdfast_checks.result import Verdict
 from holdfast_checks.runner import run
-from holdfast_checks.settings import Settings
+from holdfast_checks.settings import CheckSettings
 from support.kernel_lines import LINES, ORDINARY, Line
 
 GPU = GpuRef(uuid="GPU-a", minor=3, pci="0000:3b:00.0")
@@ -125,15 +125,15 @@ def test_every_rule_has_a_line_and_every_line_a_check() -> None:
 def test_run_by_hand(tmp_path: Path, check: str) -> None:
     lines = [line for line in LINES if line.check == check]
     log = tmp_path / "kmsg"
-    log.write_text("".join(render(Record(n, n, 0, 4, text)) for n, text in enumerate(ORDINARY)))
-    context = Context(Settings(kmsg_path=log, sysfs=tmp_path / "sys"))
+    log.write_text("".join(render(KernelRecord(n, n, 0, 4, text)) for n, text in enumerate(ORDINARY)))
+    context = Context(CheckSettings(kmsg_path=log, sysfs=tmp_path / "sys"))
     assert [result.verdict for result in run(all_checks()[check], context)] == [Verdict.OK]
-    user = "".join(render(Record(500 + n, n, 1, 4, line.text)) for n, line in enumerate(LINES))
-    kernel = "".join(render(Record(1000 + n, n, 0, 4, line.text)) for n, line in enumerate(lines))
+    user = "".join(render(KernelRecord(500 + n, n, 1, 4, line.text)) for n, line in enumerate(LINES))
+    kernel = "".join(render(KernelRecord(1000 + n, n, 0, 4, line.text)) for n, line in enumerate(lines))
     log.write_text(user + kernel)
     named = [line for line in lines if line.code != "init_failed"]  # without NVML the GPU is unknown
     assert [result.code for result in run(all_checks()[check], context)] == [line.code for line in named]
-    missing = Context(Settings(kmsg_path=tmp_path / "none"))
+    missing = Context(CheckSettings(kmsg_path=tmp_path / "none"))
     assert [result.verdict for result in run(all_checks()[check], missing)] == [Verdict.UNKNOWN]
 
 

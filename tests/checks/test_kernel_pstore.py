@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_checks.kernel.pstore import BEFORE_BOOT_S, MAX_BYTES, Dump, Facts, judge
+from holdfast_checks.kernel.pstore import BEFORE_BOOT_S, MAX_BYTES, Dump, PstoreFacts, judge
 from holdfast_checks.registry import Context, all_checks
 from holdfast_checks.result import Verdict
 from holdfast_checks.runner import run
-from holdfast_checks.settings import KernelSettings, Settings
+from holdfast_checks.settings import CheckSettings, KernelSettings
 
 PANIC = (
     "Panic#1 Part1\n<6>[ 8123.4] usb 1-1: new device\n"
@@ -35,7 +35,7 @@ BOOT_S = 1_000_000.0
     ],
 )
 def test_judge(dumps: tuple[Dump, ...], verdict: Verdict, word: str) -> None:
-    (result,) = judge(Facts(dumps, BOOT_S))
+    (result,) = judge(PstoreFacts(dumps, BOOT_S))
     assert (result.verdict, result.sticky) == (verdict, True)
     assert word in result.summary
     if result.bad:
@@ -44,7 +44,7 @@ def test_judge(dumps: tuple[Dump, ...], verdict: Verdict, word: str) -> None:
 
 def test_the_part_that_says_why_is_quoted() -> None:
     parts = (Dump("dmesg-efi-1", BOOT_S - 9, PANIC), Dump("dmesg-efi-2", BOOT_S - 8, "Panic#1 Part2\n<6>[ 1.0] x\n"))
-    (result,) = judge(Facts(parts, BOOT_S))
+    (result,) = judge(PstoreFacts(parts, BOOT_S))
     assert "Fatal exception" in result.summary
     assert (result.evidence["file"], result.evidence["files"]) == ("dmesg-efi-1", 2)
 
@@ -54,7 +54,7 @@ def context(path: Path) -> Context:
     proc.mkdir(exist_ok=True)
     (proc / "stat").write_text(f"cpu  1 2 3\nbtime {int(time.time())}\nprocesses 7\n")
     archive = KernelSettings(pstore_archive=path / "archive")
-    return Context(Settings(pstore_path=path / "pstore", proc=proc, kernel=archive))
+    return Context(CheckSettings(pstore_path=path / "pstore", proc=proc, kernel=archive))
 
 
 def test_dumps_are_read_from_pstore_and_from_its_archive(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from holdfast_checks.checks.xid import parse_live
 from holdfast_checks.gpu_ref import GpuRef
 from holdfast_checks.kernel.replay import replay
-from holdfast_checks.probes.kmsg_record import Record, parse, render
+from holdfast_checks.probes.kmsg_record import KernelRecord, parse, render
 from holdfast_checks.text import MAX_EVIDENCE_CHARS
 
 KNOWN = {"0000:3b:00.0": GpuRef(uuid="GPU-a", minor=0, pci="0000:3b:00.0")}
@@ -52,6 +52,6 @@ def test_any_text_is_judged_or_passed_over(text: str) -> None:
 
 @given(TEXT, st.integers(0, 2**40), st.integers(0, 2**50), st.integers(0, 20), st.integers(0, 7))
 def test_any_message_survives_the_record_format(text: str, seq: int, us: int, facility: int, priority: int) -> None:
-    record = Record(seq, us, facility, priority, text)
+    record = KernelRecord(seq, us, facility, priority, text)
     assert parse(render(record).removesuffix("\n")) == record
     parse(text)

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from holdfast_checks.probes.kmsg import Cursor, Gap, KmsgFollower, read_present
-from holdfast_checks.probes.kmsg_record import Record, parse, render
+from holdfast_checks.probes.kmsg_record import KernelRecord, parse, render
 
 
 def line(seq: int, message: str = "hello", facility: int = 0) -> str:
-    return render(Record(seq, 1_000_000 + seq, facility, 4, message))
+    return render(KernelRecord(seq, 1_000_000 + seq, facility, 4, message))
 
 
 @pytest.fixture
@@ -47,12 +47,12 @@ def readable(follower: KmsgFollower, timeout_s: float = 2.0) -> bool:
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
-        ("6,339,5140900,-;NET: Registered", Record(339, 5140900, 0, 6, "NET: Registered")),
-        ("4,7,1,-,caller=T1;NVRM: Xid", Record(7, 1, 0, 4, "NVRM: Xid")),
-        ("12,8,2,-;from a user", Record(8, 2, 1, 4, "from a user")),
-        ("30,9,3,c,more;a;b", Record(9, 3, 3, 6, "a;b")),
-        ("4,7,1,-;two\n SUBSYSTEM=pci\n DEVICE=+pci:0", Record(7, 1, 0, 4, "two")),
-        ("4,7,1,-;one\\x0aNVRM: two \\xc3\\xa9", Record(7, 1, 0, 4, "one\nNVRM: two é")),
+        ("6,339,5140900,-;NET: Registered", KernelRecord(339, 5140900, 0, 6, "NET: Registered")),
+        ("4,7,1,-,caller=T1;NVRM: Xid", KernelRecord(7, 1, 0, 4, "NVRM: Xid")),
+        ("12,8,2,-;from a user", KernelRecord(8, 2, 1, 4, "from a user")),
+        ("30,9,3,c,more;a;b", KernelRecord(9, 3, 3, 6, "a;b")),
+        ("4,7,1,-;two\n SUBSYSTEM=pci\n DEVICE=+pci:0", KernelRecord(7, 1, 0, 4, "two")),
+        ("4,7,1,-;one\\x0aNVRM: two \\xc3\\xa9", KernelRecord(7, 1, 0, 4, "one\nNVRM: two é")),
         (" SUBSYSTEM=pci", None),
         ("", None),
         ("no record", None),
@@ -61,12 +61,12 @@ def readable(follower: KmsgFollower, timeout_s: float = 2.0) -> bool:
         ("4,7;too short", None),
     ],
 )
-def test_record_format(text: str, wanted: Record | None) -> None:
+def test_record_format(text: str, wanted: KernelRecord | None) -> None:
     assert parse(text) == wanted
 
 
 def test_a_rendered_record_reads_back() -> None:
-    record = Record(5, 99, 1, 3, "tab\tback\\slash\nline é")
+    record = KernelRecord(5, 99, 1, 3, "tab\tback\\slash\nline é")
     assert parse(render(record).rstrip("\n")) == record
     assert not record.from_kernel
     assert record.monotonic_s == pytest.approx(99e-6)

@@ -21,12 +21,12 @@ from holdfast_checks.checks import (
     net_memlock,
     net_modules,
 )
-from holdfast_checks.probes.netdev import Link
+from holdfast_checks.probes.netdev import NetworkDevice
 from holdfast_checks.probes.rdma import Device
-from holdfast_checks.registry import Change, Context, NotApplicable, Sample
+from holdfast_checks.registry import Context, NotApplicable, Sample, SampleChange
 from holdfast_checks.result import Result
 from holdfast_checks.runner import Samples, run
-from holdfast_checks.settings import NetworkSettings, Settings
+from holdfast_checks.settings import CheckSettings, NetworkSettings
 from support.sysfs_tree import CAPTURED, captured
 
 Found = set[tuple[str, str, str | None, str]]
@@ -45,7 +45,7 @@ def known(*numbers: int) -> dict[str, str]:
     return {str(one.pci): one.name for one in devices(*numbers)}
 
 
-Facts = efa_count.Facts
+Facts = efa_count.EfaCountFacts
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_count_names_the_devices_that_are_there_so_that_they_clear() -> None:
 
 def test_count_learns_on_disk_and_never_counts_bridges(tmp_path: Path) -> None:
     p4d = captured(tmp_path / "p4d", "network/p4d.tree")
-    settings = Settings(sysfs=p4d, state_dir=tmp_path)
+    settings = CheckSettings(sysfs=p4d, state_dir=tmp_path)
     found = run(efa_count.CHECK, Context(settings))
     assert bad(found) == {("0000:90:1b.0", "unbound", "degraded", "reboot")}
     shutil.rmtree(p4d / "class/infiniband/efa_1")  # it leaves the class with its driver
@@ -98,19 +98,19 @@ def test_count_learns_on_disk_and_never_counts_bridges(tmp_path: Path) -> None:
     found = run(efa_count.CHECK, Context(settings))
     assert ("0000:20:1b.0", "unbound", "fatal", "reboot") in bad(found)
     p6 = captured(tmp_path / "p6", "network/p6_b300_without_efa.tree")
-    (result,) = run(efa_count.CHECK, Context(Settings(sysfs=p6)))
+    (result,) = run(efa_count.CHECK, Context(CheckSettings(sysfs=p6)))
     assert (result.verdict, result.summary) == ("skipped", "no EFA device is attached to this node")
-    found = run(efa_count.CHECK, Context(Settings(sysfs=p6, network=NetworkSettings(expected_efa=2))))
+    found = run(efa_count.CHECK, Context(CheckSettings(sysfs=p6, network=NetworkSettings(expected_efa=2))))
     assert bad(found) == {("node", "missing", "degraded", "reboot")}
 
 
-def change(before: Mapping[str, int] | None, now: Mapping[str, int], seconds: float = 30.0) -> Change:
+def change(before: Mapping[str, int] | None, now: Mapping[str, int], seconds: float = 30.0) -> SampleChange:
     """Of one device, as both checks of counters see it."""
 
     def sample(values: Mapping[str, int], at_s: float) -> Sample:
-        return Sample(efa_admin.Facts({"efa_0": values}, {"efa_0": "0000:10:1b.0"}), at_s)
+        return Sample(efa_admin.EfaAdminFacts({"efa_0": values}, {"efa_0": "0000:10:1b.0"}), at_s)
 
-    return Change(None if before is None else sample(before, 0.0), sample(now, seconds))
+    return SampleChange(None if before is None else sample(before, 0.0), sample(now, seconds))
 
 
 REST = {"no_completion_cmds": 0, "cmds_err": 0, "keep_alive_rcvd": 91, "submitted_cmds": 42, "completed_cmds": 42}
@@ -185,9 +185,9 @@ def test_counters_that_an_old_driver_lacks_are_passed_over() -> None:
 def test_counters_of_a_tree_and_one_device_that_comes_later(tmp_path: Path) -> None:
     sysfs = captured(tmp_path, "network/p4d.tree")
     samples = Samples()
-    assert bad(run(efa_counters.CHECK, Context(Settings(sysfs=sysfs)), samples)) == set()
+    assert bad(run(efa_counters.CHECK, Context(CheckSettings(sysfs=sysfs)), samples)) == set()
     (sysfs / "class/infiniband/efa_1/ports/1/hw_counters/rx_drops").write_text("500000\n")
-    found = run(efa_counters.CHECK, Context(Settings(sysfs=sysfs)), samples)
+    found = run(efa_counters.CHECK, Context(CheckSettings(sysfs=sysfs)), samples)
     assert bad(found) == {("efa_1", "rx_drops", "warning", "none")}
     assert {one.pci for one in found} == {"0000:10:1b.0", "0000:20:1b.0"}
 
@@ -196,22 +196,22 @@ def test_counters_of_a_tree_and_one_device_that_comes_later(tmp_path: Path) -> N
     ("links", "verdict"),
     [
         ((), "skipped"),
-        ((Link("ens32", wanted=True, carrier=True, losses=1),), "ok"),
-        ((Link("ens32", wanted=True, carrier=False, losses=1),), "degraded"),
-        ((Link("ens32", wanted=False, carrier=None, losses=1),), "skipped"),
-        ((Link("ens32", wanted=False, carrier=False, losses=1),), "skipped"),
-        ((Link("ens32", wanted=True, carrier=None, losses=1),), "unknown"),
+        ((NetworkDevice("ens32", wanted=True, carrier=True, losses=1),), "ok"),
+        ((NetworkDevice("ens32", wanted=True, carrier=False, losses=1),), "degraded"),
+        ((NetworkDevice("ens32", wanted=False, carrier=None, losses=1),), "skipped"),
+        ((NetworkDevice("ens32", wanted=False, carrier=False, losses=1),), "skipped"),
+        ((NetworkDevice("ens32", wanted=True, carrier=None, losses=1),), "unknown"),
     ],
 )
-def test_carrier(links: tuple[Link, ...], verdict: str) -> None:
-    (result,) = efa_carrier.judge(efa_carrier.Facts(((devices(16)[0], links),)))
+def test_carrier(links: tuple[NetworkDevice, ...], verdict: str) -> None:
+    (result,) = efa_carrier.judge(efa_carrier.EfaCarrierFacts(((devices(16)[0], links),)))
     assert result.verdict == verdict
     assert result.code == ("no_carrier" if verdict == "degraded" else "")
 
 
 def test_carrier_of_a_tree(tmp_path: Path) -> None:
     sysfs = captured(tmp_path, "network/p4d.tree")
-    found = {one.component: one.verdict.value for one in run(efa_carrier.CHECK, Context(Settings(sysfs=sysfs)))}
+    found = {one.component: one.verdict.value for one in run(efa_carrier.CHECK, Context(CheckSettings(sysfs=sysfs)))}
     assert found == {"efa_1": "skipped", "rdmap16s27": "ok"}
 
 
@@ -222,22 +222,22 @@ TWO = ("rdmap16s27", "rdmap32s27")
 @pytest.mark.parametrize(
     ("facts", "wanted"),
     [
-        (efa_provider.Facts(TWO, 0, FI_INFO), set()),
+        (efa_provider.EfaProviderFacts(TWO, 0, FI_INFO), set()),
         (
-            efa_provider.Facts((*TWO, "rdmap47s27"), 0, FI_INFO),
+            efa_provider.EfaProviderFacts((*TWO, "rdmap47s27"), 0, FI_INFO),
             {("rdmap47s27", "left_out", "degraded", "reboot")},
         ),
         (
-            efa_provider.Facts(TWO, 61, "", "fi_getinfo: -61 (No data available) (exit status 61)"),
+            efa_provider.EfaProviderFacts(TWO, 61, "", "fi_getinfo: -61 (No data available) (exit status 61)"),
             {("node", "none", "degraded", "reboot")},
         ),
-        (efa_provider.Facts(TWO, 0, ""), {("node", "none", "degraded", "reboot")}),
+        (efa_provider.EfaProviderFacts(TWO, 0, ""), {("node", "none", "degraded", "reboot")}),
         # near misses: devices under other names, and a command that fails for another reason
-        (efa_provider.Facts(("efa_0", "efa_1"), 0, FI_INFO), set()),
-        (efa_provider.Facts(TWO, 127, "", "error while loading shared libraries (exit status 127)"), set()),
+        (efa_provider.EfaProviderFacts(("efa_0", "efa_1"), 0, FI_INFO), set()),
+        (efa_provider.EfaProviderFacts(TWO, 127, "", "error while loading shared libraries (exit status 127)"), set()),
     ],
 )
-def test_provider(facts: efa_provider.Facts, wanted: Found) -> None:
+def test_provider(facts: efa_provider.EfaProviderFacts, wanted: Found) -> None:
     assert bad(efa_provider.judge(facts)) == wanted
 
 
@@ -246,16 +246,20 @@ def test_provider_asks_the_command(tmp_path: Path) -> None:
     script = tmp_path / "fi_info"
     script.write_text(f"#!{sys.executable}\nprint('    domain: efa_1-rdm')\n")
     script.chmod(0o755)
-    settings = Settings(sysfs=sysfs, network=NetworkSettings(fi_info=str(script)))
+    settings = CheckSettings(sysfs=sysfs, network=NetworkSettings(fi_info=str(script)))
     assert bad(run(efa_provider.CHECK, Context(settings))) == {("rdmap16s27", "left_out", "degraded", "reboot")}
     missing = replace(settings, network=NetworkSettings(fi_info=str(tmp_path / "none")))
     (result,) = run(efa_provider.CHECK, Context(missing))
     assert (result.verdict, "not installed" in result.summary) == ("skipped", True)
 
 
-def looks(*rates_mb: float, jobs: frozenset[int] | None = frozenset({7}), step_s: float = 30.0) -> efa_silence.Look:
+def looks(
+    *rates_mb: float, jobs: frozenset[int] | None = frozenset({7}), step_s: float = 30.0
+) -> efa_silence.RdmaTraffic:
     """The last of a series of samples with these rates between them."""
-    at = efa_silence.Look({"a/1/tx_bytes": 0, "b/1/tx_bytes": 7}, 0.0, jobs, busy_after_s=300, silent_after_s=600)
+    at = efa_silence.RdmaTraffic(
+        {"a/1/tx_bytes": 0, "b/1/tx_bytes": 7}, 0.0, jobs, busy_after_s=300, silent_after_s=600
+    )
     for rate in rates_mb:
         counts = {**at.counts, "a/1/tx_bytes": at.counts["a/1/tx_bytes"] + round(rate * 1e6 * step_s)}
         at = efa_silence.follow(at, replace(at, counts=counts, at_s=at.at_s + step_s, **FRESH))
@@ -286,8 +290,8 @@ BUSY, QUIET = [5000.0] * 11, [0.001] * 20
         (looks(), False),
     ],
 )
-def test_silence(look: efa_silence.Look, silent: bool) -> None:
-    (result,) = efa_silence.judge(Change(None, Sample(look, 0.0)))
+def test_silence(look: efa_silence.RdmaTraffic, silent: bool) -> None:
+    (result,) = efa_silence.judge(SampleChange(None, Sample(look, 0.0)))
     assert (result.code, result.severity, result.remedy) == (
         ("silent", "warning", "none") if silent else ("", None, "none")
     )
@@ -305,8 +309,8 @@ def test_another_job_or_device_begins_anew() -> None:
         assert efa_silence.follow(quiet, now).silent_since_s is None
 
 
-def said_s(look: efa_silence.Look) -> float | None:
-    return efa_silence.fabric_silent_s(efa_silence.judge(Change(None, Sample(look, 0.0))))
+def said_s(look: efa_silence.RdmaTraffic) -> float | None:
+    return efa_silence.fabric_silent_s(efa_silence.judge(SampleChange(None, Sample(look, 0.0))))
 
 
 @pytest.mark.parametrize(
@@ -322,7 +326,7 @@ def said_s(look: efa_silence.Look) -> float | None:
     ],
 )
 def test_the_controller_is_told_how_long_the_fabric_has_been_silent(
-    look: efa_silence.Look, silent_s: float | None
+    look: efa_silence.RdmaTraffic, silent_s: float | None
 ) -> None:
     assert said_s(look) == silent_s
 
@@ -345,26 +349,26 @@ def test_counters_that_come_go_or_are_set_back_are_neither_silence_nor_traffic()
 
 def test_silence_counts_every_kind_of_device(tmp_path: Path) -> None:
     p4d = captured(tmp_path / "p4d", "network/p4d.tree")
-    assert efa_silence.gather(Context(Settings(sysfs=p4d))).counts == {
+    assert efa_silence.gather(Context(CheckSettings(sysfs=p4d))).counts == {
         "rdmap16s27/1/tx_bytes": 2000,
         "rdmap16s27/1/rx_bytes": 1000,
     }
     hgx = captured(tmp_path / "hgx", "network/hgx.tree")
-    assert efa_silence.gather(Context(Settings(sysfs=hgx))).counts == {
+    assert efa_silence.gather(Context(CheckSettings(sysfs=hgx))).counts == {
         "mlx5_0/1/port_xmit_data": 4000,
         "mlx5_0/1/port_rcv_data": 2000,
     }
     with pytest.raises(NotApplicable):
-        efa_silence.gather(Context(Settings(sysfs=tmp_path / "none")))
+        efa_silence.gather(Context(CheckSettings(sysfs=tmp_path / "none")))
 
 
 def test_modules(tmp_path: Path) -> None:
     sysfs = captured(tmp_path / "sys", "network/p4d.tree")
-    found = run(net_modules.CHECK, Context(Settings(sysfs=sysfs)))
+    found = run(net_modules.CHECK, Context(CheckSettings(sysfs=sysfs)))
     assert bad(found) == {("ib_uverbs", "missing", "degraded", "reboot")}
     (sysfs / "module/ib_uverbs").mkdir()
-    assert bad(run(net_modules.CHECK, Context(Settings(sysfs=sysfs)))) == set()
-    (result,) = run(net_modules.CHECK, Context(Settings(sysfs=tmp_path / "none")))
+    assert bad(run(net_modules.CHECK, Context(CheckSettings(sysfs=sysfs)))) == set()
+    (result,) = run(net_modules.CHECK, Context(CheckSettings(sysfs=tmp_path / "none")))
     assert result.verdict == "skipped"
 
 
@@ -386,7 +390,7 @@ def test_memlock(soft: str, hard: str, code: str, severity: str | None) -> None:
     text = "\n".join(row if line.startswith("Max locked") else line for line in LIMITS.splitlines())
     limits = net_memlock.parse(text)
     assert limits is not None
-    (result,) = net_memlock.judge(net_memlock.Facts(*limits, wanted_gib=16))
+    (result,) = net_memlock.judge(net_memlock.NetMemlockFacts(*limits, wanted_gib=16))
     assert (result.code, result.severity) == (code, severity)
 
 
@@ -399,7 +403,7 @@ def test_memlock_reads_slurmds_limits_and_says_why_not(tmp_path: Path) -> None:
     (process / "cmdline").write_bytes(b"/usr/sbin/slurmd\0-D\0")
     (process / "limits").write_text(LIMITS)
     (tmp_path / "slurmd.pid").write_text("42\n")
-    settings = Settings(sysfs=sysfs, proc=tmp_path / "proc", slurmd_pid_file=tmp_path / "slurmd.pid")
+    settings = CheckSettings(sysfs=sysfs, proc=tmp_path / "proc", slurmd_pid_file=tmp_path / "slurmd.pid")
     (result,) = run(net_memlock.CHECK, Context(settings))
     assert (result.verdict, result.component) == ("ok", "slurmd")
     (process / "stat").write_text("42 (slurmd) Z 1 42 42 0 -1 0\n")

@@ -12,10 +12,10 @@ from holdfast_checks.checks import ib_counters, ib_flaps, ib_port, net_ethernet
 from holdfast_checks.link_history import LinkHistory, observe, trouble
 from holdfast_checks.probes.fabric import FabricPort
 from holdfast_checks.probes.rdma import Device, Port
-from holdfast_checks.registry import Change, Check, Context, Sample
+from holdfast_checks.registry import Check, Context, Sample, SampleChange
 from holdfast_checks.result import Result
 from holdfast_checks.runner import Samples, run
-from holdfast_checks.settings import NetworkSettings, Settings
+from holdfast_checks.settings import CheckSettings, NetworkSettings
 from support.sysfs_tree import captured
 
 Found = set[tuple[str, str, str | None, str]]
@@ -33,7 +33,7 @@ def port(number: int = 0, state: str = "ACTIVE", rate: float | None = 400.0, phy
 
 DOWN = port(state="DOWN", rate=10.0, phys="Polling")
 TWO = {"mlx5_0/1": 400.0, "mlx5_1/1": 400.0}
-Facts = ib_port.Facts
+Facts = ib_port.IbPortFacts
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_port(facts: Facts, wanted: Found) -> None:
 
 def test_a_port_is_missed_once_it_was_up(tmp_path: Path) -> None:
     sysfs = captured(tmp_path, "network/hgx.tree")
-    settings = Settings(sysfs=sysfs, state_dir=tmp_path, network=NetworkSettings(default_route_device="bond0.100"))
+    settings = CheckSettings(sysfs=sysfs, state_dir=tmp_path, network=NetworkSettings(default_route_device="bond0.100"))
     first = {one.component: one.verdict.value for one in run(ib_port.CHECK, Context(settings))}
     assert first == {"mlx5_0/1": "ok", "mlx5_1/1": "skipped", "mlx5_4/1": "ok"}
     folder = sysfs / "class/infiniband/mlx5_0/ports/1"
@@ -90,7 +90,7 @@ def test_a_port_is_missed_once_it_was_up(tmp_path: Path) -> None:
 def test_a_finding_on_a_port_whose_place_another_took_is_cleared(tmp_path: Path) -> None:
     sysfs = captured(tmp_path, "network/hgx.tree")
     (tmp_path / "ib_ports.json").write_text('{"mlx5_7/1": "400", "mlx5_8/1": "400"}')
-    settings = Settings(sysfs=sysfs, state_dir=tmp_path, network=NetworkSettings(default_route_device="eth0"))
+    settings = CheckSettings(sysfs=sysfs, state_dir=tmp_path, network=NetworkSettings(default_route_device="eth0"))
     for _look in range(ib_port.POLLS + 1):  # an OK counts after as many samples
         found = {one.component: one.verdict.value for one in run(ib_port.CHECK, Context(settings))}
     assert found == {"mlx5_0/1": "ok", "mlx5_1/1": "skipped", "mlx5_4/1": "ok", "mlx5_7/1": "ok", "mlx5_8/1": "ok"}
@@ -158,7 +158,7 @@ def test_a_down_that_was_seen_is_not_counted_twice() -> None:
 
 def test_flaps_and_counters_of_a_tree(tmp_path: Path) -> None:
     sysfs = captured(tmp_path, "network/hgx.tree")
-    context = Context(Settings(sysfs=sysfs, network=NetworkSettings(default_route_device="eth0")))
+    context = Context(CheckSettings(sysfs=sysfs, network=NetworkSettings(default_route_device="eth0")))
     samples = Samples()
     for check in (ib_flaps.CHECK, ib_counters.CHECK):
         assert bad(run(check, context, samples)) == set()
@@ -178,11 +178,11 @@ def test_flaps_and_counters_of_a_tree(tmp_path: Path) -> None:
     assert bad(run(ib_counters.CHECK, context, samples)) == set()
 
 
-def counted(before: Mapping[str, int], now: Mapping[str, int], seconds: float) -> Change:
+def counted(before: Mapping[str, int], now: Mapping[str, int], seconds: float) -> SampleChange:
     def sample(values: Mapping[str, int], at_s: float) -> Sample:
-        return Sample(ib_counters.Facts({"mlx5_0/1": values}, {"mlx5_0/1": None}), at_s)
+        return Sample(ib_counters.IbCountersFacts({"mlx5_0/1": values}, {"mlx5_0/1": None}), at_s)
 
-    return Change(sample(before, 0), sample(now, seconds))
+    return SampleChange(sample(before, 0), sample(now, seconds))
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_the_worst_counter_speaks_and_the_others_are_evidence() -> None:
 
 def test_ethernet_flaps_and_loses_its_carrier(tmp_path: Path) -> None:
     sysfs = captured(tmp_path, "network/hgx.tree")
-    settings = Settings(sysfs=sysfs, network=NetworkSettings(default_route_device="bond0"))
+    settings = CheckSettings(sysfs=sysfs, network=NetworkSettings(default_route_device="bond0"))
     samples = Samples()
     eth0 = sysfs / "class/net/eth0"
 
@@ -241,5 +241,5 @@ def test_ethernet_flaps_and_loses_its_carrier(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("check", [ib_port.CHECK, ib_flaps.CHECK, ib_counters.CHECK, net_ethernet.CHECK])
 def test_nothing_to_look_at_is_skipped(tmp_path: Path, check: Check) -> None:
-    (result,) = run(check, Context(Settings(sysfs=tmp_path, proc=tmp_path)))
+    (result,) = run(check, Context(CheckSettings(sysfs=tmp_path, proc=tmp_path)))
     assert result.verdict == "skipped"

@@ -12,12 +12,12 @@ import pytest
 from holdfast_checks.probes import fabric, known, netdev, rdma, steps
 from holdfast_checks.probes import sysfs as files
 from holdfast_checks.registry import Context, NotApplicable
-from holdfast_checks.settings import NetworkSettings, Settings
+from holdfast_checks.settings import CheckSettings, NetworkSettings
 from support.sysfs_tree import CAPTURED, captured, lay_out
 
 
 def context(sysfs: Path, proc: Path = Path("/nowhere"), **network: object) -> Context:
-    return Context(Settings(sysfs=sysfs, proc=proc, network=NetworkSettings(**network)))  # type: ignore[arg-type]
+    return Context(CheckSettings(sysfs=sysfs, proc=proc, network=NetworkSettings(**network)))  # type: ignore[arg-type]
 
 
 def proc_with_route(folder: Path) -> Path:
@@ -160,13 +160,13 @@ def test_ec2_has_no_infiniband(tmp_path: Path) -> None:
     (sysfs / "class/dmi/id/sys_vendor").unlink()
     assert len(fabric.fabric_ports(context(sysfs))) == 2
     with pytest.raises(NotApplicable, match="EC2 has no InfiniBand"):
-        fabric.fabric_ports(Context(Settings(sysfs=sysfs, instance_type="p6-b200.48xlarge")))
+        fabric.fabric_ports(Context(CheckSettings(sysfs=sysfs, instance_type="p6-b200.48xlarge")))
 
 
 def test_a_link_counts_its_losses_in_old_and_new_kernels(tmp_path: Path) -> None:
     lay_out(tmp_path, "class/net/a/flags = 0x1003\nclass/net/a/carrier_changes = 5\nclass/net/b/flags = 0x1002\n")
-    assert netdev.link(tmp_path, "a") == netdev.Link("a", wanted=True, carrier=None, losses=2)
-    assert netdev.link(tmp_path, "b") == netdev.Link("b", wanted=False, carrier=None, losses=None)
+    assert netdev.link(tmp_path, "a") == netdev.NetworkDevice("a", wanted=True, carrier=None, losses=2)
+    assert netdev.link(tmp_path, "b") == netdev.NetworkDevice("b", wanted=False, carrier=None, losses=None)
     assert netdev.link(tmp_path, "c") is None
 
 

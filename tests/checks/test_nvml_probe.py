@@ -16,8 +16,8 @@ import pytest
 from holdfast.practice.nvml import state as nvml_state
 from holdfast.practice.nvml.build import STATE_ENV
 from holdfast_checks.probes import process_files
-from holdfast_checks.probes.nvml import NvmlEvent, NvmlProbe, Outcome
-from holdfast_checks.snapshot import NvmlFailure, Reading, Snapshot
+from holdfast_checks.probes.nvml import NvmlEvent, NvmlOutcome, NvmlProbe
+from holdfast_checks.snapshot import NvmlFailure, NvmlReading, Snapshot
 from support.emulated_nvml import library
 
 pytestmark = pytest.mark.slow
@@ -46,7 +46,7 @@ def make_probe(state_path: Path) -> Iterator[MakeProbe]:
         probe.close()
 
 
-def wait_for(probe: NvmlProbe, wanted: Callable[[Outcome], bool], timeout_s: float = 10.0) -> Outcome:
+def wait_for(probe: NvmlProbe, wanted: Callable[[NvmlOutcome], bool], timeout_s: float = 10.0) -> NvmlOutcome:
     until = time.monotonic() + timeout_s
     while time.monotonic() < until:
         due = probe.next_deadline()
@@ -87,15 +87,15 @@ def test_snapshot(make_probe: MakeProbe, state_path: Path) -> None:
         (gpu.uuid, gpu.minor, index, gpu.serial) for index, gpu in enumerate(wanted.gpus)
     ]
     assert snapshot.gpus[1].ref.pci == "0000:10:00.0"
-    assert snapshot.gpus[1].remap_pending == Reading(1)
-    assert snapshot.gpus[1].remap_uncorrected == Reading(2)
-    assert snapshot.gpus[2].clock_event_reasons == Reading(0x40)
-    assert snapshot.gpus[2].temperature_c == Reading(90)
-    assert snapshot.gpus[0].recovery_action == Reading(unsupported=True)
+    assert snapshot.gpus[1].remap_pending == NvmlReading(1)
+    assert snapshot.gpus[1].remap_uncorrected == NvmlReading(2)
+    assert snapshot.gpus[2].clock_event_reasons == NvmlReading(0x40)
+    assert snapshot.gpus[2].temperature_c == NvmlReading(90)
+    assert snapshot.gpus[0].recovery_action == NvmlReading(unsupported=True)
     pid = probe.pid
     nvml_state.set_fail(state_path, "field230", None)
     nvml_state.set_recovery_action(state_path, 0, 2)
-    assert good(probe).gpus[0].recovery_action == Reading(2)
+    assert good(probe).gpus[0].recovery_action == NvmlReading(2)
     assert probe.pid == pid
 
 
@@ -105,9 +105,9 @@ def test_an_error_is_kept_apart_from_what_is_unsupported(make_probe: MakeProbe, 
     nvml_state.set_fail(state_path, "nvmlDeviceGetCurrentClocksEventReasons", 13)
     nvml_state.set_throttle(state_path, 0, reasons=0x8)
     gpu = good(make_probe()).gpus[0]
-    assert gpu.remap_pending == Reading(error="Unknown Error (999)")
-    assert gpu.ecc_uncorrected_volatile == Reading(unsupported=True)
-    assert gpu.clock_event_reasons == Reading(0x8)  # by the name of older drivers
+    assert gpu.remap_pending == NvmlReading(error="Unknown Error (999)")
+    assert gpu.ecc_uncorrected_volatile == NvmlReading(unsupported=True)
+    assert gpu.clock_event_reasons == NvmlReading(0x8)  # by the name of older drivers
 
 
 def test_a_lost_gpu_keeps_its_name(make_probe: MakeProbe, state_path: Path) -> None:

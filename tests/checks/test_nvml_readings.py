@@ -11,7 +11,7 @@ from holdfast.practice.nvml import state
 from holdfast.practice.nvml.build import R470_LACKS, STATE_ENV
 from holdfast_checks.details import GpuDetails, NvLink
 from holdfast_checks.probes.nvml import NvmlProbe
-from holdfast_checks.reading import Reading
+from holdfast_checks.reading import NvmlReading
 from holdfast_checks.snapshot import NvmlFailure, Snapshot
 from support.emulated_nvml import OPTIONAL, READINGS, library
 
@@ -88,7 +88,7 @@ def test_every_reading(probe: NvmlProbe, path: Path) -> None:
     numbers = {
         name: getattr(found, name).value
         for name in GpuDetails.__dataclass_fields__
-        if isinstance(getattr(found, name), Reading)
+        if isinstance(getattr(found, name), NvmlReading)
     }
     assert numbers == {
         "link_count": 18,
@@ -150,20 +150,20 @@ def test_links_end_where_the_part_ends(probe: NvmlProbe, path: Path, nvlinks: in
     state.change_gpu(path, 0, nvlinks=nvlinks)
     found = details(probe)
     assert len(found.links) == nvlinks
-    assert found.link_count == (Reading(nvlinks) if nvlinks else Reading(unsupported=True))
+    assert found.link_count == (NvmlReading(nvlinks) if nvlinks else NvmlReading(unsupported=True))
 
 
 @pytest.mark.parametrize("code", sorted(UNSUPPORTED))
 def test_any_word_for_not_there_ends_the_links(probe: NvmlProbe, path: Path, code: int) -> None:
     state.set_fail(path, "nvmlDeviceGetNvLinkState", code)
-    assert details(probe).link_count == Reading(unsupported=True)
+    assert details(probe).link_count == NvmlReading(unsupported=True)
 
 
 def test_an_error_of_the_first_link_is_not_no_link(probe: NvmlProbe, path: Path) -> None:
     state.set_fail(path, "nvmlDeviceGetNvLinkState", 10)
-    assert details(probe).link_count == Reading(error="Timeout (10)")
+    assert details(probe).link_count == NvmlReading(error="Timeout (10)")
     state.set_fail(path, "nvmlDeviceGetNvLinkState", None)
-    assert details(probe).link_count == Reading(18)
+    assert details(probe).link_count == NvmlReading(18)
 
 
 def test_drivers_without_scoped_fields_have_old_counters(probe: NvmlProbe, path: Path) -> None:
@@ -247,12 +247,12 @@ def test_a_library_that_lacks_symbols(path: Path, without: tuple[str, ...]) -> N
         gpu = asked(probe).gpus[1]
         assert gpu.ref.uuid
         assert gpu.details is not None
-        assert gpu.details.sram_threshold == gpu.details.fabric_state == Reading(unsupported=True)
+        assert gpu.details.sram_threshold == gpu.details.fabric_state == NvmlReading(unsupported=True)
         if without == R470_LACKS:  # what it has by another name
-            assert gpu.clock_event_reasons == Reading(1)
-            assert gpu.details.temperature_margin_c == Reading(53)
-            assert gpu.details.process_count == Reading(0)
+            assert gpu.clock_event_reasons == NvmlReading(1)
+            assert gpu.details.temperature_margin_c == NvmlReading(53)
+            assert gpu.details.process_count == NvmlReading(0)
         else:
-            assert gpu.temperature_c == gpu.remap_pending == gpu.details.link_count == Reading(unsupported=True)
+            assert gpu.temperature_c == gpu.remap_pending == gpu.details.link_count == NvmlReading(unsupported=True)
     finally:
         probe.close()

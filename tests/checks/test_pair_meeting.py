@@ -23,7 +23,7 @@ from holdfast_checks.active import pair_meeting
 from holdfast_checks.active.pair import PairSide, run_side
 from holdfast_checks.active.pair_meeting import _HELLO
 from holdfast_checks.active.pair_probe import CONNECT, LISTEN, NoPartner, PairResult, ProbeFailed, pair_probe
-from holdfast_checks.active.pair_store import Meeting
+from holdfast_checks.active.pair_store import PairStore
 from holdfast_checks.settings import ActiveSettings
 
 HERE = "127.0.0.1"
@@ -218,7 +218,7 @@ class FakeDist:
 def test_what_pytorch_tells_itself_goes_over_the_proved_connection_alone() -> None:
     one, other = socket.socketpair()
     with one, other:
-        first, second = (Meeting(stream, listens=stream is one, deadline_s=5.0) for stream in (one, other))
+        first, second = (PairStore(stream, listens=stream is one, deadline_s=5.0) for stream in (one, other))
         here: Any = first.store(FakeDist)
         there: Any = second.store(FakeDist)
         assert here.made

@@ -19,7 +19,7 @@ from holdfast.agent.orders.save_signals import signal_in_environment
 from holdfast.agent.orders.stacks import python_processes
 from holdfast.agent.orders.verbs import _owned_by
 from holdfast_checks.probes import process_files
-from holdfast_checks.probes.slurmd import Wanted, find
+from holdfast_checks.probes.slurmd import WantedSlurmd, find
 
 GIB = 1 << 30
 _LONG = f"""
@@ -123,7 +123,7 @@ def test_what_is_called_slurmd_is_asked_whose_it_is_before_it_is_read(
         return ["slurmd"]
 
     monkeypatch.setattr(process_files, "words", words)
-    wanted = Wanted("n1", proc=tmp_path / "proc", cgroups=tmp_path)
+    wanted = WantedSlurmd("n1", proc=tmp_path / "proc", cgroups=tmp_path)
     monkeypatch.setattr("holdfast_checks.probes.slurmd.owner", lambda _proc, _pid: 1001)
     assert find(wanted) is None
     assert read == []

@@ -11,18 +11,18 @@ from holdfast_checks.checks import host_munge
 from holdfast_checks.registry import all_checks
 from holdfast_checks.result import Remedy, Result, Severity
 from holdfast_checks.seen_right import SeenRight, places_of
-from holdfast_checks.settings import HostSettings, Settings
+from holdfast_checks.settings import CheckSettings, HostSettings
 
 GONE = Result.finding("host.munge", Severity.DEGRADED, Remedy.REBOOT, code="down")
 THERE = Result.ok("host.munge")
 
 
 def of(munge_socket: str = HostSettings().munge_socket) -> SeenRight:
-    return SeenRight(places_of(all_checks(), Settings(host=HostSettings(munge_socket=munge_socket))))
+    return SeenRight(places_of(all_checks(), CheckSettings(host=HostSettings(munge_socket=munge_socket))))
 
 
 def test_every_check_that_looks_in_one_place_says_where() -> None:
-    places = places_of(all_checks(), Settings())
+    places = places_of(all_checks(), CheckSettings())
     assert set(places) == {
         "host.credential",
         "host.modules",
@@ -78,4 +78,4 @@ def test_it_does_not_grow_for_ever() -> None:
 def test_the_place_is_what_the_check_reads() -> None:
     place = host_munge.CHECK.place
     assert place is not None
-    assert place(Settings(host=HostSettings(munge_socket="/x", munge_key=Path("/k")))) == "/x"
+    assert place(CheckSettings(host=HostSettings(munge_socket="/x", munge_key=Path("/k")))) == "/x"

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from holdfast_checks.checks import host_slurmd
-from holdfast_checks.checks.host_slurmd import Down, Facts, Runs, Stopped, Unclear, state_of
+from holdfast_checks.checks.host_slurmd import HostSlurmdFacts, Runs, SlurmdDown, Stopped, Unclear, state_of
 from holdfast_checks.probes import systemd
-from holdfast_checks.probes.slurmd import Wanted, find
+from holdfast_checks.probes.slurmd import WantedSlurmd, find
 from holdfast_checks.probes.systemd import UnitState
 from holdfast_checks.registry import Context
 from holdfast_checks.result import Remedy, Severity, Verdict
 from holdfast_checks.runner import run
-from holdfast_checks.settings import HostSettings, Settings
+from holdfast_checks.settings import CheckSettings, HostSettings
 
 AddProcess = Callable[..., Path]
 
@@ -54,7 +54,7 @@ def of_unit(root: Path, place: str, *pids: int) -> Path:
 def test_no_pid_file_says_nothing_of_a_slurmd_that_runs(add: AddProcess, tmp_path: Path) -> None:
     """Debian 13: ``slurmd --systemd`` (Slurm 23.11 and later) writes none. Trusting its absence drained every node."""
     proc = add(11, "slurmd", "--systemd", exe="/usr/sbin/slurmd-wlm")
-    settings = Settings(slurmd_pid_file=tmp_path / "absent", slurmd_node="n1", proc=proc, sysfs=tmp_path / "sys")
+    settings = CheckSettings(slurmd_pid_file=tmp_path / "absent", slurmd_node="n1", proc=proc, sysfs=tmp_path / "sys")
     (result,) = run(host_slurmd.CHECK, Context(settings))
     assert (result.verdict, result.summary) == (Verdict.OK, "slurmd runs as 11")
 
@@ -64,7 +64,7 @@ def test_a_pid_file_that_is_wrong_hides_nothing(add: AddProcess, tmp_path: Path,
     add(12, "sshd")
     proc = add(11, "slurmd")
     (tmp_path / "pid").write_text(text)
-    assert find(Wanted(pid_file=tmp_path / "pid", proc=proc, cgroups=tmp_path / "none")) == 11
+    assert find(WantedSlurmd(pid_file=tmp_path / "pid", proc=proc, cgroups=tmp_path / "none")) == 11
 
 
 @pytest.mark.parametrize("place", ["", "systemd", "unified"])
@@ -72,7 +72,7 @@ def test_the_units_own_processes_are_looked_at_first(add: AddProcess, tmp_path: 
     add(11, "slurmd", exe="/usr/sbin/slurmd")
     add(40, "slurmd", exe="/usr/sbin/slurmd")
     proc = add(41, "sleep", parent=40)
-    assert find(Wanted(proc=proc, cgroups=of_unit(tmp_path / "cg", place, 41, 40))) == 40
+    assert find(WantedSlurmd(proc=proc, cgroups=of_unit(tmp_path / "cg", place, 41, 40))) == 40
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_the_units_own_processes_are_looked_at_first(add: AddProcess, tmp_path: 
 )
 def test_a_process_is_known_by_what_it_executes(add: AddProcess, tmp_path: Path, exe: str, found: bool) -> None:
     proc = add(11, "slurmd", exe=exe)
-    assert (find(Wanted(proc=proc, cgroups=tmp_path)) == 11) is found
+    assert (find(WantedSlurmd(proc=proc, cgroups=tmp_path)) == 11) is found
 
 
 def test_the_slurmd_of_a_container_is_another_machines(add: AddProcess, tmp_path: Path) -> None:
@@ -98,13 +98,13 @@ def test_the_slurmd_of_a_container_is_another_machines(add: AddProcess, tmp_path
     for pid, namespace in ((11, "pid:[4026539999]"), (30, os.readlink("/proc/self/ns/pid"))):
         (proc / f"{pid}/ns").mkdir()
         (proc / f"{pid}/ns/pid").symlink_to(namespace)
-    assert find(Wanted(proc=proc, cgroups=tmp_path)) == 30
+    assert find(WantedSlurmd(proc=proc, cgroups=tmp_path)) == 30
 
 
 def test_what_slurmd_has_just_forked_is_not_the_daemon(add: AddProcess, tmp_path: Path) -> None:
     add(80, "slurmd", parent=90)
     proc = add(90, "slurmd")
-    assert find(Wanted(proc=proc, cgroups=tmp_path)) == 90
+    assert find(WantedSlurmd(proc=proc, cgroups=tmp_path)) == 90
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_two_clusters_on_one_machine(
     add: AddProcess, tmp_path: Path, args: tuple[str, ...], env: str, found: bool
 ) -> None:
     proc = add(11, "slurmd", *args, env=env)
-    wanted = Wanted("n1", slurm_conf=Path("/a/slurm.conf"), proc=proc, cgroups=tmp_path)
+    wanted = WantedSlurmd("n1", slurm_conf=Path("/a/slurm.conf"), proc=proc, cgroups=tmp_path)
     assert (find(wanted) == 11) is found
 
 
@@ -138,16 +138,16 @@ def test_an_old_pid_file_makes_no_users_process_the_slurmd(add: AddProcess, tmp_
     os.chown(proc / "12", 5000, 5000)
     (tmp_path / "pid").write_text("12")
     cgroups = of_unit(tmp_path / "cg", "", 40) if unit else tmp_path / "none"
-    assert find(Wanted(pid_file=tmp_path / "pid", proc=proc, cgroups=cgroups)) == 40
+    assert find(WantedSlurmd(pid_file=tmp_path / "pid", proc=proc, cgroups=cgroups)) == 40
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives a folder to another user")
 def test_root_may_name_a_slurmd_of_any_user(add: AddProcess, tmp_path: Path) -> None:
     proc = add(11, "slurmd")
     os.chown(proc / "11", 65534, 65534)
-    assert find(Wanted(proc=proc, cgroups=tmp_path)) is None
+    assert find(WantedSlurmd(proc=proc, cgroups=tmp_path)) is None
     (tmp_path / "pid").write_text("11\n")
-    assert find(Wanted(pid_file=tmp_path / "pid", proc=proc, cgroups=tmp_path)) == 11
+    assert find(WantedSlurmd(pid_file=tmp_path / "pid", proc=proc, cgroups=tmp_path)) == 11
 
 
 @pytest.fixture
@@ -163,9 +163,9 @@ def real(tmp_path: Path) -> Iterator[int]:
 def test_a_real_process(real: int, tmp_path: Path) -> None:
     (tmp_path / "pid").write_text(str(real))
     deadline_s = time.monotonic() + 5
-    while find(Wanted(pid_file=tmp_path / "pid")) != real and time.monotonic() < deadline_s:
+    while find(WantedSlurmd(pid_file=tmp_path / "pid")) != real and time.monotonic() < deadline_s:
         time.sleep(0.01)
-    assert find(Wanted(pid_file=tmp_path / "pid")) == real
+    assert find(WantedSlurmd(pid_file=tmp_path / "pid")) == real
 
 
 RUNNING = UnitState("loaded", "active", "running", "success", "0", "71")
@@ -174,39 +174,45 @@ RUNNING = UnitState("loaded", "active", "running", "success", "0", "71")
 @pytest.mark.parametrize(
     ("facts", "wanted"),
     [
-        (Facts(11), Runs),
-        (Facts(None), Down),
-        (Facts(None, RUNNING), Unclear),
-        (Facts(None, UnitState("loaded", "failed", "failed", "signal", "0", "0")), Down),
-        (Facts(None, UnitState("loaded", "failed", "failed", "oom-kill", "", "0")), Down),
-        (Facts(None, UnitState("loaded", "inactive", "dead", "success", "0", "0")), Stopped),
-        (Facts(None, UnitState("masked", "inactive", "dead", "success")), Stopped),
-        (Facts(None, UnitState("loaded", "inactive", "dead", "success", "812", "0")), Unclear),  # its start is queued
-        (Facts(None, UnitState("loaded", "inactive", "dead", "exit-code", "0", "0")), Down),
-        (Facts(None, UnitState("loaded", "activating", "start-pre", "success", "812", "0")), Unclear),
-        (Facts(None, UnitState("loaded", "activating", "auto-restart", "exit-code", "0", "0")), Down),
-        (Facts(None, UnitState("loaded", "activating", "auto-restart-queued", "exit-code", "0", "0")), Down),
-        (Facts(None, UnitState("loaded", "deactivating", "stop-sigterm", "success", "9", "0")), Unclear),
+        (HostSlurmdFacts(11), Runs),
+        (HostSlurmdFacts(None), SlurmdDown),
+        (HostSlurmdFacts(None, RUNNING), Unclear),
+        (HostSlurmdFacts(None, UnitState("loaded", "failed", "failed", "signal", "0", "0")), SlurmdDown),
+        (HostSlurmdFacts(None, UnitState("loaded", "failed", "failed", "oom-kill", "", "0")), SlurmdDown),
+        (HostSlurmdFacts(None, UnitState("loaded", "inactive", "dead", "success", "0", "0")), Stopped),
+        (HostSlurmdFacts(None, UnitState("masked", "inactive", "dead", "success")), Stopped),
+        (
+            HostSlurmdFacts(None, UnitState("loaded", "inactive", "dead", "success", "812", "0")),
+            Unclear,
+        ),  # its start is queued
+        (HostSlurmdFacts(None, UnitState("loaded", "inactive", "dead", "exit-code", "0", "0")), SlurmdDown),
+        (HostSlurmdFacts(None, UnitState("loaded", "activating", "start-pre", "success", "812", "0")), Unclear),
+        (HostSlurmdFacts(None, UnitState("loaded", "activating", "auto-restart", "exit-code", "0", "0")), SlurmdDown),
+        (
+            HostSlurmdFacts(None, UnitState("loaded", "activating", "auto-restart-queued", "exit-code", "0", "0")),
+            SlurmdDown,
+        ),
+        (HostSlurmdFacts(None, UnitState("loaded", "deactivating", "stop-sigterm", "success", "9", "0")), Unclear),
     ],
 )
-def test_both_witnesses_are_heard(facts: Facts, wanted: type) -> None:
+def test_both_witnesses_are_heard(facts: HostSlurmdFacts, wanted: type) -> None:
     assert isinstance(state_of(facts), wanted)
 
 
 def test_only_one_that_is_gone_unasked_calls_for_service() -> None:
-    (down,) = host_slurmd.judge(Facts(None, UnitState("loaded", "failed", "failed", "signal", "0", "0")))
+    (down,) = host_slurmd.judge(HostSlurmdFacts(None, UnitState("loaded", "failed", "failed", "signal", "0", "0")))
     assert (down.code, down.severity, down.remedy) == ("down", Severity.DEGRADED, Remedy.REBOOT)
-    (stopped,) = host_slurmd.judge(Facts(None, UnitState("loaded", "inactive", "dead", "success", "0", "0")))
+    (stopped,) = host_slurmd.judge(HostSlurmdFacts(None, UnitState("loaded", "inactive", "dead", "success", "0", "0")))
     assert (stopped.code, stopped.severity, stopped.remedy) == ("stopped", Severity.WARNING, Remedy.NONE)
-    (unclear,) = host_slurmd.judge(Facts(None, RUNNING))
+    (unclear,) = host_slurmd.judge(HostSlurmdFacts(None, RUNNING))
     assert unclear.verdict is Verdict.UNKNOWN
 
 
-def with_systemctl(tmp_path: Path, proc: Path, script: str) -> Settings:
+def with_systemctl(tmp_path: Path, proc: Path, script: str) -> CheckSettings:
     command = tmp_path / "systemctl"
     command.write_text(f"#!/bin/sh\n{script}\n")
     command.chmod(0o755)
-    return Settings(proc=proc, sysfs=tmp_path / "sys", host=HostSettings(systemctl=str(command)))
+    return CheckSettings(proc=proc, sysfs=tmp_path / "sys", host=HostSettings(systemctl=str(command)))
 
 
 def test_systemd_is_asked_only_when_the_process_table_has_none(add: AddProcess, tmp_path: Path) -> None:

@@ -9,10 +9,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from holdfast.api import client as module
-from holdfast.api.client import Client
+from holdfast.api.client import ApiClient
 from holdfast.model.errors import Unavailable
 
-Serve = Callable[[int, bytes], Client]
+Serve = Callable[[int, bytes], ApiClient]
 
 
 @pytest.fixture
@@ -34,9 +34,9 @@ def serve() -> Iterator[Serve]:
     thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
 
-    def answer(status: int, body: bytes) -> Client:
+    def answer(status: int, body: bytes) -> ApiClient:
         told.append((status, body))
-        return Client(f"http://127.0.0.1:{server.server_address[1]}", {"HOLDFAST_TOKEN": "secret"})
+        return ApiClient(f"http://127.0.0.1:{server.server_address[1]}", {"HOLDFAST_TOKEN": "secret"})
 
     yield answer
     server.shutdown()

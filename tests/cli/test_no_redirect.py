@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from holdfast.api.client import Client
+from holdfast.api.client import ApiClient
 from holdfast.model.errors import Rejected
 
 
@@ -41,5 +41,5 @@ def asked() -> Iterator[tuple[str, list[tuple[str, str]]]]:
 def test_a_redirect_is_an_error(asked: tuple[str, list[tuple[str, str]]]) -> None:
     url, seen = asked
     with pytest.raises(Rejected, match="status 302; is this a Holdfast controller"):
-        Client(url, {"HOLDFAST_TOKEN": "secret"}).get("/v1/nodes")
+        ApiClient(url, {"HOLDFAST_TOKEN": "secret"}).get("/v1/nodes")
     assert seen == [("/v1/nodes", "Bearer secret")]

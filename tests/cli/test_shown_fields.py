@@ -12,7 +12,7 @@ from typing import Any, get_args, get_origin
 
 import pytest
 
-from holdfast.api.client import Client
+from holdfast.api.client import ApiClient
 from holdfast.api.job_shapes import JobShape, JobsShape
 from holdfast.api.shape import Shape
 from holdfast.api.shapes import (
@@ -140,7 +140,7 @@ def shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
         told = []
         for verb, answer in screens(shape):
             sent = answer.model_dump(mode="json")
-            monkeypatch.setattr(Client, "_call", lambda *_args, sent=sent: sent)
+            monkeypatch.setattr(ApiClient, "_call", lambda *_args, sent=sent: sent)
             assert run(verb) == 0
             told.append(capsys.readouterr().out)
         return tuple(told)

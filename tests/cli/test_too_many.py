@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from holdfast.api.client import LONGEST_WAIT_S, MOST_TRIES, Client
+from holdfast.api.client import LONGEST_WAIT_S, MOST_TRIES, ApiClient
 from holdfast.model.errors import Rejected
 
 TEXT = "This token (viewer eve) asks for more than 20 requests a second; try again in 3 s"
@@ -61,13 +61,13 @@ def waits_s() -> list[float]:
 
 
 @pytest.fixture
-def client(busy: Busy, waits_s: list[float]) -> Client:
+def client(busy: Busy, waits_s: list[float]) -> ApiClient:
     url = f"http://127.0.0.1:{busy.server.server_address[1]}"
-    return Client(url, {"HOLDFAST_TOKEN": "secret"}, waits_s.append)
+    return ApiClient(url, {"HOLDFAST_TOKEN": "secret"}, waits_s.append)
 
 
 def test_it_waits_as_long_as_it_is_told_and_says_so(
-    client: Client, busy: Busy, waits_s: list[float], capsys: pytest.CaptureFixture[str]
+    client: ApiClient, busy: Busy, waits_s: list[float], capsys: pytest.CaptureFixture[str]
 ) -> None:
     busy.times = 2
     assert client.get("/v1/nodes") == {"nodes": []}
@@ -75,14 +75,14 @@ def test_it_waits_as_long_as_it_is_told_and_says_so(
     assert capsys.readouterr().err == f"holdfast: {TEXT}; waiting 3 s\n" * 2
 
 
-def test_an_order_is_sent_again_too(client: Client, busy: Busy) -> None:
+def test_an_order_is_sent_again_too(client: ApiClient, busy: Busy) -> None:
     """It was refused before anything of it was done."""
     busy.times = 1
     assert client.post("/v1/pause", {"reason": "x"}) == {"nodes": []}
     assert busy.asked == ["POST", "POST"]
 
 
-def test_it_gives_up_in_the_end(client: Client, busy: Busy, waits_s: list[float]) -> None:
+def test_it_gives_up_in_the_end(client: ApiClient, busy: Busy, waits_s: list[float]) -> None:
     busy.times = 99
     with pytest.raises(Rejected, match="asks for more than 20 requests a second"):
         client.get("/v1/nodes")
@@ -90,7 +90,7 @@ def test_it_gives_up_in_the_end(client: Client, busy: Busy, waits_s: list[float]
     assert len(waits_s) == MOST_TRIES - 1
 
 
-def test_it_does_not_wait_for_minutes(client: Client, busy: Busy, waits_s: list[float]) -> None:
+def test_it_does_not_wait_for_minutes(client: ApiClient, busy: Busy, waits_s: list[float]) -> None:
     busy.times, busy.retry_after = 99, str(int(LONGEST_WAIT_S) + 1)
     with pytest.raises(Rejected):
         client.get("/v1/nodes")
@@ -98,7 +98,7 @@ def test_it_does_not_wait_for_minutes(client: Client, busy: Busy, waits_s: list[
 
 
 @pytest.mark.parametrize("word", ["", "soon", "²"])
-def test_a_time_that_cannot_be_read_is_a_second(client: Client, busy: Busy, waits_s: list[float], word: str) -> None:
+def test_a_time_that_cannot_be_read_is_a_second(client: ApiClient, busy: Busy, waits_s: list[float], word: str) -> None:
     busy.times, busy.retry_after = 1, word.encode().decode("latin-1")
     client.get("/v1/nodes")
     assert waits_s == [1.0]

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.api.shapes import EventShape
 from holdfast.cli.reading import main_events
-from holdfast.practice.cluster.site import Site
+from holdfast.practice.cluster.site import PracticeSite
 from holdfast.practice.demo import timeline
 
 WRONG = [
@@ -64,7 +64,7 @@ def test_a_folder_that_is_no_practice_cluster(holdfast: Any, tmp_path: Path, ver
 
 def test_a_cluster_that_is_there_does_not_become_elastic(holdfast: Any) -> None:
     with tempfile.TemporaryDirectory(prefix="hfp", dir="/tmp") as name:
-        Site.create(f"{name}/p", nodes=2, spares=0)
+        PracticeSite.create(f"{name}/p", nodes=2, spares=0)
         got = holdfast("practice", "up", "--elastic", "--dir", f"{name}/p")
     assert (got.status, got.out) == (2, "")
     assert "without --elastic: end it first" in got.err

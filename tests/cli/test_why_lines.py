@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.api.client import Client
+from holdfast.api.client import ApiClient
 from holdfast.api.job_shapes import WhyShape
 from holdfast.cli.app import run
 from holdfast.cli.why import why_lines
@@ -97,12 +97,12 @@ def test_ids_as_slurm_shows_them(asked: str, path: str, monkeypatch: pytest.Monk
     """Python reads 5_1 as the number 51."""
     got: list[str] = []
 
-    def answer(_self: Client, path: str) -> dict[str, object]:
+    def answer(_self: ApiClient, path: str) -> dict[str, object]:
         got.append(path)
         return {"job_id": 7, "uid": 1, "state": "X"}
 
     monkeypatch.setenv("HOLDFAST_TOKEN", "t")
-    monkeypatch.setattr(Client, "get", answer)
+    monkeypatch.setattr(ApiClient, "get", answer)
     assert run(("why", asked)) == 0
     assert got == [path]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.api.client import Client
+from holdfast.api.client import ApiClient
 from holdfast.cli.app import run
 from recording import answers
 from recording.releases import document, releases
@@ -59,7 +59,9 @@ def holdfast(
     monkeypatch.setenv("HOLDFAST_TOKEN", "t")
 
     def call(given: Answers, verb: tuple[str, ...]) -> Shown:
-        monkeypatch.setattr(Client, "_call", lambda _self, method, path, _body: given[f"{method} {path.split('?')[0]}"])
+        monkeypatch.setattr(
+            ApiClient, "_call", lambda _self, method, path, _body: given[f"{method} {path.split('?')[0]}"]
+        )
         capsys.readouterr()
         status = run(verb)
         out, err = capsys.readouterr()

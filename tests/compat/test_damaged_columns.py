@@ -15,11 +15,11 @@ import pytest
 from sqlalchemy import JSON, text
 
 from holdfast import unknown
-from holdfast.api.client import Client
+from holdfast.api.client import ApiClient
 from holdfast.cli.app import run
 from holdfast.model.action import IntentState, SendOrder, UnknownAction
 from holdfast.model.incident import IncidentKind
-from holdfast.model.steps import Key
+from holdfast.model.steps import StepKey
 from holdfast.store import SqlStore, open_store
 from holdfast.store.columns import SafeText
 from holdfast.store.engines import parse_url, writer_engine
@@ -143,7 +143,7 @@ def run_on(store: SqlStore, recorded: Recorded) -> Site:
 
 
 def _of(key: str) -> tuple[str, object]:
-    parsed = Key.parse(key)
+    parsed = StepKey.parse(key)
     return parsed.incident_id, parsed.step
 
 
@@ -182,13 +182,13 @@ def test_pages_and_views_show_the_rest(
         site.turn()
         served = ServedSite(site, store)
 
-        def send(_client: Client, method: str, path: str, body: bytes | None, served: ServedSite = served) -> bytes:
+        def send(_client: ApiClient, method: str, path: str, body: bytes | None, served: ServedSite = served) -> bytes:
             got = served.call(method, path, content=body)
             assert got.status_code == 200, f"{path}: {got.text}"
             return got.content
 
         monkeypatch.setenv("HOLDFAST_TOKEN", "any")
-        monkeypatch.setattr(Client, "_send", send)
+        monkeypatch.setattr(ApiClient, "_send", send)
         for page in (*PAGES, *(f"incidents/{i.id}" for i in store.incidents())):
             assert served.call("GET", f"/v1/{page}").status_code == 200, f"{column.name}: {page}"
         for verb in (("nodes",), ("incidents",), ("jobs",), *(("incident", "show", i.id) for i in store.incidents())):

@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 
 from holdfast.agent.agent import SEEN_RIGHT_KEY, STANDING_KEY
-from holdfast.agent.findings.finding_state import Standing
+from holdfast.agent.findings.finding_state import OpenFindings
 from holdfast.agent.orders.orders import Orders
 from holdfast.agent.selfcheck import running
-from holdfast.agent.sending.memory import FILE, Memory
-from holdfast.agent.sending.outbox import Item, Outbox
+from holdfast.agent.sending.memory import FILE, AgentMemory
+from holdfast.agent.sending.outbox import Outbox, OutboxItem
 from holdfast.agent.sending.reporting import STATUS_FILE
 from holdfast.agent.sending.sender import Sender
 from holdfast.agent.sources import kernel
@@ -29,7 +29,7 @@ from holdfast.agent.sources.gpus import INVENTORY_KEY, KnownGpus
 from holdfast.agent.sources.kernel import CURSOR_KEY
 from holdfast.controller import lease_holder
 from holdfast.controller.wakeup import Alone
-from holdfast.launcher.notices import Notice, append
+from holdfast.launcher.notices import LeaveNotice, append
 from holdfast.quorum.service import read_key
 from holdfast_checkpoint import lease
 from holdfast_checks import baseline, manifest
@@ -82,7 +82,7 @@ class Ran:
     sent: list[dict[str, Any]]
     failing: tuple[str, ...]
     left: int
-    told: list[Item]
+    told: list[OutboxItem]
 
     @property
     def items(self) -> list[dict[str, Any]]:
@@ -94,8 +94,8 @@ class Ran:
 
 def start_agent(folder: Path) -> Ran:
     """The parts of an agent that read its memory, in their order, until all is sent and each order was asked for once more."""
-    with closing(Memory(folder)) as memory:
-        outbox, standing, seen, told = Outbox(memory, ME.boot_id), Standing(), SeenRight(), list[Item]()
+    with closing(AgentMemory(folder)) as memory:
+        outbox, standing, seen, told = Outbox(memory, ME.boot_id), OpenFindings(), SeenRight(), list[OutboxItem]()
         standing.load(memory.get(STANDING_KEY))
         seen.load(memory.get(SEEN_RIGHT_KEY))
         kernel._cursor(memory.get(CURSOR_KEY))
@@ -106,7 +106,7 @@ def start_agent(folder: Path) -> Ran:
         for name in [str(row[0]) for row in memory.read("SELECT id FROM orders")]:
             orders._book._answered_s[name] = float("-inf")
             assert not orders.take({"id": name, "verb": "validate", "expires_s": 60}), "carried out twice"
-        outbox.put([Item({"kind": "finding", "check": "new.one", "code": "1"}, time.monotonic())])
+        outbox.put([OutboxItem({"kind": "finding", "check": "new.one", "code": "1"}, time.monotonic())])
         wire = Wire()
         sender = Sender(wire, outbox, ME, folder)
         for _ in range(200):
@@ -162,7 +162,7 @@ def test_a_file_that_is_no_database_is_put_aside(agent: Path, how: str, errors: 
     (line,) = errors()
     assert kept in line
     assert " do=" in line
-    with closing(Memory(agent)) as memory:
+    with closing(AgentMemory(agent)) as memory:
         aside = memory.set_aside()
         assert (aside.count, aside.since_s is not None and abs(aside.since_s - time.time()) < 600) == (1, True)
     start_agent(agent)
@@ -209,7 +209,7 @@ def test_a_disk_that_refuses_is_no_damage(agent: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(sqlite3, "connect", refuse)
     with pytest.raises(OSError, match="disk is full"):
-        Memory(agent)
+        AgentMemory(agent)
     assert put_aside(agent) == []
     assert (agent / FILE).read_bytes() == before
 
@@ -257,12 +257,12 @@ def test_a_fault_whose_item_cannot_be_read_is_told_all_the_same(
         (kept,) = [row[0] for row in db.execute("SELECT body FROM items WHERE seq = ?", (seq,))]
     assert kept == (VALUES[how] if isinstance(VALUES[how], bytes) else str(VALUES[how]).encode())
     assert not [i for i in start_agent(agent).of("finding") if i["check"] == "gpu.remap"], "reported twice"
-    with closing(Memory(agent)) as memory:
+    with closing(AgentMemory(agent)) as memory:
         assert memory.set_aside().count == 1
 
 
 def test_a_standing_finding_beside_one_that_cannot_be_read_is_kept() -> None:
-    standing = Standing()
+    standing = OpenFindings()
     standing.load('[["gpu.ecc", "GPU-1", "", "failed/fatal/reboot"], 7, ["a"], ["gpu.x", 3, null, 5]]')
     assert standing.failing == ("gpu.ecc",)
 
@@ -287,7 +287,7 @@ def _claimed(path: Path) -> None:
 def _told(path: Path) -> None:
     """The launcher appends, the training reads."""
     read_event(str(path))
-    append(path, Notice("drain", datetime(2026, 3, 1, 12, tzinfo=UTC)))
+    append(path, LeaveNotice("drain", datetime(2026, 3, 1, 12, tzinfo=UTC)))
     event = read_event(str(path))
     assert event is None or event.reason == "drain"
 

@@ -21,7 +21,7 @@ from holdfast.model.event import EventKind
 from holdfast.model.policy import Policy
 from holdfast.model.rooms import RoomRecord
 from holdfast.quorum.nouns import Departure, RoomEvent
-from holdfast.quorum.state import State
+from holdfast.quorum.state import QuorumStore
 from holdfast.store import SqlStore, open_store
 from recording import quorum
 from recording.releases import releases, script
@@ -103,7 +103,7 @@ def test_what_a_newer_release_added_to_a_room_is_passed_over(database: Path) -> 
         return json.dumps(document)
 
     changed(database, "quorum_rooms", newer)
-    with closing(State(f"sqlite:///{database}")) as state:
+    with closing(QuorumStore(f"sqlite:///{database}")) as state:
         (kept,) = state.load(NOW)
         assert state.set_aside().count == 0
     assert kept.snapshot.last is not None
@@ -113,7 +113,7 @@ def test_what_a_newer_release_added_to_a_room_is_passed_over(database: Path) -> 
 @pytest.mark.parametrize("how", DAMAGES)
 def test_a_record_that_cannot_be_read_hides_no_other(database: Path, how: str) -> None:
     changed(database, "quorum_events", DAMAGES[how])
-    with closing(State(f"sqlite:///{database}")) as state:
+    with closing(QuorumStore(f"sqlite:///{database}")) as state:
         state.record("job-71", [(NOW, RoomEvent("closed"))])
         found = state.happened()
     assert {r.event.kind for r in found[:-1]} <= {"unreadable"}
@@ -125,7 +125,7 @@ def test_a_record_that_cannot_be_read_hides_no_other(database: Path, how: str) -
 
 def test_a_record_of_a_newer_release_is_read_as_far_as_it_is_known(database: Path) -> None:
     changed(database, "quorum_events", lambda text: json.dumps({**json.loads(text), "zone": "a"}))
-    with closing(State(f"sqlite:///{database}")) as state:
+    with closing(QuorumStore(f"sqlite:///{database}")) as state:
         assert [r.event.kind for r in state.happened()][:4] == ["joined", "joined", "joined", "quorum"]
 
 

@@ -14,18 +14,18 @@ from typing import Any
 import pytest
 
 from holdfast.agent.agent import STANDING_KEY
-from holdfast.agent.findings.finding_state import Standing
-from holdfast.agent.orders.orders import Done, Order, Orders, refusal
-from holdfast.agent.sending.memory import Memory
-from holdfast.agent.sending.outbox import Item, Outbox
-from holdfast.agent.sending.sender import Identity, Sender
+from holdfast.agent.findings.finding_state import OpenFindings
+from holdfast.agent.orders.orders import OrderResult, Orders, ReceivedOrder, refusal
+from holdfast.agent.sending.memory import AgentMemory
+from holdfast.agent.sending.outbox import Outbox, OutboxItem
+from holdfast.agent.sending.sender import Sender, SenderIdentity
 from holdfast.agent.sending.statements import KINDS, parse
 from holdfast.agent.sources.gpus import INVENTORY_KEY, KnownGpus
 from holdfast.controller.quorum_link import QuorumLink
 from holdfast.model.action import Verb
 from holdfast.model.errors import NotFound
 from holdfast.model.rooms import RoomRules
-from holdfast.quorum.state import State
+from holdfast.quorum.state import QuorumStore
 from holdfast.store import SqlStore, open_store
 from recording.releases import document, folder, releases, script
 from recording.stores import restore
@@ -34,7 +34,7 @@ from support.quorum_site import with_site
 from support.served_site import AgentsClient, ServedSite
 from support.simulated.site import Site
 
-ME = Identity("n1", "i-0001", "i-0001-boot-1")
+ME = SenderIdentity("n1", "i-0001", "i-0001-boot-1")
 
 
 @pytest.fixture(params=releases())
@@ -82,11 +82,11 @@ def assert_taken(served: ServedSite, reports: list[dict[str, Any]]) -> None:
     assert set(served.store.inventories("n1")["i-0001"].gpus) == set(inventory["gpus"])
 
 
-def restored(release: str, target: Path) -> Memory:
+def restored(release: str, target: Path) -> AgentMemory:
     """The agent's memory of that release, opened by this one."""
     target.mkdir()
     restore(target / "agent.db", script(release, "agent"))
-    return Memory(target)
+    return AgentMemory(target)
 
 
 def test_the_outbox_is_sent_whole(release: str, served: ServedSite, tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_the_outbox_is_sent_whole(release: str, served: ServedSite, tmp_path: Pa
 
 def test_the_agent_goes_on_from_its_memory(release: str, tmp_path: Path) -> None:
     with closing(restored(release, tmp_path / "agent")) as memory:
-        standing = Standing()
+        standing = OpenFindings()
         standing.load(memory.get(STANDING_KEY))
         sick, _well = document(release, "heartbeats")
         assert standing.failing == tuple(sick["failing"])
@@ -113,9 +113,11 @@ def test_the_agent_goes_on_from_its_memory(release: str, tmp_path: Path) -> None
         known = KnownGpus.remembered(memory.get(INVENTORY_KEY), ME.boot_id)
         (inventory,) = items_of(document(release, "reports"), "inventory")
         assert known.wire() == {k: v for k, v in inventory.items() if k != "age_s"}
-        told: list[Item] = []
+        told: list[OutboxItem] = []
         orders = Orders(AgentsClient.__new__(AgentsClient), memory, ME, {}, told.append)
-        told += [orders._book.settle(order_id, Done(False, "interrupted")) for order_id in orders._book.interrupted()]
+        told += [
+            orders._book.settle(order_id, OrderResult(False, "interrupted")) for order_id in orders._book.interrupted()
+        ]
         assert [item.body["order_id"].split("/")[2] for item in told] == ["reset_gpu"]
         for name in [row[0] for row in memory.read("SELECT id FROM orders")]:
             assert not orders.take({"id": name, "verb": "validate", "expires_s": 60}), "carried out twice"
@@ -123,10 +125,10 @@ def test_the_agent_goes_on_from_its_memory(release: str, tmp_path: Path) -> None
 
 def test_orders_are_understood(release: str) -> None:
     recorded = document(release, "orders")
-    verbs = {verb.value: lambda _order: Done(True, "") for verb in Verb}
+    verbs = {verb.value: lambda _order: OrderResult(True, "") for verb in Verb}
     for raw in recorded:
-        order = Order.from_wire(raw, time.monotonic())
-        me = Identity("n", order.instance_id, order.boot_id)
+        order = ReceivedOrder.from_wire(raw, time.monotonic())
+        me = SenderIdentity("n", order.instance_id, order.boot_id)
         assert refusal(order, me, verbs, time.monotonic()) is None, raw
     assert {raw["verb"] for raw in recorded} <= {verb.value for verb in Verb}
 
@@ -138,7 +140,7 @@ def test_a_jobs_lines_are_understood(release: str) -> None:
 
 def test_the_quorum_service_goes_on_in_its_rooms(release: str, tmp_path: Path) -> None:
     restore(tmp_path / "holdfast.db", script(release, "quorum"))
-    with closing(State(f"sqlite:///{tmp_path}/holdfast.db")) as state:
+    with closing(QuorumStore(f"sqlite:///{tmp_path}/holdfast.db")) as state:
         (kept,) = state.load(datetime.now(UTC))
         before = state.happened()
     recorded = document(release, "quorum")

@@ -15,18 +15,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast import unknown
-from holdfast.agent.sending.client import Answer
-from holdfast.agent.sending.memory import Memory
-from holdfast.agent.sending.outbox import Item, Outbox
-from holdfast.agent.sending.sender import Identity, Sender
-from holdfast.api.quota import Quota
+from holdfast.agent.sending.client import ControllerAnswer
+from holdfast.agent.sending.memory import AgentMemory
+from holdfast.agent.sending.outbox import Outbox, OutboxItem
+from holdfast.agent.sending.sender import Sender, SenderIdentity
+from holdfast.api.quota import AgentQuota
 from holdfast.store import SqlStore, open_store
 from holdfast_checks.result import Remedy, Severity, Verdict
 from recording.releases import document, releases
 from support.served_site import AgentsClient, ServedSite
 from support.simulated.site import Site
 
-ME = Identity("n1", "i-0001", "i-0001-boot-1")
+ME = SenderIdentity("n1", "i-0001", "i-0001-boot-1")
 REPORTS = [body for release in releases() for body in document(release, "reports")]
 FAULT = {
     "kind": "finding",
@@ -130,9 +130,9 @@ def test_items_and_statements_of_an_unknown_kind_are_left_out(served: ServedSite
 
 
 def test_the_agent_keeps_what_was_refused(served: ServedSite, tmp_path: Path) -> None:
-    with closing(Memory(tmp_path / "agent")) as memory:
+    with closing(AgentMemory(tmp_path / "agent")) as memory:
         outbox = Outbox(memory, ME.boot_id)
-        outbox.put([Item({**FAULT, "check": "gpu.kept"}, 0.0), Item({**FAULT, "gpu_minor": -1}, 0.0)])
+        outbox.put([OutboxItem({**FAULT, "check": "gpu.kept"}, 0.0), OutboxItem({**FAULT, "gpu_minor": -1}, 0.0)])
         client = AgentsClient(served, "n1")
         sender = Sender(client, outbox, ME, tmp_path)
         sender._send_reports()
@@ -144,11 +144,11 @@ def test_the_agent_keeps_what_was_refused(served: ServedSite, tmp_path: Path) ->
 
 @pytest.mark.parametrize("refused", [7, [7], [{"item": 99}], [{"item": "0"}], {"item": 0}])
 def test_an_answer_that_makes_no_sense_costs_the_agent_nothing(tmp_path: Path, refused: Any) -> None:
-    with closing(Memory(tmp_path / "agent")) as memory:
+    with closing(AgentMemory(tmp_path / "agent")) as memory:
         outbox = Outbox(memory, ME.boot_id)
-        outbox.put([Item(FAULT, 0.0)])
+        outbox.put([OutboxItem(FAULT, 0.0)])
         client = AgentsClient.__new__(AgentsClient)
-        client.post = lambda _path, _body: Answer(200, {"accepted": True, "refused": refused})  # type: ignore[method-assign, assignment]
+        client.post = lambda _path, _body: ControllerAnswer(200, {"accepted": True, "refused": refused})  # type: ignore[method-assign, assignment]
         Sender(client, outbox, ME, tmp_path)._send_reports()
         assert len(outbox) == 0
     assert not (tmp_path / "dead-letters.jsonl").exists()
@@ -205,7 +205,7 @@ def mutated(body: Any, how: random.Random) -> Any:
 def test_any_change_of_a_recorded_report_is_taken_in_parts_or_refused_clearly(
     served: ServedSite, seed: int, times: int, which: int
 ) -> None:
-    served.app.state.api.quota = Quota(served.site.clock.monotonic_s)
+    served.app.state.api.quota = AgentQuota(served.site.clock.monotonic_s)
     how = random.Random(seed)
     check = f"gpu.c{next(_numbers)}"
     body = {**REPORTS[which], "sequence": next(_numbers), "items": copy.deepcopy(REPORTS[which]["items"])}

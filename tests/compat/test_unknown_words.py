@@ -18,7 +18,7 @@ from holdfast.model.incident import Incident, IncidentKind, IncidentState, Recov
 from holdfast.model.machine import ProviderView
 from holdfast.model.report import Finding, Inventory
 from holdfast.model.suppression import Suppression
-from holdfast.store.codec import Unreadable, decode, encode, read_action
+from holdfast.store.codec import UnreadableDocument, decode, encode, read_action
 from holdfast.store.rows import _intent
 from holdfast_checks.words import declared, safe
 from support.store_nouns import NOW, incident, intent, order, recovery
@@ -215,7 +215,7 @@ def test_what_cannot_be_read_says_which_field(noun: Any) -> None:
     for what, document in _broken(noun):
         if "of another type" in what and what.split()[0] in ("args", "result"):
             continue
-        with pytest.raises(Unreadable) as caught:
+        with pytest.raises(UnreadableDocument) as caught:
             _read(type(noun), document)
         if "of another type" in what:
             assert what.split()[0] in str(caught.value), what
@@ -227,5 +227,5 @@ def test_a_missing_field_is_named(noun: type[Any]) -> None:
     document = encode(example(noun))
     required = [f.name for f in fields(noun) if f.default is MISSING and f.default_factory is MISSING]
     for name in set(required) - {"action"}:
-        with pytest.raises(Unreadable, match=f"{name} is missing"):
+        with pytest.raises(UnreadableDocument, match=f"{name} is missing"):
             _read(noun, {k: v for k, v in document.items() if k != name})

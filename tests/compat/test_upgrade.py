@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.api.client import Client
+from holdfast.api.client import ApiClient
 from holdfast.cli.app import run
 from holdfast.model.action import Intent, Launch, Terminate
 from holdfast.store import SqlStore, open_store
@@ -88,13 +88,13 @@ def test_the_command_line_shows_it(
         site.turn()
         served = ServedSite(site, store)
 
-        def send(_client: Client, method: str, path: str, body: bytes | None) -> bytes:
+        def send(_client: ApiClient, method: str, path: str, body: bytes | None) -> bytes:
             got = served.call(method, path, content=body)
             assert got.status_code == 200, got.text
             return got.content
 
         monkeypatch.setenv("HOLDFAST_TOKEN", "any")
-        monkeypatch.setattr(Client, "_send", send)
+        monkeypatch.setattr(ApiClient, "_send", send)
         for verb in ("nodes", "incidents", "jobs", "spares", "suppressions"):
             assert run((verb,)) == 0
         for incident in store.incidents():

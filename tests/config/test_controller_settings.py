@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.config.controller import SECTIONS, Settings, load
+from holdfast.config.controller import SECTIONS, ControllerSettings, load
 from holdfast.config.example import example, rows
 from holdfast.config.profiles import PROFILES
 from holdfast.model.errors import ConfigError
@@ -48,7 +48,7 @@ def test_every_key_of_the_policy_can_be_set_and_is_explained() -> None:
         (table.fills.__name__, field.name)
         for table in SECTIONS.values()
         for field in dataclasses.fields(table.fills)
-        if table.fills is not Settings and not is_declared(field)
+        if table.fills is not ControllerSettings and not is_declared(field)
     }
     assert by_hand == {("RepairPolicy", "provider")}
     assert {(name, key) for name, table in SECTIONS.items() for key in table.keys} <= keys

@@ -6,7 +6,7 @@ import socket
 import time
 from dataclasses import replace
 
-from holdfast.controller.head_reach import Reached, connect, resolve
+from holdfast.controller.head_reach import HeadReached, connect, resolve
 from support.descriptors import descriptors_left
 from support.simulated import Site
 from support.simulated.provider import FULL
@@ -32,19 +32,19 @@ def test_accepted_and_refused_are_answers_and_a_full_backlog_is_none() -> None:
                 0.3,
             )
             assert time.monotonic() - began_s < 5.0
-    assert answered == Reached(frozenset({"accepts", "refuses"}))
+    assert answered == HeadReached(frozenset({"accepts", "refuses"}))
 
 
 def test_what_cannot_be_tried_for_want_of_descriptors_is_not_known() -> None:
     targets = {f"n{n}": ("127.0.0.1", 9) for n in range(9)}
     with descriptors_left(0):
-        assert connect(targets, 0.3) == Reached(untried=frozenset(targets))
+        assert connect(targets, 0.3) == HeadReached(untried=frozenset(targets))
     with descriptors_left(1):
-        assert connect(targets, 0.3) == Reached(untried=frozenset(targets))
+        assert connect(targets, 0.3) == HeadReached(untried=frozenset(targets))
     with descriptors_left(4):
         few = connect(targets, 0.3)
-    assert few == Reached(frozenset(targets)), "few at a time"
-    assert connect(targets, 0.3) == Reached(frozenset(targets))
+    assert few == HeadReached(frozenset(targets)), "few at a time"
+    assert connect(targets, 0.3) == HeadReached(frozenset(targets))
 
 
 def test_a_round_with_few_descriptors_ends() -> None:
@@ -99,7 +99,7 @@ def test_the_actor_that_cannot_ask_once_more_does_not_take_the_step() -> None:
     site.registers(site.slurm.submit(1, comment="holdfast", exclusive=True))
     site.run(2)
     reach = site.actor.outside.reach
-    site.actor.outside = replace(site.actor.outside, reach=lambda targets, _s: Reached(untried=frozenset(targets)))
+    site.actor.outside = replace(site.actor.outside, reach=lambda targets, _s: HeadReached(untried=frozenset(targets)))
     site.machine("n1").powered = False
     site.run(60)
     assert [c for c in site.slurm.calls if c[0] == "set_down"] == []

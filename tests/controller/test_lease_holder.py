@@ -23,11 +23,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from holdfast.clock import SystemClock
 from holdfast.config.controller import load
 from holdfast.controller import loop as loop_module
-from holdfast.controller.lease_holder import REMEMBERED, Holder, Standing, claim, current, latest
+from holdfast.controller.lease_holder import REMEMBERED, Holder, ObservedLease, claim, current, latest
 from holdfast.controller.wakeup import Alone
 from holdfast.head.serving import Controller, build_controller
 from holdfast.model.book import Change
-from holdfast.model.errors import ConfigError, FencedOff
+from holdfast.model.errors import ConfigError, LeaderFencedOff
 from holdfast.ports import Lease
 from holdfast.store import SqlStore, open_store
 from support.simulated.clock import SimClock
@@ -254,7 +254,7 @@ class Leading(RuleBasedStateMachine):
         if held.fence == me.lease.fence:
             self.store.commit(Change(), me.lease.fence)
         else:
-            with pytest.raises(FencedOff):
+            with pytest.raises(LeaderFencedOff):
                 self.store.commit(Change(), me.lease.fence)
 
     @rule(seconds=st.sampled_from([0.5, 5.0, TTL_S + 0.5]))
@@ -417,7 +417,7 @@ def test_a_killed_controller_leads_again_at_once_and_its_namesake_never(tmp_path
 
 
 def test_a_lease_that_no_one_renews_ends_whatever_the_clock_says() -> None:
-    standing = Standing(15.0)
+    standing = ObservedLease(15.0)
     lease = Lease("a", 1, NOW + timedelta(hours=1))
     assert standing.ended(lease, 100.0) == frozenset()
     assert standing.ended(lease, 115.0) == frozenset()

@@ -15,7 +15,7 @@ from holdfast.controller.quorum_note import NOTE
 from holdfast.controller.quorum_watch import QuorumWatch
 from holdfast.decisions.elastic.ledger import Read, fold
 from holdfast.model.book import Book, World
-from holdfast.model.errors import FencedOff
+from holdfast.model.errors import LeaderFencedOff
 from holdfast.model.event import Event, EventKind
 from holdfast.model.policy import Policy
 from holdfast.model.rooms import RoomRecord, RoomRules
@@ -227,7 +227,7 @@ def test_what_another_controller_has_read_meanwhile_is_left_to_it() -> None:
 
 def test_who_does_not_lead_writes_nothing() -> None:
     place = Watched()
-    with pytest.raises(FencedOff):
+    with pytest.raises(LeaderFencedOff):
         place.store.record_once(NOTE, None, "x", (), place.fence + 1)
     place.watch().read_on(place.world, place.fence + 1)
     assert place.store.events() == ()

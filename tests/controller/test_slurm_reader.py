@@ -39,7 +39,7 @@ from holdfast.model.book import Change
 from holdfast.model.cluster import ClusterView
 from holdfast.model.incident import IncidentState, RecoveryPhase
 from holdfast.model.policy import Policy
-from holdfast.model.steps import Key
+from holdfast.model.steps import StepKey
 from holdfast_checks.result import Remedy, Severity
 from support.simulated import EPOCH
 from support.simulated.arrays import ElasticSite
@@ -163,7 +163,7 @@ def test_what_only_looks_or_tells_needs_no_newer_view() -> None:
 
 def _planned(action: Action) -> Intent:
     step = steps.notify_no_machine()
-    return Intent(Key("1kjmmb0rr001", step, 1).text, "1kjmmb0rr001", action, "", 1, IntentState.PLANNED, EPOCH)
+    return Intent(StepKey("1kjmmb0rr001", step, 1).text, "1kjmmb0rr001", action, "", 1, IntentState.PLANNED, EPOCH)
 
 
 def test_a_job_on_its_way_is_read_often_then_as_seldom_as_all_of_slurm() -> None:
@@ -350,7 +350,9 @@ def test_a_message_and_a_check_of_a_spare_leave_the_pace_low(monkeypatch: pytest
         CheckInstance("i-0001", "n1"),
     ):
         step = steps.notify_no_machine()
-        intent = Intent(Key("1kjmmb0rr001", step, 1).text, "1kjmmb0rr001", action, "", 1, IntentState.PLANNED, EPOCH)
+        intent = Intent(
+            StepKey("1kjmmb0rr001", step, 1).text, "1kjmmb0rr001", action, "", 1, IntentState.PLANNED, EPOCH
+        )
         world = site.loop.world
         for shown in ((intent,), (replace(intent, state=IntentState.DONE),)):
             reader.planned(shown)

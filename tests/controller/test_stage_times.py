@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.controller.stage_times import StageTimes
 from holdfast.decisions import turn as turns
-from holdfast.decisions.turn import STAGES, Stage, turn
+from holdfast.decisions.turn import STAGES, TurnStage, turn
 from holdfast.model.book import Change, World
 from support.simulated.site import Site
 
@@ -39,7 +39,7 @@ def test_what_a_stage_raises_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ValueError("a record that cannot be")
 
     world = _world()
-    monkeypatch.setattr(turns, "stages", lambda *_: (Stage("hangs", fails),))
+    monkeypatch.setattr(turns, "stages", lambda *_: (TurnStage("hangs", fails),))
     with pytest.raises(ValueError, match="cannot be") as raised:
         turn(world, lambda _: "inc", 1)
     assert raised.value.__notes__ == ["in the stage hangs of a turn"]

@@ -10,7 +10,7 @@ import pytest
 from holdfast.controller import loop as loop_module
 from holdfast.controller.cycles import MOST_FAILED_CYCLES, SHOWN_AFTER
 from holdfast.controller.loop import LEASE_TTL_S, ControlLoop
-from holdfast.model.errors import FencedOff, Stale, Unavailable
+from holdfast.model.errors import LeaderFencedOff, Stale, Unavailable
 from support.simulated import Site
 
 FULL = "the store does not answer: database or disk is full"
@@ -94,7 +94,7 @@ def test_who_is_fenced_off_does_not_lead(monkeypatch: pytest.MonkeyPatch) -> Non
     site = Site(2)
 
     def fenced(*_: object) -> None:
-        raise FencedOff("another one leads")
+        raise LeaderFencedOff("another one leads")
 
     site.fault("n1")
     monkeypatch.setattr(site.store, "commit", fenced)

@@ -26,11 +26,11 @@ from holdfast.model.action import (
 from holdfast.model.cluster import Reservation
 from holdfast.model.incident import IncidentKind, IncidentState, RecoveryPhase
 from holdfast.model.report import OrderOutcome
-from holdfast.ports import Outcome
+from holdfast.ports import IntentOutcome
 from support.simulated import EPOCH, Machine, Site
 
 
-def ordered(site: Site, action: Action, state: IntentState = IntentState.PLANNED) -> Outcome:
+def ordered(site: Site, action: Action, state: IntentState = IntentState.PLANNED) -> IntentOutcome:
     """What the actor does with one step."""
     intent = Intent("inc/step/1", "inc", action, "a test", 1, state, site.clock.now())
     return carry_out(intent, site.actor.outside)

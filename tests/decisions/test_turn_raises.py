@@ -13,7 +13,7 @@ from holdfast import unexpected
 from holdfast.controller import cycles, loop
 from holdfast.decisions import careful, turn
 from holdfast.decisions.careful import TurnFailed, blame, careful_turn
-from holdfast.decisions.inputs import NO_DECISION, Input, Part, inputs, without
+from holdfast.decisions.inputs import NO_DECISION, Input, InputKind, inputs, without
 from holdfast.model.book import Change, World
 from holdfast.model.cluster import Node
 from holdfast.model.incident import IncidentKind, IncidentState
@@ -142,7 +142,7 @@ def test_one_job_that_a_stage_stumbles_over_stops_nobody_elses_healing(monkeypat
 
     spoil(monkeypatch, "follow_jobs", comment)
     site.run(2)
-    assert [a.what.part for a in site.loop.aside] == [Part.JOB]
+    assert [a.what.part for a in site.loop.aside] == [InputKind.JOB]
     site.fault(plain.nodes[0])
     site.fault(odd.nodes[0])
     site.run(30)
@@ -178,15 +178,15 @@ def test_what_was_set_aside_in_memory_is_tried_again(monkeypatch: pytest.MonkeyP
 
     spoil(monkeypatch, "watch_silence", agent)
     site.run(5)
-    assert [(a.what.part, a.what.node) for a in site.loop.aside] == [(Part.AGENT, "n3")]
+    assert [(a.what.part, a.what.node) for a in site.loop.aside] == [(InputKind.AGENT, "n3")]
     assert site.incident("n3").kind is IncidentKind.UNREADABLE
     broken.clear()
     site.run(careful.AGAIN_S + 5, step_s=5)
     assert not site.loop.aside
 
 
-@pytest.mark.parametrize("part", list(Part))
-def test_each_stand_in_leaves_a_world_that_can_be_turned(part: Part) -> None:
+@pytest.mark.parametrize("part", list(InputKind))
+def test_each_stand_in_leaves_a_world_that_can_be_turned(part: InputKind) -> None:
     site = Site(4, spares=("n4",))
     site.slurm.submit(2, comment="holdfast", exclusive=True)
     site.run(2)
@@ -217,7 +217,7 @@ def test_the_search_is_bounded() -> None:
         raise ZeroDivisionError
 
     assert blame(world, hopeless) is None
-    assert len(turns) <= len(Part) + 1
+    assert len(turns) <= len(InputKind) + 1
     turns.clear()
 
     def nearly(tried: World) -> Change:
@@ -306,5 +306,5 @@ def test_after_many_failed_turns_the_process_ends(monkeypatch: pytest.MonkeyPatc
 
 
 def test_inputs_have_a_text_for_people() -> None:
-    assert Input(Part.FINDING, "17", "n3", "gpu.xid").text == "finding 17 of n3 (gpu.xid)"
-    assert Input(Part.JOB, "100").text == "job 100"
+    assert Input(InputKind.FINDING, "17", "n3", "gpu.xid").text == "finding 17 of n3 (gpu.xid)"
+    assert Input(InputKind.JOB, "100").text == "job 100"

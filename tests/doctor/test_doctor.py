@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.doctor import DoctorFacts, Level, SlurmFacts, diagnose, exit_code
-from holdfast.doctor.facts import ControllerFacts, MetadataFacts, PluginFacts, Script, SpankLine
+from holdfast.doctor import AdviceLevel, DoctorFacts, SlurmFacts, diagnose, exit_code
+from holdfast.doctor.facts import ControllerFacts, MetadataFacts, PluginFacts, SlurmScript, SpankLine
 from holdfast.model.cluster import Node, Partition, Reservation
 from holdfast.model.machine import ProviderCan
 from holdfast.model.parts import Condition, DiskRoom, PartName, PartState
@@ -106,8 +106,8 @@ def spank(**changes: object) -> Change:
     return site(plugins=plugins(spank=(replace(plugins().spank[0], **changes),)))  # type: ignore[arg-type]
 
 
-def script(key: str, *, there: bool = True, executable: bool = True) -> Script:
-    return Script(key, f"/usr/local/share/holdfast/slurm-plugins/{key.lower()}.sh", there, executable)
+def script(key: str, *, there: bool = True, executable: bool = True) -> SlurmScript:
+    return SlurmScript(key, f"/usr/local/share/holdfast/slurm-plugins/{key.lower()}.sh", there, executable)
 
 
 Change = Callable[[DoctorFacts], DoctorFacts]
@@ -171,160 +171,180 @@ DENIED = site(provider_denied={"RunInstances": "UnauthorizedOperation: RunInstan
 OBSERVING = policy(mode=Mode.OBSERVE)
 
 TABLE = [
-    ("slurm.unreachable", Level.ERROR, site(slurm=None, slurm_problem="timed out"), "timed out"),
-    ("slurm.version", Level.WARNING, slurm(version="21.08.5"), "21.08.5"),
-    ("slurm.permission", Level.ERROR, slurm(may_change=False), "holdfast-actor"),
-    ("slurm.permission", Level.WARNING, both(slurm(may_change=False), OBSERVING), "holdfast-actor"),
-    ("slurm.permission", Level.WARNING, slurm(may_change=None), "could not be found out"),
-    ("slurm.permission", Level.ERROR, slurm(may_change=False, may_reserve=True), "a Slurm operator, who may not"),
-    ("slurm.permission_reserve", Level.WARNING, slurm(may_reserve=False), "reservations"),
-    ("slurm.private_data_controller", Level.HINT, config(PrivateData="jobs"), "hides jobs"),
-    ("slurm.private_data", Level.ERROR, both(slurm(may_change=False), config(PrivateData="jobs,users")), "hides jobs"),
-    ("slurm.return_to_service", Level.WARNING, config(ReturnToService="2"), "=2"),
-    ("slurm.return_to_service", Level.HINT, config(ReturnToService="0"), "=0"),
-    ("slurm.slurmd_timeout", Level.WARNING, config(SlurmdTimeout="0 sec"), "never"),
-    ("slurm.slurmd_timeout", Level.WARNING, config(SlurmdTimeout="900 sec"), "900"),
-    ("slurm.reboot_program", Level.HINT, config(RebootProgram="(null)"), "RebootProgram"),
+    ("slurm.unreachable", AdviceLevel.ERROR, site(slurm=None, slurm_problem="timed out"), "timed out"),
+    ("slurm.version", AdviceLevel.WARNING, slurm(version="21.08.5"), "21.08.5"),
+    ("slurm.permission", AdviceLevel.ERROR, slurm(may_change=False), "holdfast-actor"),
+    ("slurm.permission", AdviceLevel.WARNING, both(slurm(may_change=False), OBSERVING), "holdfast-actor"),
+    ("slurm.permission", AdviceLevel.WARNING, slurm(may_change=None), "could not be found out"),
+    ("slurm.permission", AdviceLevel.ERROR, slurm(may_change=False, may_reserve=True), "a Slurm operator, who may not"),
+    ("slurm.permission_reserve", AdviceLevel.WARNING, slurm(may_reserve=False), "reservations"),
+    ("slurm.private_data_controller", AdviceLevel.HINT, config(PrivateData="jobs"), "hides jobs"),
+    (
+        "slurm.private_data",
+        AdviceLevel.ERROR,
+        both(slurm(may_change=False), config(PrivateData="jobs,users")),
+        "hides jobs",
+    ),
+    ("slurm.return_to_service", AdviceLevel.WARNING, config(ReturnToService="2"), "=2"),
+    ("slurm.return_to_service", AdviceLevel.HINT, config(ReturnToService="0"), "=0"),
+    ("slurm.slurmd_timeout", AdviceLevel.WARNING, config(SlurmdTimeout="0 sec"), "never"),
+    ("slurm.slurmd_timeout", AdviceLevel.WARNING, config(SlurmdTimeout="900 sec"), "900"),
+    ("slurm.reboot_program", AdviceLevel.HINT, config(RebootProgram="(null)"), "RebootProgram"),
     (
         "slurm.reboot_program",
-        Level.WARNING,
+        AdviceLevel.WARNING,
         both(config(RebootProgram="(null)"), policy(repair=RepairPolicy(provider="none"))),
         "RebootProgram",
     ),
     (
         "slurm.reboot_program",
-        Level.WARNING,
+        AdviceLevel.WARNING,
         both(config(RebootProgram="(null)"), site(provider_can=CANNOT)),
         "neither can the provider",
     ),
-    ("slurm.resume_timeout", Level.WARNING, config(ResumeTimeout="60 sec"), "60"),
-    ("slurm.health_check_program", Level.HINT, config(HealthCheckProgram="/usr/sbin/nhc"), "/usr/sbin/nhc"),
-    ("slurm.prolog_epilog_timeout", Level.WARNING, config(PrologEpilogTimeout="65534"), "Epilog"),
-    ("slurm.prolog_flags", Level.WARNING, config(PrologFlags="Alloc,Contain,Serial"), "Serial"),
-    ("slurm.power_saving", Level.WARNING, config(SuspendProgram="/opt/off", SuspendTime="600 sec"), "power saving"),
+    ("slurm.resume_timeout", AdviceLevel.WARNING, config(ResumeTimeout="60 sec"), "60"),
+    ("slurm.health_check_program", AdviceLevel.HINT, config(HealthCheckProgram="/usr/sbin/nhc"), "/usr/sbin/nhc"),
+    ("slurm.prolog_epilog_timeout", AdviceLevel.WARNING, config(PrologEpilogTimeout="65534"), "Epilog"),
+    ("slurm.prolog_flags", AdviceLevel.WARNING, config(PrologFlags="Alloc,Contain,Serial"), "Serial"),
     (
         "slurm.power_saving",
-        Level.WARNING,
+        AdviceLevel.WARNING,
+        config(SuspendProgram="/opt/off", SuspendTime="600 sec"),
+        "power saving",
+    ),
+    (
+        "slurm.power_saving",
+        AdviceLevel.WARNING,
         both(config(SuspendProgram="/opt/off", SuspendTime="600 sec"), slurm(version="22.05.8")),
         "power saving",
     ),
     (
         "slurm.power_saving",
-        Level.WARNING,
+        AdviceLevel.WARNING,
         both(SAVING, config(SuspendExcNodes="n1:1,n2"), slurm(version="22.05.8")),
         "spares",
     ),
-    ("slurm.node_features", Level.HINT, config(NodeFeaturesPlugins="node_features/helpers"), "helpers"),
+    ("slurm.node_features", AdviceLevel.HINT, config(NodeFeaturesPlugins="node_features/helpers"), "helpers"),
     (
         "slurm.single_controller",
-        Level.HINT,
+        AdviceLevel.HINT,
         slurm(config={k: v for k, v in good().slurm.config.items() if k != "SlurmctldHost[1]"}),  # type: ignore[union-attr]
         "no backup",
     ),
-    ("slurm.job_requeue", Level.ERROR, config(JobRequeue="0"), "JobRequeue=0"),
-    ("slurm.max_batch_requeue", Level.WARNING, config(MaxBatchRequeue="5"), "=5"),
-    ("slurm.job_file_append", Level.WARNING, config(JobFileAppend="0"), "truncates"),
-    ("slurm.cred_expire", Level.HINT, config(AuthInfo="socket=/run/m"), "120 s"),
-    ("slurm.cred_expire", Level.WARNING, config(AuthInfo="cred_expire=3"), "3 s"),
-    ("slurm.kill_wait", Level.WARNING, config(KillWait="120 sec"), "120"),
-    ("slurm.complete_wait", Level.WARNING, config(CompleteWait="32 sec"), "32"),
-    ("slurm.kill_on_bad_exit", Level.HINT, config(KillOnBadExit="0"), "=0"),
+    ("slurm.job_requeue", AdviceLevel.ERROR, config(JobRequeue="0"), "JobRequeue=0"),
+    ("slurm.max_batch_requeue", AdviceLevel.WARNING, config(MaxBatchRequeue="5"), "=5"),
+    ("slurm.job_file_append", AdviceLevel.WARNING, config(JobFileAppend="0"), "truncates"),
+    ("slurm.cred_expire", AdviceLevel.HINT, config(AuthInfo="socket=/run/m"), "120 s"),
+    ("slurm.cred_expire", AdviceLevel.WARNING, config(AuthInfo="cred_expire=3"), "3 s"),
+    ("slurm.kill_wait", AdviceLevel.WARNING, config(KillWait="120 sec"), "120"),
+    ("slurm.complete_wait", AdviceLevel.WARNING, config(CompleteWait="32 sec"), "32"),
+    ("slurm.kill_on_bad_exit", AdviceLevel.HINT, config(KillOnBadExit="0"), "=0"),
     (
         "slurm.scheduler_delays",
-        Level.WARNING,
+        AdviceLevel.WARNING,
         config(SchedulerParameters="defer,batch_sched_delay=20"),
         "defer, batch_s",
     ),
-    ("slurm.rate_limit", Level.HINT, config(SlurmctldParameters="idle_on_node_suspend"), "lacks rl_enable"),
-    ("slurm.rate_limit", Level.HINT, config(SlurmctldParameters="rl_enable"), "2 requests a second"),
+    ("slurm.rate_limit", AdviceLevel.HINT, config(SlurmctldParameters="idle_on_node_suspend"), "lacks rl_enable"),
+    ("slurm.rate_limit", AdviceLevel.HINT, config(SlurmctldParameters="rl_enable"), "2 requests a second"),
     (
         "slurm.rate_limit",
-        Level.HINT,
+        AdviceLevel.HINT,
         config(SlurmctldParameters="rl_enable,rl_refill_rate=40,rl_refill_period=10"),
         "4 requests a second",
     ),
     (
         "slurm.hold_on_prolog_fail",
-        Level.WARNING,
+        AdviceLevel.WARNING,
         config(Prolog="/etc/slurm/prolog.sh", SchedulerParameters="bf_continue"),
         "held",
     ),
-    ("slurm.gres_types", Level.ERROR, config(GresTypes="(null)"), "GresTypes"),
-    ("slurm.gres_types", Level.ERROR, slurm(nodes={n: node(n, gpus=0) for n in NODES}), "no node"),
-    ("slurm.select_type", Level.WARNING, config(SelectType="select/linear"), "select/linear"),
-    ("slurm.proctrack", Level.WARNING, config(ProctrackType="proctrack/pgid"), "pgid"),
-    ("slurm.min_job_age", Level.WARNING, config(MinJobAge="60 sec"), "60"),
-    ("pool.no_spare", Level.WARNING, slurm(reservations={}), "holdfast-spares"),
-    ("pool.no_spare", Level.WARNING, with_nodes(n3=node("n3", flags=DRAIN, reason="holdfast[0a]: x")), "n3"),
-    ("pool.spare_does_not_fit", Level.WARNING, with_nodes(n2=node("n2", part="big")), "partition big"),
-    ("pool.spare_does_not_fit", Level.WARNING, with_nodes(n3=node("n3", gpus=4)), "8 GPUs"),
-    ("pool.invalid_registration", Level.WARNING, with_nodes(n1=node("n1", flags=frozenset({"INVALID_REG"}))), "n1"),
-    ("pool.foreign_drain", Level.HINT, with_nodes(n2=node("n2", flags=DRAIN, reason="bad fan (bob)")), "n2"),
-    ("agents.not_asked", Level.WARNING, site(agents=None), "which agents"),
-    ("agents.missing", Level.ERROR, site(agents={"n1": AGENTS["n1"], "n3": AGENTS["n3"]}), "1 of 3 nodes: n2"),
-    ("agents.missing", Level.ERROR, agents({"n2": ()}), "1 of 3 nodes: n2"),
-    ("agents.unknown_node", Level.WARNING, agents({"ip-10-0-0-1": (agent("ip-10-0-0-1"),)}), "ip-10-0-0-1"),
-    ("agents.silent", Level.ERROR, agents({"n2": (agent("n2", age_s=26),)}), "n2"),
-    ("agents.clock_skew", Level.WARNING, agents({"n2": (agent("n2", offset_s=-40.0),)}), "n2, -40.0 s"),
-    ("agents.clock_skew", Level.ERROR, agents({"n2": (agent("n2", offset_s=400.0),)}), "n2, +400.0 s"),
+    ("slurm.gres_types", AdviceLevel.ERROR, config(GresTypes="(null)"), "GresTypes"),
+    ("slurm.gres_types", AdviceLevel.ERROR, slurm(nodes={n: node(n, gpus=0) for n in NODES}), "no node"),
+    ("slurm.select_type", AdviceLevel.WARNING, config(SelectType="select/linear"), "select/linear"),
+    ("slurm.proctrack", AdviceLevel.WARNING, config(ProctrackType="proctrack/pgid"), "pgid"),
+    ("slurm.min_job_age", AdviceLevel.WARNING, config(MinJobAge="60 sec"), "60"),
+    ("pool.no_spare", AdviceLevel.WARNING, slurm(reservations={}), "holdfast-spares"),
+    ("pool.no_spare", AdviceLevel.WARNING, with_nodes(n3=node("n3", flags=DRAIN, reason="holdfast[0a]: x")), "n3"),
+    ("pool.spare_does_not_fit", AdviceLevel.WARNING, with_nodes(n2=node("n2", part="big")), "partition big"),
+    ("pool.spare_does_not_fit", AdviceLevel.WARNING, with_nodes(n3=node("n3", gpus=4)), "8 GPUs"),
+    (
+        "pool.invalid_registration",
+        AdviceLevel.WARNING,
+        with_nodes(n1=node("n1", flags=frozenset({"INVALID_REG"}))),
+        "n1",
+    ),
+    ("pool.foreign_drain", AdviceLevel.HINT, with_nodes(n2=node("n2", flags=DRAIN, reason="bad fan (bob)")), "n2"),
+    ("agents.not_asked", AdviceLevel.WARNING, site(agents=None), "which agents"),
+    ("agents.missing", AdviceLevel.ERROR, site(agents={"n1": AGENTS["n1"], "n3": AGENTS["n3"]}), "1 of 3 nodes: n2"),
+    ("agents.missing", AdviceLevel.ERROR, agents({"n2": ()}), "1 of 3 nodes: n2"),
+    ("agents.unknown_node", AdviceLevel.WARNING, agents({"ip-10-0-0-1": (agent("ip-10-0-0-1"),)}), "ip-10-0-0-1"),
+    ("agents.silent", AdviceLevel.ERROR, agents({"n2": (agent("n2", age_s=26),)}), "n2"),
+    ("agents.clock_skew", AdviceLevel.WARNING, agents({"n2": (agent("n2", offset_s=-40.0),)}), "n2, -40.0 s"),
+    ("agents.clock_skew", AdviceLevel.ERROR, agents({"n2": (agent("n2", offset_s=400.0),)}), "n2, +400.0 s"),
     (
         "agents.gres",
-        Level.WARNING,
+        AdviceLevel.WARNING,
         agents({"n2": (replace(agent("n2"), gres_problem="/dev/nvidia8 is no GPU; NVML has minors 0-7"),)}),
         "on n2: /dev/nvidia8 is no GPU; NVML has minors 0-7",
     ),
-    ("agents.versions", Level.HINT, agents({"n2": (agent("n2", version="0.9"),)}), "0.9, 1.0"),
+    ("agents.versions", AdviceLevel.HINT, agents({"n2": (agent("n2", version="0.9"),)}), "0.9, 1.0"),
     (
         "controller.failing",
-        Level.ERROR,
+        AdviceLevel.ERROR,
         site(controller=ControllerFacts(failing=("turn: KeyError: 'n1'",))),
         "turn: KeyError",
     ),
-    ("controller.set_aside", Level.ERROR, site(controller=ControllerFacts(set_aside=("job 7 (ann)",))), "job 7 (ann)"),
-    ("controller.held_nodes", Level.ERROR, site(controller=ControllerFacts(held=("n1",))), "n1"),
-    ("site.store_on_network", Level.ERROR, site(store_filesystem="nfs4", store_on_network=True), "nfs4"),
-    ("site.store_in_memory", Level.WARNING, site(store_filesystem="tmpfs"), "tmpfs"),
-    ("site.provider_unreachable", Level.ERROR, site(provider_problem="no credentials"), "no credentials"),
-    ("provider.permission", Level.ERROR, DENIED, "may not, at the provider ec2: RunInstances"),
-    ("provider.permission", Level.WARNING, both(DENIED, OBSERVING), "RunInstances"),
+    (
+        "controller.set_aside",
+        AdviceLevel.ERROR,
+        site(controller=ControllerFacts(set_aside=("job 7 (ann)",))),
+        "job 7 (ann)",
+    ),
+    ("controller.held_nodes", AdviceLevel.ERROR, site(controller=ControllerFacts(held=("n1",))), "n1"),
+    ("site.store_on_network", AdviceLevel.ERROR, site(store_filesystem="nfs4", store_on_network=True), "nfs4"),
+    ("site.store_in_memory", AdviceLevel.WARNING, site(store_filesystem="tmpfs"), "tmpfs"),
+    ("site.provider_unreachable", AdviceLevel.ERROR, site(provider_problem="no credentials"), "no credentials"),
+    ("provider.permission", AdviceLevel.ERROR, DENIED, "may not, at the provider ec2: RunInstances"),
+    ("provider.permission", AdviceLevel.WARNING, both(DENIED, OBSERVING), "RunInstances"),
     (
         "provider.refused",
-        Level.WARNING,
+        AdviceLevel.WARNING,
         site(provider_refused={"RunInstances": "InvalidLaunchTemplateId.NotFound"}),
         "InvalidLaunchTemplateId",
     ),
     (
         "provider.repairs_itself",
-        Level.HINT,
+        AdviceLevel.HINT,
         both(HYPERPOD, site(provider_repairs=True)),
         "left to the provider hyperpod",
     ),
-    ("plugins.none", Level.HINT, site(plugins=PluginFacts(seen=True, folder="/etc/slurm")), "/etc/slurm"),
-    ("plugins.spank_required", Level.ERROR, spank(kind="required"), "'required'"),
-    ("plugins.spank_missing", Level.WARNING, spank(there=False, readable=False, release=None), "is not there"),
-    ("plugins.spank_missing", Level.WARNING, spank(readable=False, release=None), "cannot be read"),
-    ("plugins.spank_release", Level.WARNING, spank(release=(22, 5)), "22.05, and 24.11.5"),
+    ("plugins.none", AdviceLevel.HINT, site(plugins=PluginFacts(seen=True, folder="/etc/slurm")), "/etc/slurm"),
+    ("plugins.spank_required", AdviceLevel.ERROR, spank(kind="required"), "'required'"),
+    ("plugins.spank_missing", AdviceLevel.WARNING, spank(there=False, readable=False, release=None), "is not there"),
+    ("plugins.spank_missing", AdviceLevel.WARNING, spank(readable=False, release=None), "cannot be read"),
+    ("plugins.spank_release", AdviceLevel.WARNING, spank(release=(22, 5)), "22.05, and 24.11.5"),
     (
         "plugins.lua_unprotected",
-        Level.ERROR,
+        AdviceLevel.ERROR,
         site(plugins=plugins(lua_glue=f'local holdfast = dofile("{LUA}")', lua_module=LUA, lua_module_there=True)),
         "without pcall",
     ),
     (
         "plugins.lua_unused",
-        Level.WARNING,
+        AdviceLevel.WARNING,
         site(plugins=plugins(lua_glue=GLUE, lua_module=LUA, lua_module_there=True)),
         "no lua",
     ),
     (
         "plugins.lua_missing",
-        Level.WARNING,
+        AdviceLevel.WARNING,
         both(site(plugins=plugins(lua_glue=GLUE, lua_module=LUA)), config(JobSubmitPlugins="lua")),
         "not there",
     ),
     (
         "plugins.lua_lemons",
-        Level.WARNING,
+        AdviceLevel.WARNING,
         both(
             site(plugins=plugins(lua_glue=GLUE, lua_module=LUA, lua_module_there=True, lemons_not_writable="/l")),
             config(JobSubmitPlugins="lua"),
@@ -333,31 +353,36 @@ TABLE = [
     ),
     (
         "plugins.prolog_missing",
-        Level.WARNING,
+        AdviceLevel.WARNING,
         site(plugins=plugins(scripts=(script("Prolog"), script("Epilog", there=False, executable=False)))),
         "epilog.sh is not there",
     ),
-    ("plugins.prolog_half", Level.HINT, site(plugins=plugins(scripts=(script("Prolog"),))), "Epilog does not"),
-    ("site.metadata_open", Level.ERROR, site(metadata=MetadataFacts(True, ("http://x",))), "any user of this machine"),
-    ("site.metadata_untried", Level.HINT, site(metadata=MetadataFacts(False)), "could not be tried"),
-    ("site.no_provider", Level.HINT, policy(repair=RepairPolicy(provider="none")), "no provider"),
-    ("site.observe", Level.HINT, OBSERVING, "observes"),
-    ("controller.store", Level.ERROR, part(PartName.STORE), "drill"),
-    ("controller.loop", Level.ERROR, part(PartName.LOOP), "drill"),
-    ("controller.actor", Level.ERROR, part(PartName.ACTOR), "drill"),
-    ("controller.actor", Level.WARNING, part(PartName.ACTOR, Condition.WARNING), "drill"),
-    ("controller.notifier", Level.ERROR, part(PartName.NOTIFIER), "drill"),
-    ("controller.notifier", Level.HINT, part(PartName.NOTIFIER, Condition.WARNING), "drill"),
-    ("controller.connections", Level.WARNING, part(PartName.CONNECTIONS, Condition.WARNING), "drill"),
-    ("site.disk", Level.ERROR, site(disk=DiskRoom(2**20, 2**40, 2**20)), "1 MiB free"),
-    ("site.disk", Level.WARNING, site(disk=DiskRoom(2 * 2**30, 2**40, 3 * 2**30)), "2.0 GiB free"),
-    ("site.steps_untaken", Level.ERROR, site(untaken="no actor takes steps (Drain n1)"), "no actor takes steps"),
-    ("site.consent", Level.HINT, policy(job=JobPolicy()), "no partition"),
+    ("plugins.prolog_half", AdviceLevel.HINT, site(plugins=plugins(scripts=(script("Prolog"),))), "Epilog does not"),
+    (
+        "site.metadata_open",
+        AdviceLevel.ERROR,
+        site(metadata=MetadataFacts(True, ("http://x",))),
+        "any user of this machine",
+    ),
+    ("site.metadata_untried", AdviceLevel.HINT, site(metadata=MetadataFacts(False)), "could not be tried"),
+    ("site.no_provider", AdviceLevel.HINT, policy(repair=RepairPolicy(provider="none")), "no provider"),
+    ("site.observe", AdviceLevel.HINT, OBSERVING, "observes"),
+    ("controller.store", AdviceLevel.ERROR, part(PartName.STORE), "drill"),
+    ("controller.loop", AdviceLevel.ERROR, part(PartName.LOOP), "drill"),
+    ("controller.actor", AdviceLevel.ERROR, part(PartName.ACTOR), "drill"),
+    ("controller.actor", AdviceLevel.WARNING, part(PartName.ACTOR, Condition.WARNING), "drill"),
+    ("controller.notifier", AdviceLevel.ERROR, part(PartName.NOTIFIER), "drill"),
+    ("controller.notifier", AdviceLevel.HINT, part(PartName.NOTIFIER, Condition.WARNING), "drill"),
+    ("controller.connections", AdviceLevel.WARNING, part(PartName.CONNECTIONS, Condition.WARNING), "drill"),
+    ("site.disk", AdviceLevel.ERROR, site(disk=DiskRoom(2**20, 2**40, 2**20)), "1 MiB free"),
+    ("site.disk", AdviceLevel.WARNING, site(disk=DiskRoom(2 * 2**30, 2**40, 3 * 2**30)), "2.0 GiB free"),
+    ("site.steps_untaken", AdviceLevel.ERROR, site(untaken="no actor takes steps (Drain n1)"), "no actor takes steps"),
+    ("site.consent", AdviceLevel.HINT, policy(job=JobPolicy()), "no partition"),
 ]
 
 
 @pytest.mark.parametrize(("wanted", "level", "change", "says"), TABLE, ids=[f"{r[0]}-{r[1]}" for r in TABLE])
-def test_rule_speaks(wanted: str, level: Level, change: Change, says: str) -> None:
+def test_rule_speaks(wanted: str, level: AdviceLevel, change: Change, says: str) -> None:
     found = [one for one in diagnose(change(good())) if one.id == wanted]
     assert len(found) == 1
     (advice,) = found
@@ -439,7 +464,7 @@ def test_silent_slurm_is_the_only_slurm_advice() -> None:
 def test_errors_come_first_and_decide_the_exit_code() -> None:
     facts = both(OBSERVING, config(JobRequeue="0", JobFileAppend="0"))(good())
     levels = [one.level for one in diagnose(facts)]
-    assert levels == [Level.ERROR, Level.WARNING, Level.HINT]
+    assert levels == [AdviceLevel.ERROR, AdviceLevel.WARNING, AdviceLevel.HINT]
     assert exit_code(diagnose(facts)) == 1
     assert exit_code(diagnose(OBSERVING(good()))) == 0
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from holdfast.doctor import diagnose
-from holdfast.doctor.edge import Site, _rooms_aside
+from holdfast.doctor.edge import DoctorSite, _rooms_aside
 from holdfast.doctor.facts import Aside, DoctorFacts
 from holdfast.model.errors import Rejected
 from holdfast.model.policy import Policy
 from holdfast.model.report import AgentView
-from holdfast_checks.aside import SetAside
+from holdfast_checks.aside import FilesSetAside
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SINCE = datetime(2026, 2, 27, 3, 4, tzinfo=UTC)
@@ -36,8 +36,8 @@ def test_it_says_how_many_since_when_and_where() -> None:
 
 
 def test_a_quorum_service_of_an_earlier_release_has_set_nothing_aside() -> None:
-    def refuses() -> SetAside:
+    def refuses() -> FilesSetAside:
         raise Rejected("do is one of open, close")
 
-    assert _rooms_aside(Site(rooms_aside=refuses)) == Aside()
-    assert _rooms_aside(Site(rooms_aside=lambda: SetAside(1, SINCE.timestamp()))) == Aside(1, SINCE)
+    assert _rooms_aside(DoctorSite(rooms_aside=refuses)) == Aside()
+    assert _rooms_aside(DoctorSite(rooms_aside=lambda: FilesSetAside(1, SINCE.timestamp()))) == Aside(1, SINCE)

@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from holdfast.config.controller import load
-from holdfast.doctor import Level, Site, gather, run, site_of
+from holdfast.doctor import AdviceLevel, DoctorSite, gather, run, site_of
 from holdfast.doctor.edge import NO_SUCH_RESERVATION, may_change, may_reserve
 from holdfast.doctor.provider_edge import NO_SUCH_NODE
 from holdfast.model.cluster import ClusterView, Partition
@@ -92,15 +92,15 @@ def test_so_is_the_right_to_reservations(answer: HoldfastError | None, may: bool
 
 
 def test_slurm_away_is_a_fact() -> None:
-    facts = gather(scheduler(FewWords(view=Unavailable("slurmctld timed out"))), Site(), None, NOW)
+    facts = gather(scheduler(FewWords(view=Unavailable("slurmctld timed out"))), DoctorSite(), None, NOW)
     assert facts.slurm is None
     assert facts.slurm_problem == "slurmctld timed out"
 
 
 def test_run_says_what_it_found() -> None:
-    advice = run(scheduler(FewWords(NotFound("x"))), Site())
+    advice = run(scheduler(FewWords(NotFound("x"))), DoctorSite())
     assert advice[0].id == "slurm.job_requeue"
-    assert advice[0].level is Level.ERROR
+    assert advice[0].level is AdviceLevel.ERROR
 
 
 def test_site_of_the_settings(tmp_path: Path) -> None:
@@ -118,6 +118,6 @@ def test_site_of_the_settings(tmp_path: Path) -> None:
 )
 def test_where_the_store_lies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mounts: str, told: str) -> None:
     monkeypatch.setattr("holdfast.doctor.edge._mounts", lambda: mounts)
-    advice = run(scheduler(FewWords(NotFound("x"))), Site(store_path=tmp_path / "holdfast.db"))
+    advice = run(scheduler(FewWords(NotFound("x"))), DoctorSite(store_path=tmp_path / "holdfast.db"))
     assert told in {one.id for one in advice}
-    assert "site.store_on_network" not in {one.id for one in run(scheduler(FewWords(NotFound("x"))), Site())}
+    assert "site.store_on_network" not in {one.id for one in run(scheduler(FewWords(NotFound("x"))), DoctorSite())}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.doctor import DoctorFacts, Level, SlurmFacts
+from holdfast.doctor import AdviceLevel, DoctorFacts, SlurmFacts
 from holdfast.doctor.elastic import RULES
 from holdfast.model.cluster import Partition
 from holdfast.model.policy import Policy
@@ -18,7 +18,7 @@ FLEX = Partition("flex", "REQUEUE", 1, 30, ("n1", "n2"))
 GOOD = {"RequeueExit": "85", "PreemptType": "preempt/partition_prio", "PreemptMode": "REQUEUE"}
 
 
-def told(config: dict[str, str] | None = None, **changes: Any) -> dict[str, tuple[Level, str]]:
+def told(config: dict[str, str] | None = None, **changes: Any) -> dict[str, tuple[AdviceLevel, str]]:
     """The findings for a site that is good except for these changes."""
     slurm = SlurmFacts("22.05.8", GOOD | (config or {}), {}, **{"partitions": (TRAIN, FLEX), **changes})
     facts = DoctorFacts(datetime(2026, 3, 1, tzinfo=UTC), Policy(), "root", slurm)
@@ -46,19 +46,19 @@ def test_a_good_site_hears_nothing() -> None:
 )
 def test_a_hint_on_any_site_and_a_warning_where_elastic_jobs_are(wanted: str, says: str, facts: dict[str, Any]) -> None:
     level, what = told(**facts)[wanted]
-    assert level is Level.HINT
+    assert level is AdviceLevel.HINT
     assert says in what
-    assert told(**facts, elastic_jobs=2)[wanted][0] is Level.WARNING
+    assert told(**facts, elastic_jobs=2)[wanted][0] is AdviceLevel.WARNING
 
 
 def test_no_preemption_is_a_choice() -> None:
     found = told({"PreemptType": "preempt/none"}, elastic_jobs=1)
-    assert {name: level for name, (level, _) in found.items()} == {"elastic.no_preemption": Level.HINT}
+    assert {name: level for name, (level, _) in found.items()} == {"elastic.no_preemption": AdviceLevel.HINT}
 
 
 def test_what_says_never_again_must_not_queue_again() -> None:
     level, what = told({"RequeueExit": "85-93"})["elastic.no_requeue_exit"]
-    assert level is Level.WARNING
+    assert level is AdviceLevel.WARNING
     assert "93" in what
 
 

@@ -10,46 +10,46 @@ from pathlib import Path
 import pytest
 
 from doctor.test_doctor import good
-from holdfast.doctor import Level, diagnose, metadata_edge
+from holdfast.doctor import AdviceLevel, diagnose, metadata_edge
 from holdfast.doctor.facts import MetadataFacts
 from holdfast.model.machine import MetadataOptions
-from holdfast_checks.probes.imds_users import Reached
+from holdfast_checks.probes.imds_users import MetadataReached
 from holdfast_checks.registry import NotGathered
-from holdfast_checks.settings import Settings
+from holdfast_checks.settings import CheckSettings
 
 
 @pytest.fixture
-def on_ec2(tmp_path: Path) -> Settings:
+def on_ec2(tmp_path: Path) -> CheckSettings:
     vendor = tmp_path / "class/dmi/id/sys_vendor"
     vendor.parent.mkdir(parents=True)
     vendor.write_text("Amazon EC2\n")
-    return Settings(sysfs=tmp_path)
+    return CheckSettings(sysfs=tmp_path)
 
 
 def test_nothing_is_asked_away_from_ec2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata_edge, "try_as_user", lambda bases: pytest.fail(f"asked {bases}"))
-    assert metadata_edge.metadata(Settings(sysfs=tmp_path)) is None
+    assert metadata_edge.metadata(CheckSettings(sysfs=tmp_path)) is None
 
 
 @pytest.mark.parametrize(
     ("uid", "answer", "found"),
     [
-        (0, Reached(tokens=("http://a",)), MetadataFacts(True, ("http://a",))),
-        (0, Reached(), MetadataFacts(True)),
+        (0, MetadataReached(tokens=("http://a",)), MetadataFacts(True, ("http://a",))),
+        (0, MetadataReached(), MetadataFacts(True)),
         (0, NotGathered("no python"), None),
-        (1000, Reached(tokens=("http://a",)), MetadataFacts(False)),
+        (1000, MetadataReached(tokens=("http://a",)), MetadataFacts(False)),
     ],
 )
 def test_on_ec2_root_tries_it(
-    on_ec2: Settings,
+    on_ec2: CheckSettings,
     monkeypatch: pytest.MonkeyPatch,
     uid: int,
-    answer: Reached | NotGathered,
+    answer: MetadataReached | NotGathered,
     found: MetadataFacts | None,
 ) -> None:
     asked = []
 
-    def try_as_user(bases: Sequence[str]) -> Reached:
+    def try_as_user(bases: Sequence[str]) -> MetadataReached:
         asked.append(tuple(bases))
         if isinstance(answer, NotGathered):
             raise answer
@@ -65,7 +65,7 @@ def test_on_ec2_root_tries_it(
     ("asset", "known"),
     [("i-0123456789abcdef0\n", "i-0123456789abcdef0"), ("Not Specified\n", ""), ("i-x; rm", ""), (None, "")],
 )
-def test_the_own_id_is_the_firmwares(on_ec2: Settings, tmp_path: Path, asset: str | None, known: str) -> None:
+def test_the_own_id_is_the_firmwares(on_ec2: CheckSettings, tmp_path: Path, asset: str | None, known: str) -> None:
     if asset is not None:
         (tmp_path / "class/dmi/id/board_asset_tag").write_text(asset)
     assert metadata_edge.own_id(on_ec2) == known
@@ -75,7 +75,7 @@ def test_away_from_ec2_there_is_none(tmp_path: Path) -> None:
     tag = tmp_path / "class/dmi/id/board_asset_tag"
     tag.parent.mkdir(parents=True)
     tag.write_text("i-0123456789abcdef0\n")
-    assert metadata_edge.own_id(Settings(sysfs=tmp_path)) == ""
+    assert metadata_edge.own_id(CheckSettings(sysfs=tmp_path)) == ""
 
 
 @pytest.mark.parametrize(
@@ -119,4 +119,4 @@ def test_where_somebody_chose_that_it_is_open_it_is_a_hint(
     assert metadata_edge.meant_open(tmp_path) is meant
     facts = replace(good(), metadata=MetadataFacts(True, ("http://a",), meant))
     (told,) = [one for one in diagnose(facts) if one.id == "site.metadata_open"]
-    assert told.level is (Level.HINT if meant else Level.ERROR)
+    assert told.level is (AdviceLevel.HINT if meant else AdviceLevel.ERROR)

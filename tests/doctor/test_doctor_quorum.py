@@ -10,7 +10,7 @@ import pytest
 from doctor.test_doctor import NODES, good
 from doctor.test_doctor_edge import NOW, FewWords, scheduler
 from holdfast.config.controller import load
-from holdfast.doctor import DoctorFacts, Level, Site, diagnose, gather, site_of
+from holdfast.doctor import AdviceLevel, DoctorFacts, DoctorSite, diagnose, gather, site_of
 from holdfast.doctor.facts import QuorumFacts
 from holdfast.model.errors import OutsideError, Rejected, Unavailable
 from holdfast.model.rooms import RoomView
@@ -19,7 +19,7 @@ from support.rooms import MemoryRooms
 WELL = QuorumFacts("10.0.0.5")
 
 
-def told(quorum: QuorumFacts | None, *, elastic_jobs: int = 0, address: str = "n1") -> list[tuple[str, Level]]:
+def told(quorum: QuorumFacts | None, *, elastic_jobs: int = 0, address: str = "n1") -> list[tuple[str, AdviceLevel]]:
     facts: DoctorFacts = good()
     assert facts.slurm is not None
     nodes = {name: replace(node, address=address) for name, node in NODES.items()}
@@ -34,12 +34,12 @@ def test_of_one_that_is_well_and_of_none_nothing() -> None:
 @pytest.mark.parametrize(
     ("quorum", "told_id", "alone", "with_jobs"),
     [
-        (replace(WELL, problem="no answer"), "quorum.away", Level.WARNING, Level.ERROR),
-        (replace(WELL, bind="127.0.0.1"), "quorum.loopback", Level.HINT, Level.ERROR),
-        (replace(WELL, unwritten={"job-7": "disk full"}), "quorum.unwritten", Level.ERROR, Level.ERROR),
+        (replace(WELL, problem="no answer"), "quorum.away", AdviceLevel.WARNING, AdviceLevel.ERROR),
+        (replace(WELL, bind="127.0.0.1"), "quorum.loopback", AdviceLevel.HINT, AdviceLevel.ERROR),
+        (replace(WELL, unwritten={"job-7": "disk full"}), "quorum.unwritten", AdviceLevel.ERROR, AdviceLevel.ERROR),
     ],
 )
-def test_what_hurts_elastic_jobs(quorum: QuorumFacts, told_id: str, alone: Level, with_jobs: Level) -> None:
+def test_what_hurts_elastic_jobs(quorum: QuorumFacts, told_id: str, alone: AdviceLevel, with_jobs: AdviceLevel) -> None:
     assert told(quorum) == [(told_id, alone)]
     assert told(quorum, elastic_jobs=2) == [(told_id, with_jobs)]
 
@@ -70,7 +70,7 @@ class Refusing(MemoryRooms):
     ],
 )
 def test_one_that_refuses_this_user_is_there(answer: OutsideError | tuple[RoomView, ...], facts: QuorumFacts) -> None:
-    site = Site(rooms=Refusing(answer), rooms_bind=WELL.bind)
+    site = DoctorSite(rooms=Refusing(answer), rooms_bind=WELL.bind)
     assert gather(scheduler(FewWords()), site, None, NOW).quorum == facts
 
 

@@ -11,7 +11,7 @@ from typing import cast
 
 import pytest
 
-from holdfast.doctor import Level, Site, run
+from holdfast.doctor import AdviceLevel, DoctorSite, run
 from holdfast.doctor.edge import may_change, may_reserve
 from holdfast.model.errors import Rejected
 from holdfast.ports import Scheduler
@@ -51,9 +51,9 @@ def test_doctor_on_a_real_cluster() -> None:
         practice.up()
         slurm = SlurmCommands(env=practice.command_env())
         before = slurm.view().nodes
-        told = {one.id: one for one in run(slurm, Site(), agents={})}
+        told = {one.id: one for one in run(slurm, DoctorSite(), agents={})}
         assert "slurm.permission" not in told
-        assert told["agents.missing"].level is Level.ERROR
+        assert told["agents.missing"].level is AdviceLevel.ERROR
         assert {"slurm.job_file_append", "slurm.cred_expire", "slurm.resume_timeout", "pool.no_spare"} <= set(told)
         assert not {"slurm.job_requeue", "slurm.gres_types", "slurm.select_type", "slurm.version"} & set(told)
         if os.geteuid() == 0:

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from doctor.test_doctor import NOW, good
-from holdfast.doctor import Level, diagnose
+from holdfast.doctor import AdviceLevel, diagnose
 from holdfast.model.tokens import TokenRow
 
 DAY = timedelta(days=1)
@@ -24,20 +24,20 @@ def row(role: str = "viewer", **changes: object) -> TokenRow:
     ("token", "said"),
     [
         (row(), []),
-        (row(expires_at=NOW + 13 * DAY), [("tokens.end_soon", Level.WARNING)]),
+        (row(expires_at=NOW + 13 * DAY), [("tokens.end_soon", AdviceLevel.WARNING)]),
         (row(expires_at=NOW + 15 * DAY), []),
         (row(expires_at=NOW - DAY), []),
-        (row(expires_at=None), [("tokens.never_end", Level.HINT)]),
+        (row(expires_at=None), [("tokens.never_end", AdviceLevel.HINT)]),
         (row(expires_at=None, revoked=True), []),
         (row("agent", expires_at=None), []),
         (row("agent", expires_at=None, created_at=NOW - 400 * DAY), []),
-        (row(last_used_at=None), [("tokens.unused", Level.HINT)]),
+        (row(last_used_at=None), [("tokens.unused", AdviceLevel.HINT)]),
         (row(last_used_at=None, recorded_since=NOW - DAY), []),
-        (row(last_used_at=None, recorded_since=NOW - 31 * DAY), [("tokens.unused", Level.HINT)]),
-        (row("agent", expires_at=None, last_used_at=NOW - 31 * DAY), [("tokens.unused", Level.HINT)]),
+        (row(last_used_at=None, recorded_since=NOW - 31 * DAY), [("tokens.unused", AdviceLevel.HINT)]),
+        (row("agent", expires_at=None, last_used_at=NOW - 31 * DAY), [("tokens.unused", AdviceLevel.HINT)]),
     ],
 )
-def test_what_is_said(token: TokenRow, said: list[tuple[str, Level]]) -> None:
+def test_what_is_said(token: TokenRow, said: list[tuple[str, AdviceLevel]]) -> None:
     before = diagnose(good())
     found = [one for one in diagnose(replace(good(), tokens=(token,))) if one not in before]
     assert [(one.id, one.level) for one in found] == said

@@ -18,16 +18,16 @@ import pytest
 from holdfast.agent.jobs.questions import parse_question
 from holdfast.agent.jobs.rendezvous import read_answer
 from holdfast.agent.node.job_gate import JobGate
-from holdfast.agent.orders.orders import Order, refusal
+from holdfast.agent.orders.orders import ReceivedOrder, refusal
 from holdfast.agent.orders.probing import side_of
 from holdfast.agent.orders.survey_plan import SurveyPlan, target_of
 from holdfast.agent.orders.verbs import job_id_of
 from holdfast.agent.orders.verbs import number as number_of
-from holdfast.agent.sending.client import Answer, parsed
-from holdfast.agent.sending.pace import INTERVAL, Pace
-from holdfast.agent.sending.sender import Identity, refused_items
+from holdfast.agent.sending.client import ControllerAnswer, parsed
+from holdfast.agent.sending.pace import INTERVAL, HeartbeatPace
+from holdfast.agent.sending.sender import SenderIdentity, refused_items
 from holdfast.agent.sending.statements import Malformed, parse
-from holdfast.agent.sources.neighbours import Neighbours
+from holdfast.agent.sources.neighbours import NeighbourProbes
 from holdfast.api.body import parse_object
 from holdfast.api.convert import to_report
 from holdfast.api.errors import ApiError
@@ -37,8 +37,8 @@ from holdfast.model.errors import Rejected
 from holdfast_checkpoint.confined import Bad
 from holdfast_checkpoint.layouts.archives import load_json
 from holdfast_checkpoint.manifest import (
+    CheckpointManifest,
     FileEntry,
-    Manifest,
     dump_manifest,
     dump_receipt,
     folder_name,
@@ -55,7 +55,7 @@ from holdfast_checks.gpu_ref import GpuRef
 from holdfast_checks.kernel.devices import Devices
 from holdfast_checks.kernel.replay import replay
 from holdfast_checks.kernel.table import judge_record
-from holdfast_checks.probes.kmsg_record import Record, render
+from holdfast_checks.probes.kmsg_record import KernelRecord, render
 from holdfast_checks.probes.kmsg_record import parse as parse_record
 from holdfast_checks.text import MAX_EVIDENCE_CHARS
 from recording.releases import document, releases
@@ -157,14 +157,14 @@ def orders(data: bytes) -> bool:
         if not isinstance(raw, dict):
             continue
         try:
-            order = Order.from_wire(raw, 5.0)
+            order = ReceivedOrder.from_wire(raw, 5.0)
         except (KeyError, ValueError):
             continue
         taken = True
         words = (order.id, order.verb, order.boot_id, order.instance_id, order.incident)
         assert all(word.isprintable() and len(word) <= 256 for word in words), order
         assert abs(order.expires_at_s) < 1e9
-        refused = refusal(order, Identity("n1", "i-1", "b-1"), {}, 5.0)
+        refused = refusal(order, SenderIdentity("n1", "i-1", "b-1"), {}, 5.0)
         assert refused is not None
         for read in (side_of, job_id_of, target_of, lambda args: number_of(args, "deadline_s", 5.0, 60.0)):
             with suppress(Rejected, Malformed):
@@ -175,17 +175,17 @@ def orders(data: bytes) -> bool:
 def heartbeat_answers(data: bytes) -> bool:
     """An answer to a heartbeat, or to a report: everything in the agent that reads one."""
     body = parsed(data)
-    answer = Answer(200, body)
+    answer = ControllerAnswer(200, body)
     assert len(answer.error) <= 300
     assert answer.failure is None or body.get("leader") is False
     changed: list[bool] = []
-    gate, pace = JobGate(lambda: 1.0), Pace(None, lambda: changed.append(True))
+    gate, pace = JobGate(lambda: 1.0), HeartbeatPace(None, lambda: changed.append(True))
     gate.answered(body, 1.0)
     assert gate.closed_by is None or len(gate.closed_by) <= 200
     pace.answered({INTERVAL: 10.0}, body)
     assert 1.0 <= pace.every_s <= 60.0
     named: list[str] = []
-    neighbours = Neighbours(lambda name: named.append(name) or ("127.0.0.1", 1), connects=lambda *_: None)  # type: ignore[func-returns-value]
+    neighbours = NeighbourProbes(lambda name: named.append(name) or ("127.0.0.1", 1), connects=lambda *_: None)  # type: ignore[func-returns-value]
     neighbours.told(body.get("neighbour_nodes"))
     neighbours.probe()
     assert len(named) <= 16
@@ -218,7 +218,7 @@ KINDS = {
         kernel,
         tuple(line.text.encode() for line in LINES)
         + tuple(text.encode() for text in ORDINARY if text)
-        + tuple(render(Record(n, n * 1000, 0, 3, line.text)).encode() for n, line in enumerate(LINES)),
+        + tuple(render(KernelRecord(n, n * 1000, 0, 3, line.text)).encode() for n, line in enumerate(LINES)),
     ),
     "wire": Kind(wire, _json(*(body for release in releases() for body in document(release, "reports")))),
     "job socket": Kind(
@@ -251,7 +251,7 @@ KINDS = {
     "manifests": Kind(
         manifest,
         (
-            dump_manifest(Manifest(120, RUN, 8, FILES)),
+            dump_manifest(CheckpointManifest(120, RUN, 8, FILES)),
             dump_receipt(120, RUN, 0, 8, FILES),
             folder_name(120, RUN, 2).encode(),
             *_json({"directory": "/d", "latest": None, "candidates": [], "warnings": [], "strays": [], "others": []}),

@@ -14,34 +14,34 @@ import pytest
 
 from holdfast.launcher import main as command_line
 from holdfast.launcher.environment import Start, rank_env, shared_port
-from holdfast.launcher.finding import UNDECLARED_S, Refused, Search, TooLong, Withdrawn
+from holdfast.launcher.finding import UNDECLARED_S, RendezvousRefused, Search, TooLong, Withdrawn
 from holdfast.launcher.notices import notice_of_event
-from holdfast.launcher.outcome import Ending, Turn, at_once, by, group_code, may_restart, turn
-from holdfast.launcher.place import Place, WrongUse, first_host, place_from_env
-from holdfast.launcher.room import Room, room_from_answer
+from holdfast.launcher.outcome import ExitReaction, ForcedEnd, at_once, by, group_code, may_restart, turn
+from holdfast.launcher.place import LauncherPlace, WrongUse, first_host, place_from_env
+from holdfast.launcher.room import GroupRendezvous, room_from_answer
 from holdfast.launcher.slurm import comment_declares
 from support.launching import ROOM
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
-ENV_ROOM = Room("http://h:1", 0)
+ENV_ROOM = GroupRendezvous("http://h:1", 0)
 STEP = {"SLURM_JOB_ID": "73", "SLURM_ARRAY_TASK_ID": "2", "SLURM_STEP_NUM_NODES": "2", "SLURM_STEP_NUM_TASKS": "2"}
 
 
 @pytest.mark.parametrize(
     ("env", "place"),
     [
-        ({}, Place()),
-        ({"HOLDFAST_GROUP": "3"}, Place(group=3)),
-        ({"SLURM_JOB_ID": "9", "SLURM_RESTART_COUNT": "2"}, Place(9, 2)),
-        ({"SLURM_JOB_ID": "9", "SLURM_NNODES": "4"}, Place(9)),  # in the batch script: one launcher, one node
-        ({"SLURM_JOB_ID": "9", "SLURM_ARRAY_TASK_ID": "0", "HOLDFAST_GROUP": "3"}, Place(9, group=0, in_array=True)),
+        ({}, LauncherPlace()),
+        ({"HOLDFAST_GROUP": "3"}, LauncherPlace(group=3)),
+        ({"SLURM_JOB_ID": "9", "SLURM_RESTART_COUNT": "2"}, LauncherPlace(9, 2)),
+        ({"SLURM_JOB_ID": "9", "SLURM_NNODES": "4"}, LauncherPlace(9)),  # in the batch script: one launcher, one node
+        ({"SLURM_JOB_ID": "9", "SLURM_ARRAY_TASK_ID": "0", "HOLDFAST_GROUP": "3"}, LauncherPlace(9, group=0, in_array=True)),
         (
             {**STEP, "SLURM_NODEID": "1", "SLURM_STEP_NODELIST": "n[2-3]", "SLURM_STEP_ID": "0"},
-            Place(73, 0, 2, True, 1, 2, "n2"),
+            LauncherPlace(73, 0, 2, True, 1, 2, "n2"),
         ),
     ],
 )  # fmt: skip
-def test_the_place(env: dict[str, str], place: Place) -> None:
+def test_the_place(env: dict[str, str], place: LauncherPlace) -> None:
     assert place_from_env(env) == place
 
 
@@ -68,9 +68,9 @@ def test_the_first_host(node_list: str, first: str | None) -> None:
 @pytest.mark.parametrize(
     ("changed", "room"),
     [
-        ({}, Room(ROOM["url"], 2, "s3cret", sizes=(2, 4))),
-        ({"sizes": None}, Room(ROOM["url"], 2, "s3cret", sizes=(2, 4))),
-        ({"sizes": [4, 2, 2]}, Room(ROOM["url"], 2, "s3cret", sizes=(2, 4))),
+        ({}, GroupRendezvous(ROOM["url"], 2, "s3cret", sizes=(2, 4))),
+        ({"sizes": None}, GroupRendezvous(ROOM["url"], 2, "s3cret", sizes=(2, 4))),
+        ({"sizes": [4, 2, 2]}, GroupRendezvous(ROOM["url"], 2, "s3cret", sizes=(2, 4))),
         ({"sizes": [2, "4"]}, None),
         ({"sizes": [0, 4]}, None),
         ({"sizes": None, "max": None}, None),
@@ -81,7 +81,7 @@ def test_the_first_host(node_list: str, first: str | None) -> None:
         ({"group": -1}, None),
     ],
 )  # fmt: skip
-def test_the_agents_answer(changed: dict[str, Any], room: Room | None) -> None:
+def test_the_agents_answer(changed: dict[str, Any], room: GroupRendezvous | None) -> None:
     assert room_from_answer({**ROOM, **changed}) == room
 
 
@@ -91,7 +91,7 @@ def test_a_rooms_token_is_in_no_log() -> None:
 
 def test_what_the_user_has_set_stays() -> None:
     start = Start("id", "73.0", 0, 4, "/agent", shared_port(73, 0), address="10.0.0.2")
-    place = Place(73, 0, 2, True, 1, 2, "n2")
+    place = LauncherPlace(73, 0, 2, True, 1, 2, "n2")
     told = rank_env({}, place, ENV_ROOM, start, 3)
     assert (told["RANK"], told["LOCAL_RANK"], told["WORLD_SIZE"]) == ("7", "3", "8")
     assert (told["MASTER_ADDR"], told["MASTER_PORT"], told["HOLDFAST_ADDRESS"]) == (
@@ -114,22 +114,22 @@ def test_what_the_user_has_set_stays() -> None:
 @pytest.mark.parametrize(
     ("code", "leaving", "leavers", "what"),
     [
-        (0, False, False, Turn.GO_ON),
-        (0, True, True, Turn.GO_ON),
-        (85, False, False, Turn.LEAVE),
-        (85, True, True, Turn.GO_ON),
-        (93, False, False, Turn.END),
-        (93, True, True, Turn.END),
-        (1, False, False, Turn.END),
-        (1, True, True, Turn.END),
-        (143, True, True, Turn.GO_ON),
-        (138, True, True, Turn.GO_ON),
-        (143, True, False, Turn.END),
-        (143, False, True, Turn.END),
-        (137, True, True, Turn.END),
+        (0, False, False, ExitReaction.GO_ON),
+        (0, True, True, ExitReaction.GO_ON),
+        (85, False, False, ExitReaction.LEAVE),
+        (85, True, True, ExitReaction.GO_ON),
+        (93, False, False, ExitReaction.END),
+        (93, True, True, ExitReaction.END),
+        (1, False, False, ExitReaction.END),
+        (1, True, True, ExitReaction.END),
+        (143, True, True, ExitReaction.GO_ON),
+        (138, True, True, ExitReaction.GO_ON),
+        (143, True, False, ExitReaction.END),
+        (143, False, True, ExitReaction.END),
+        (137, True, True, ExitReaction.END),
     ],
 )
-def test_what_the_end_of_a_rank_calls_for(code: int, leaving: bool, leavers: bool, what: Turn) -> None:
+def test_what_the_end_of_a_rank_calls_for(code: int, leaving: bool, leavers: bool, what: ExitReaction) -> None:
     assert turn(code, leaving, leavers) is what
 
 
@@ -160,10 +160,10 @@ def test_the_exit_status_of_a_group(codes: list[int], leaving: bool, status: int
 
 def test_an_ending_is_only_brought_forward() -> None:
     asked = by(100.0)
-    assert asked == Ending(100.0, 110.0)
+    assert asked == ForcedEnd(100.0, 110.0)
     assert by(200.0).sooner(asked) == asked.sooner(None) == asked
-    assert at_once(50.0).sooner(asked) == Ending(50.0, 52.0)
-    assert by(99.0).sooner(at_once(98.0, 20.0)) == Ending(98.0, 109.0)
+    assert at_once(50.0).sooner(asked) == ForcedEnd(50.0, 52.0)
+    assert by(99.0).sooner(at_once(98.0, 20.0)) == ForcedEnd(98.0, 109.0)
 
 
 @pytest.mark.parametrize(
@@ -269,12 +269,12 @@ class Scripted:
 
 
 def search(
-    world: Scripted, declared: bool | None, from_env: Room | None = None, wait_s: float = 600.0
+    world: Scripted, declared: bool | None, from_env: GroupRendezvous | None = None, wait_s: float = 600.0
 ) -> tuple[Any, list[str]]:
     lines: list[str] = []
     try:
         return Search(world, world, lambda: declared, from_env, wait_s, lines.append, world.clock).run(), lines
-    except (Refused, TooLong, Withdrawn) as error:
+    except (RendezvousRefused, TooLong, Withdrawn) as error:
         return type(error), lines
 
 
@@ -288,8 +288,8 @@ FOUND = room_from_answer(ROOM)
         ({0: ROOM}, True, None, ENV_ROOM, FOUND, 0),
         ({0: LATER, 2: LATER, 9: {"error": "else", "retry": True}, 11: ROOM}, True, None, None, FOUND, 2),
         ({5: {"kind": "room", "url": 3}, 7: ROOM}, True, None, None, FOUND, 1),
-        ({0: NO}, True, True, None, Refused, 0),
-        ({0: NO}, True, None, None, Refused, 0),
+        ({0: NO}, True, True, None, RendezvousRefused, 0),
+        ({0: NO}, True, None, None, RendezvousRefused, 0),
         ({0: NO}, True, False, None, None, 0),
         ({0: NO}, True, True, ENV_ROOM, ENV_ROOM, 0),
         ({}, True, False, None, TooLong, 0),  # a silent agent may still have a rendezvous
@@ -304,7 +304,7 @@ def test_which_room(
     said: dict[int, dict[str, Any]],
     connected: bool,
     declared: bool | None,
-    from_env: Room | None,
+    from_env: GroupRendezvous | None,
     found: Any,
     lines: int,
 ) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli.app import run
-from holdfast.launcher.arrays import Request, foreign_words, named, script_comment, shown, split, take_comment
+from holdfast.launcher.arrays import ArrayRequest, foreign_words, named, script_comment, shown, split, take_comment
 from holdfast.model.elastic import ElasticSpec, parse_comment
 from holdfast.model.sizes import parse_sizes
 
@@ -72,7 +72,7 @@ def test_the_arrays_are_the_groups(sizes: str, spares: int, base: str, flexible:
         base,
         flexible,
     )
-    request = Request(spec, ("--qos=high",), ("--qos=low",), ("-N1", "run.sh", "--array=7"), ("team=a",))
+    request = ArrayRequest(spec, ("--qos=high",), ("--qos=low",), ("-N1", "run.sh", "--array=7"), ("team=a",))
     assert f"--array={base}" in request.base
     assert request.base[-4:] == ["--qos=high", "-N1", "run.sh", "--array=7"]
     later = request.flexible(71)

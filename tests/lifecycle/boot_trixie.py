@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from holdfast.practice.cluster.host import Host
+from holdfast.practice.cluster.host import PracticeHost
 from holdfast.practice.faults.xids import kernel_line, mark_gpu
 from holdfast.practice.nvml import state as nvml
 from holdfast.practice.nvml.build import build, environment
@@ -77,9 +77,9 @@ def agent_more() -> str:
     return AGENT_MORE + "".join(f'{name} = "{value}"\n' for name, value in env.items())
 
 
-def hardware(root: Path) -> Host:
+def hardware(root: Path) -> PracticeHost:
     """Its kernel log and its GPUs, as files."""
-    return Host(root / HARDWARE, "head", GPUS)
+    return PracticeHost(root / HARDWARE, "head", GPUS)
 
 
 class Site:

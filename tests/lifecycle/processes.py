@@ -12,7 +12,7 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from holdfast.api.client import Client
+from holdfast.api.client import ApiClient
 from holdfast.cli.app import app
 from holdfast.model.errors import Unavailable
 
@@ -75,7 +75,7 @@ class Head:
         if self.etc is not None:
             environ["HOLDFAST_CA_FILE"] = f"{self.etc}/ca.pem"
         try:
-            nodes = Client(env=environ).get("/v1/nodes")["nodes"]
+            nodes = ApiClient(env=environ).get("/v1/nodes")["nodes"]
         except Unavailable:
             return None
         return {node["name"] for node in nodes if node["agents"]}

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.sending.contact import Standing
+from holdfast.agent.sending.contact import ContactState
 from holdfast.agent.sending.failures import of_answer
 from holdfast.config.agent import load_agent_config
 from lifecycle.lifecycle_support import (
@@ -220,7 +220,7 @@ def test_an_agent_that_is_refused_gets_another_token_without_a_boot(tmp_path: Pa
     write(root / "b/ip-127-0-77-2", "newer")
     assert enrol(root, now=False).stderr == "", "no controller has refused it"
     failure = of_answer("https://h:1", 401, "The token is not known here")
-    status = {"standing": Standing.NOT_REPORTING, "since": "", "url": "", "reasons": [str(failure)], "pid": 1}
+    status = {"standing": ContactState.NOT_REPORTING, "since": "", "url": "", "reasons": [str(failure)], "pid": 1}
     write(root / "run/holdfast/agent-status.json", json.dumps(status))
     assert enrol(root, now=False).returncode == 0
     assert (root / "etc/holdfast/agent.token").read_text() == "newer\n"

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.api.client import Client
+from holdfast.api.client import ApiClient
 from lifecycle.processes import Head, agent_config, eventually, running
 
 ROOT = Path(__file__).parents[2]
@@ -196,7 +196,7 @@ def test_a_renewal_and_a_new_authority_lose_no_report_and_no_agent(place: Path) 
             assert "event=not_reporting" not in text
             assert "event=item_refused" not in text
         assert tls("show").returncode == 0
-        assert Client(env=_operator(head, operator)).get("/v1/nodes")["nodes"][0]["agents"][0]["status"] == "heard"
+        assert ApiClient(env=_operator(head, operator)).get("/v1/nodes")["nodes"][0]["agents"][0]["status"] == "heard"
 
 
 def _operator(head: Head, token: str) -> dict[str, str]:

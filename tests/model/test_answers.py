@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.orders.orders import Done, Order, refusal
-from holdfast.agent.sending.sender import Identity
+from holdfast.agent.orders.orders import OrderResult, ReceivedOrder, refusal
+from holdfast.agent.sending.sender import SenderIdentity
 from holdfast.model import answers
 from holdfast.model.answers import CheckWord, PairWord, Refusal
 
-ME = Identity("n1", "i-1", "boot-1")
+ME = SenderIdentity("n1", "i-1", "boot-1")
 
 
-def _order(**changed: Any) -> Order:
+def _order(**changed: Any) -> ReceivedOrder:
     raw = {"id": "o1", "verb": "note", "boot_id": "boot-1", "instance_id": "i-1", "expires_s": 30.0, **changed}
-    return Order.from_wire(raw, 0.0)
+    return ReceivedOrder.from_wire(raw, 0.0)
 
 
 REFUSED = [
@@ -27,8 +27,8 @@ REFUSED = [
 ]
 
 
-def _refused(changed: dict[str, Any]) -> Done:
-    done = refusal(_order(**changed), ME, {"note": lambda _order: Done(True, "")}, 1.0)
+def _refused(changed: dict[str, Any]) -> OrderResult:
+    done = refusal(_order(**changed), ME, {"note": lambda _order: OrderResult(True, "")}, 1.0)
     assert done is not None
     assert not done.ok
     return done

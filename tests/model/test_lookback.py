@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.config.controller import SECTIONS
 from holdfast.model.hangs import HangPolicy
-from holdfast.model.lookback import MOST_S, SHIPPED, WINDOWS, Kept, Window, check_windows, longest, needed
+from holdfast.model.lookback import MOST_S, SHIPPED, WINDOWS, KeptData, LookbackWindow, check_windows, longest, needed
 from holdfast.model.policy import BrakePolicy, HistoryPolicy, JobPolicy, Policy, RepairPolicy, SparePolicy
 
 YEAR = timedelta(days=400)
@@ -72,20 +72,20 @@ def test_a_declared_setting_is_one_and_reads_its_own_value() -> None:
         if not window.fixed:
             assert window.value_s(Policy()) == settings()[window.name], window.name
     assert len(DECLARED) == len(WINDOWS)
-    assert {kept for window in WINDOWS for kept in window.over} == set(Kept)
-    assert set(Kept) - {Kept.RECORD} == MOST_S.keys()
+    assert {kept for window in WINDOWS for kept in window.over} == set(KeptData)
+    assert set(KeptData) - {KeptData.RECORD} == MOST_S.keys()
 
 
 def test_the_shipped_policy_loads_as_much_as_ever() -> None:
     assert (SHIPPED.incidents, SHIPPED.recoveries) == (timedelta(days=7), timedelta(hours=24))
     assert (SHIPPED.steps, SHIPPED.machine_steps) == (timedelta(minutes=60), timedelta(days=7))
     assert (SHIPPED.findings, SHIPPED.checkpoints) == (timedelta(days=7), timedelta(days=7))
-    assert longest(Policy(), Kept.RECORD) == timedelta(days=90)
+    assert longest(Policy(), KeptData.RECORD) == timedelta(days=90)
     assert check_windows(Policy(), YEAR) == ""
 
 
 @pytest.mark.parametrize("window", [w for w in WINDOWS if w.fixed], ids=lambda w: w.name)
-def test_a_fixed_window_is_loaded_whatever_the_policy_says(window: Window) -> None:
+def test_a_fixed_window_is_loaded_whatever_the_policy_says(window: LookbackWindow) -> None:
     none = Policy(
         join_window_s=0,
         action_backoff_max_s=0,
@@ -145,7 +145,7 @@ def test_a_window_of_several_settings_names_the_most_that_one_may_be() -> None:
     long = dataclasses.replace(policy, suspects=dataclasses.replace(policy.suspects, window_s=20.0 * DAY_S))
     why = check_windows(long, YEAR)
     assert "window_s: 1728000 s (20 days) is too long" in why or "attribution_before_s" in why
-    most = DECLARED["suspects.window_s"].most_s(long, MOST_S[Kept.INCIDENTS])
+    most = DECLARED["suspects.window_s"].most_s(long, MOST_S[KeptData.INCIDENTS])
     fits = dataclasses.replace(policy, suspects=dataclasses.replace(policy.suspects, window_s=most))
     assert check_windows(fits, YEAR) == ""
 
@@ -169,7 +169,7 @@ def test_what_is_looked_back_on_is_kept(changed: dict[str, Any], days: int, leas
 def test_the_rate_of_faults_is_taken_from_as_much_record_as_there_is() -> None:
     policy = Policy(spares=SparePolicy(rate_window_s=365 * DAY_S))
     assert check_windows(policy, timedelta(days=60)) == ""
-    assert longest(policy, Kept.RECORD) == timedelta(days=365)
+    assert longest(policy, KeptData.RECORD) == timedelta(days=365)
 
 
 def _with(section: Any) -> Policy:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.model.opt_in import Said, read_comment, why_not
+from holdfast.model.opt_in import OptInMeaning, read_comment, why_not
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ from holdfast.model.opt_in import Said, read_comment, why_not
     ],
 )
 def test_consent(comment: str) -> None:
-    assert read_comment(comment).said is Said.CONSENT
+    assert read_comment(comment).said is OptInMeaning.CONSENT
     assert why_not(comment) == ""
 
 
@@ -61,7 +61,7 @@ def test_consent(comment: str) -> None:
 )
 def test_a_refusal_is_no_consent_and_is_named(comment: str, words: str) -> None:
     found = read_comment(comment)
-    assert (found.said, found.words) == (Said.REFUSAL, words)
+    assert (found.said, found.words) == (OptInMeaning.REFUSAL, words)
     assert f'its comment says "{words}"' in why_not(comment)
 
 
@@ -81,11 +81,11 @@ def test_a_refusal_is_no_consent_and_is_named(comment: str, words: str) -> None:
 )
 def test_a_near_miss_is_no_consent_and_is_named(comment: str, words: str) -> None:
     found = read_comment(comment)
-    assert (found.said, found.words) == (Said.NEAR_MISS, words)
+    assert (found.said, found.words) == (OptInMeaning.NEAR_MISS, words)
     assert f'"{words}", which is not the word' in why_not(comment)
 
 
 @pytest.mark.parametrize("comment", ["", "no", "baseline", "/opt/holdfast/run", "stronghold faster", "elastic=2:4"])
 def test_nothing(comment: str) -> None:
-    assert read_comment(comment).said is Said.NOTHING
+    assert read_comment(comment).said is OptInMeaning.NOTHING
     assert why_not(comment) == ""

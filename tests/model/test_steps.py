@@ -13,7 +13,7 @@ from holdfast.model import steps
 from holdfast.model.action import ACTION_TYPES, Drain, Intent, IntentState
 from holdfast.model.book import Book
 from holdfast.model.cluster import JobKey
-from holdfast.model.steps import Key, Step
+from holdfast.model.steps import Step, StepKey
 
 AT = datetime(2026, 7, 1, 12, 30, 15, 600_000, tzinfo=UTC)
 JOB = JobKey("c", 4711, AT)
@@ -111,9 +111,9 @@ CONSTRUCTORS = {
 def test_a_steps_text_never_changes(step: Step, text: str) -> None:
     assert step.text == text
     assert step.kind in ACTION_TYPES
-    key = Key("0h3k5d2m8x1q", step, 2)
+    key = StepKey("0h3k5d2m8x1q", step, 2)
     assert key.text == f"0h3k5d2m8x1q/{text}/2"
-    assert Key.parse(key.text) == key
+    assert StepKey.parse(key.text) == key
 
 
 def test_every_constructor_is_pinned() -> None:
@@ -128,8 +128,8 @@ NAMES = st.text(st.characters(codec="ascii", exclude_characters="/"), min_size=1
 @given(NAMES, NAMES, st.text(), st.integers(0, 1000))
 def test_what_is_read_back_is_what_was_written(incident: str, kind: str, target: str, attempt: int) -> None:
     """Also of a target with slashes: a provider may have any instance ids."""
-    key = Key(incident, Step(kind, target), attempt)
-    assert Key.parse(key.text) == key
+    key = StepKey(incident, Step(kind, target), attempt)
+    assert StepKey.parse(key.text) == key
 
 
 @pytest.mark.parametrize(
@@ -137,13 +137,13 @@ def test_what_is_read_back_is_what_was_written(incident: str, kind: str, target:
 )
 def test_a_text_that_is_no_key_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is no key of a step"):
-        Key.parse(text)
+        StepKey.parse(text)
 
 
 def test_attempts_are_those_of_this_very_step() -> None:
     """Not of one whose target begins as this one's does: ids of machines are the provider's."""
     intents = [
-        Intent(Key(incident, step, number).text, incident, Drain("n1", ""), "", 1, state, AT)
+        Intent(StepKey(incident, step, number).text, incident, Drain("n1", ""), "", 1, state, AT)
         for incident in ("inc1", "inc2")
         for step in (steps.terminate("rack"), steps.terminate("rack/1"))
         for number, state in ((10, IntentState.FAILED), (2, IntentState.FAILED), (0, IntentState.WITHHELD))

@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.findings.finding_state import Standing
+from holdfast.agent.findings.finding_state import OpenFindings
 from holdfast.agent.findings.trust import Weighed
 from holdfast.agent.jobs import questions
 from holdfast.agent.jobs.job_socket import JobSocket
 from holdfast.agent.jobs.questions import Answers, parse_question
 from holdfast.agent.node.processes import SlurmNode
-from holdfast.agent.node.readers import Readers
-from holdfast.agent.sending.outbox import Item
+from holdfast.agent.node.readers import ReaderPool
+from holdfast.agent.sending.outbox import OutboxItem
 from holdfast.agent.sending.statements import Malformed
 from holdfast_checks.probes.child import Children
 from holdfast_checks.result import Remedy, Result, Severity
@@ -38,7 +38,7 @@ class Desk:
     """A socket as the agent has it."""
 
     def __init__(self, folder: Path) -> None:
-        self.items: list[Item] = []
+        self.items: list[OutboxItem] = []
         self.socket = JobSocket(folder, NoSlurm(), self.items.append)
         self.socket.start()
 
@@ -63,13 +63,13 @@ def bad(severity: Severity, check: str = "gpu.count", component: str = "GPU-1", 
 
 
 def test_only_fatal_findings_that_stand_are_named() -> None:
-    standing = Standing()
+    standing = OpenFindings()
     assert not standing.fatal
     standing.judge([bad(Severity.DEGRADED, "efa.counters", "efa0"), bad(Severity.WARNING, "host.disk")], 0.0)
     assert not standing.fatal
     standing.judge([bad(Severity.FATAL, code="lost")], 1.0)
     assert standing.fatal == ("gpu.count GPU-1 lost",)
-    again = Standing()
+    again = OpenFindings()
     again.load(standing.dump())
     assert again.fatal == standing.fatal
     again.judge([Weighed(Result.ok("gpu.count", "GPU-1"))], 2.0)
@@ -154,7 +154,7 @@ def test_questions_of_a_user_beyond_those_that_wait_are_refused(
     os.mkfifo(gate)
     monkeypatch.setattr(questions, "_LOOK", "open(sys.argv[1]).read()")
     children = Children(kill=lambda pid: None)
-    answers, said = Answers(readers=Readers(children)), []
+    answers, said = Answers(readers=ReaderPool(children)), []
     threads = [
         threading.Thread(target=lambda: said.append(json.loads(answers.latest(str(gate), os.geteuid(), 1.0))["error"]))
         for _ in range(8)

@@ -17,7 +17,7 @@ import pytest
 
 from holdfast.agent.jobs.job_socket import JobSocket
 from holdfast.agent.node.processes import SlurmNode
-from holdfast.agent.sending.outbox import Item
+from holdfast.agent.sending.outbox import OutboxItem
 from holdfast.model.errors import Rejected
 from holdfast.practice import Practice
 from support.practice import eventually
@@ -150,7 +150,7 @@ def test_the_real_agent_is_told_and_answers(bench: Bench, short_folder: Path) ->
     environment = {"PATH": os.environ["PATH"], "HOLDFAST_AGENT_SOCKET": "/nowhere"}
     subprocess.run([sys.executable, "-c", save, str(folder)], check=True, env=environment)
     newest = next(folder.glob("step-*"))
-    items: list[Item] = []
+    items: list[OutboxItem] = []
     slurm = SlurmNode("n1", bench.practice.folder / "run" / "slurmd.n1.pid", "scontrol", bench.practice.slurm_conf)
     desk = JobSocket(bench.run_dir, slurm, items.append)
     desk.start()
@@ -175,7 +175,7 @@ def test_the_real_agent_is_told_and_answers(bench: Bench, short_folder: Path) ->
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can submit as another user")
 def test_it_speaks_as_the_jobs_user(bench: Bench) -> None:
-    items: list[Item] = []
+    items: list[OutboxItem] = []
     slurm = SlurmNode("n1", bench.practice.folder / "run" / "slurmd.n1.pid", "scontrol", bench.practice.slurm_conf)
     desk = JobSocket(bench.run_dir, slurm, items.append)
     desk.start()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.practice.elastic.steps import Attempt, problems
+from holdfast.practice.elastic.steps import StepAttempt, problems
 
 ALL, HALF, REST = (0, 1, 2, 3), (0, 2), (1, 3)
 END: tuple[int, ...] = ()
@@ -12,8 +12,8 @@ Said = tuple[int, int, int, tuple[int, ...], int, str]
 """Group, step, quorum, share, groups present, digest."""
 
 
-def attempts(*said: Said) -> list[Attempt]:
-    return [Attempt(float(n), group, "1.0", *rest) for n, (group, *rest) in enumerate(said)]  # type: ignore[arg-type]
+def attempts(*said: Said) -> list[StepAttempt]:
+    return [StepAttempt(float(n), group, "1.0", *rest) for n, (group, *rest) in enumerate(said)]  # type: ignore[arg-type]
 
 
 GOOD: list[Said] = [(0, 0, 1, HALF, 2, "a"), (1, 0, 1, REST, 2, "a"), (0, 1, 1, HALF, 2, "b"), (1, 1, 1, REST, 2, "b")]

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.practice.cluster.backing import KINDS, POD_GROUP, backing_class
 from holdfast.practice.cluster.deliveries import Delivery, arrange, install_next
-from holdfast.practice.cluster.host import Host
+from holdfast.practice.cluster.host import PracticeHost
 from holdfast.practice.demo.scenario import read_options
 from holdfast.practice.demo.show import Show
 from holdfast.practice.demo.timeline import line_of
@@ -55,7 +55,7 @@ def test_options_that_make_no_show_are_refused(words: list[str], why: str, capsy
 
 def test_the_next_machines_are_as_arranged_and_then_good(tmp_path: Path) -> None:
     (tmp_path / "etc").mkdir()
-    host = Host(tmp_path / "machine", "n1", 8)
+    host = PracticeHost(tmp_path / "machine", "n1", 8)
     host.create()
 
     def gpus() -> list[str]:

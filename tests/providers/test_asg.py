@@ -13,11 +13,11 @@ import pytest
 from holdfast.model.errors import ConfigError, InsufficientCapacity, NotFound, Rejected, Unavailable
 from holdfast.model.machine import Instance
 from holdfast.practice.aws.client import EmulatorControl
-from holdfast.practice.aws.faults import Fault
+from holdfast.practice.aws.faults import ApiFault
 from holdfast.practice.aws.seed import open_groups, seed, seed_group
 from holdfast.providers import KINDS
 from holdfast.providers.asg.adapter import AsgProvider
-from holdfast.providers.asg.groups import Group, Member, read_group
+from holdfast.providers.asg.groups import AutoScalingGroup, AutoScalingMember, read_group
 from holdfast.providers.asg.settings import AsgSettings
 from holdfast.providers.ec2.requests import ASG_TAG
 from support.cut import CutError, cut_at
@@ -25,7 +25,7 @@ from support.ec2_shown import machines, state_of, tags_of
 
 Make = Callable[..., AsgProvider]
 ENDS = ("TerminateInstanceInAutoScalingGroup", "SetInstanceHealth")
-IN_SERVICE = Member("InService", healthy=True)
+IN_SERVICE = AutoScalingMember("InService", healthy=True)
 
 
 def replace(provider: AsgProvider, old: str, token: str = "inc-1", node: str = "n1") -> Instance:  # noqa: S107 - a name
@@ -47,8 +47,10 @@ def serving(provider: AsgProvider, *nodes: str) -> dict[str, str | None]:
     return {node: one.instance_id if one else None for node, one in found.items()}
 
 
-def group(desired: int, *suspended: str, **members: Member) -> Group:
-    return Group("g", desired, {name.replace("_", "-"): one for name, one in members.items()}, frozenset(suspended))
+def group(desired: int, *suspended: str, **members: AutoScalingMember) -> AutoScalingGroup:
+    return AutoScalingGroup(
+        "g", desired, {name.replace("_", "-"): one for name, one in members.items()}, frozenset(suspended)
+    )
 
 
 @pytest.mark.parametrize(
@@ -62,15 +64,23 @@ def group(desired: int, *suspended: str, **members: Member) -> Group:
         (group(2, "ReplaceUnhealthy", i_1=IN_SERVICE), "unhealthy", "has ReplaceUnhealthy suspended"),
         (group(2, "Terminate", "Launch", i_1=IN_SERVICE), "unhealthy", "has Launch, Terminate suspended"),
         (group(2, i_2=IN_SERVICE), "terminate", "is no member of Auto Scaling group g"),
-        (group(1, i_1=Member("Standby", healthy=True)), "terminate", "is Standby in Auto Scaling group g"),
-        (group(1, "Launch", i_1=Member("Terminating:Wait", healthy=True)), "terminate", ""),
-        (group(1, "Launch", i_1=Member("InService", healthy=False)), "unhealthy", ""),
-        (group(2, i_1=IN_SERVICE, i_2=Member("Terminating", healthy=False), i_3=IN_SERVICE), "terminate", ""),
-        (group(1, i_1=IN_SERVICE, i_2=Member("Warmed:Stopped", healthy=True)), "terminate", ""),
-        (group(1, i_1=IN_SERVICE, i_2=Member("Pending:Wait", healthy=True)), "terminate", "wants 1 machines and has 2"),
+        (group(1, i_1=AutoScalingMember("Standby", healthy=True)), "terminate", "is Standby in Auto Scaling group g"),
+        (group(1, "Launch", i_1=AutoScalingMember("Terminating:Wait", healthy=True)), "terminate", ""),
+        (group(1, "Launch", i_1=AutoScalingMember("InService", healthy=False)), "unhealthy", ""),
+        (
+            group(2, i_1=IN_SERVICE, i_2=AutoScalingMember("Terminating", healthy=False), i_3=IN_SERVICE),
+            "terminate",
+            "",
+        ),
+        (group(1, i_1=IN_SERVICE, i_2=AutoScalingMember("Warmed:Stopped", healthy=True)), "terminate", ""),
+        (
+            group(1, i_1=IN_SERVICE, i_2=AutoScalingMember("Pending:Wait", healthy=True)),
+            "terminate",
+            "wants 1 machines and has 2",
+        ),
     ],
 )
-def test_whether_a_group_would_replace_a_machine(one: Group, way: str, words: str) -> None:
+def test_whether_a_group_would_replace_a_machine(one: AutoScalingGroup, way: str, words: str) -> None:
     said = one.cannot_replace("i-1", way)
     assert (words in said) if words else (said == "")
 
@@ -82,7 +92,9 @@ def test_group_is_read_from_the_answer() -> None:
         "Instances": [{"InstanceId": "i-1", "LifecycleState": "InService", "HealthStatus": "Unhealthy"}],
         "SuspendedProcesses": [{"ProcessName": "Launch", "SuspensionReason": "x"}],
     }
-    assert read_group(raw) == Group("g", 3, {"i-1": Member("InService", healthy=False)}, frozenset({"Launch"}))
+    assert read_group(raw) == AutoScalingGroup(
+        "g", 3, {"i-1": AutoScalingMember("InService", healthy=False)}, frozenset({"Launch"})
+    )
 
 
 @pytest.mark.parametrize(
@@ -194,7 +206,7 @@ def test_lost_answer_to_the_naming_names_no_second_machine(
     ids = seed_group(aws.endpoint, cluster, cluster, ["n1", "n2"])
     provider = open_asg_provider()
     for after in (False, True):
-        fault = Fault("CreateTags", "InternalError", status=500, after=after, where={"Tag.2.Key": "holdfast:node"})
+        fault = ApiFault("CreateTags", "InternalError", status=500, after=after, where={"Tag.2.Key": "holdfast:node"})
         aws.inject(fault)
         old, token = serving(provider, "n1")["n1"] or "", f"inc-{after}"
         with pytest.raises(Unavailable):
@@ -299,8 +311,8 @@ def test_rights_are_asked_without_changing_anything(
 ) -> None:
     ids = seed_group(aws.endpoint, cluster, cluster, ["n1"])
     since = aws.last_call()
-    aws.inject(Fault("DescribeScalingActivities", "AccessDenied", status=403))
-    aws.inject(Fault("RebootInstances", "UnauthorizedOperation", status=403))
+    aws.inject(ApiFault("DescribeScalingActivities", "AccessDenied", status=403))
+    aws.inject(ApiFault("RebootInstances", "UnauthorizedOperation", status=403))
     asked = open_asg_provider().permissions(ids["n1"])
     assert {a for a, obstacle in asked.items() if obstacle} == {"DescribeScalingActivities", "RebootInstances"}
     assert {a.partition(":")[2] for a in KINDS["asg"].actions} - set(asked) == set(ENDS)

@@ -17,7 +17,7 @@ from holdfast.model.incident import IncidentState
 from holdfast.model.policy import BrakePolicy, Policy
 from holdfast.practice.aws import REGION, practice_env
 from holdfast.practice.aws.client import EmulatorControl, running_emulator
-from holdfast.practice.aws.faults import Fault
+from holdfast.practice.aws.faults import ApiFault
 from holdfast.practice.aws.seed import TEMPLATE, open_ec2
 from holdfast.providers.ec2.requests import CANDIDATE, launch_tags
 from holdfast.providers.ec2.settings import Ec2Settings, Offer
@@ -117,7 +117,7 @@ class Life:
         )
         for action in TIMED_OUT:
             if chance.random() < 0.06:  # a time-out, before or after the effect
-                self.control.inject(Fault(action, delay_s=0.7, after=chance.random() < 0.5))
+                self.control.inject(ApiFault(action, delay_s=0.7, after=chance.random() < 0.5))
         self.kind.stir(self.cloud, chance)
         self.cloud.chances.broken = chance.choice([0, 0, 0.3])
         self.cloud.chances.same_hardware = chance.choice([0, 0, 0.3])

@@ -22,8 +22,8 @@ from holdfast.model.errors import (
 from holdfast.providers.command.contract import (
     EXITS,
     Garbage,
-    Question,
-    Verb,
+    ScriptQuestion,
+    ScriptVerb,
     failure,
     read_capabilities,
     read_machine,
@@ -32,7 +32,7 @@ from holdfast.providers.command.contract import (
 )
 
 DOCS = (Path(__file__).parents[2] / "docs" / "providers.md").read_text(encoding="utf-8")
-BY_NODE = Question(Verb.STATUS, "c", 60, node="n1")
+BY_NODE = ScriptQuestion(ScriptVerb.STATUS, "c", 60, node="n1")
 WHOLE = {
     "instance_id": "asset-1",
     "node": "n1",
@@ -47,7 +47,7 @@ WHOLE = {
 
 
 def test_a_question_is_arguments_and_one_object() -> None:
-    question = Question(Verb.REPLACE, "c", 60.0, "n1", "asset-1", "inc-1", "inc")
+    question = ScriptQuestion(ScriptVerb.REPLACE, "c", 60.0, "n1", "asset-1", "inc-1", "inc")
     assert question.argv() == ("replace", "n1", "asset-1", "inc-1", "inc")
     assert json.loads(question.body()) == {
         "contract": 1,
@@ -62,12 +62,12 @@ def test_a_question_is_arguments_and_one_object() -> None:
 
 
 def test_what_does_not_apply_is_empty() -> None:
-    assert Question(Verb.STATUS, "", 60, token="inc-1").argv() == ("status", "", "", "inc-1", "")
+    assert ScriptQuestion(ScriptVerb.STATUS, "", 60, token="inc-1").argv() == ("status", "", "", "inc-1", "")
 
 
 def test_the_longest_question_fits_into_a_pipe_at_once() -> None:
     word = "x" * 128
-    assert len(Question(Verb.REPLACE, word, 1 / 3, word, word, word, word).body()) < 4096
+    assert len(ScriptQuestion(ScriptVerb.REPLACE, word, 1 / 3, word, word, word, word).body()) < 4096
 
 
 @pytest.mark.parametrize("value", ["", "-rf", "../x", "a/b", "a b", "a;b", "$(x)", "a\nb", "n1\n", "x" * 129, "ä"])
@@ -135,20 +135,25 @@ def test_a_machine_that_is_none_is_refused(changes: dict[str, Any], words: str) 
     ("question", "words"),
     [
         (
-            Question(Verb.STATUS, "c", 60, instance_id="asset-2"),
+            ScriptQuestion(ScriptVerb.STATUS, "c", 60, instance_id="asset-2"),
             "asked for instance_id 'asset-2', it answers for 'asset-1'",
         ),
-        (Question(Verb.STATUS, "c", 60, token="inc-2"), "asked for token 'inc-2', it answers for 'inc-1'"),
-        (Question(Verb.LAUNCH, "c", 60, node="n1", token="inc-1", incident="other"), "asked for incident 'other'"),
+        (ScriptQuestion(ScriptVerb.STATUS, "c", 60, token="inc-2"), "asked for token 'inc-2', it answers for 'inc-1'"),
+        (
+            ScriptQuestion(ScriptVerb.LAUNCH, "c", 60, node="n1", token="inc-1", incident="other"),
+            "asked for incident 'other'",
+        ),
     ],
 )
-def test_another_machine_than_the_one_asked_for_is_refused(question: Question, words: str) -> None:
+def test_another_machine_than_the_one_asked_for_is_refused(question: ScriptQuestion, words: str) -> None:
     with pytest.raises(Garbage, match=re.escape(words)):
         read_machine({"machine": WHOLE}, question)
 
 
 def test_a_replacement_may_have_another_id() -> None:
-    question = Question(Verb.REPLACE, "c", 60, node="n1", instance_id="asset-0", token="inc-1", incident="inc")
+    question = ScriptQuestion(
+        ScriptVerb.REPLACE, "c", 60, node="n1", instance_id="asset-0", token="inc-1", incident="inc"
+    )
     machine = read_machine({"machine": WHOLE}, question)
     assert machine is not None
     assert machine.instance.instance_id == "asset-1"
@@ -184,7 +189,7 @@ def test_anything_but_one_object_is_refused_in_one_line(out: bytes) -> None:
 def test_capabilities() -> None:
     known, strange = read_capabilities({"contract": 1, "verbs": ["status", "reboot", "levitate"]})
     assert (known.verbs, known.power_off_confirmed, strange) == (
-        frozenset({Verb.STATUS, Verb.REBOOT}),
+        frozenset({ScriptVerb.STATUS, ScriptVerb.REBOOT}),
         False,
         ("levitate",),
     )
@@ -247,7 +252,7 @@ def test_an_unknown_end_says_so() -> None:
 
 def test_the_documentation_has_every_verb_status_and_key() -> None:
     part = DOCS.partition("## A script of your own")[2].partition("\n## ")[0]
-    for verb in Verb:
+    for verb in ScriptVerb:
         assert f"| `{verb}`" in part
     for status, kind in EXITS.items():
         assert f"| {status} | {kind.__name__} |" in part

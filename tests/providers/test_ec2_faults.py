@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.model.errors import InsufficientCapacity, NotFound, NotPermitted, Rejected, Throttled, Unavailable
 from holdfast.practice.aws.client import EmulatorControl
-from holdfast.practice.aws.faults import FOREVER, Fault
+from holdfast.practice.aws.faults import FOREVER, ApiFault
 from holdfast.practice.aws.seed import TEMPLATE, open_ec2, seed
 from holdfast.providers import KINDS
 from holdfast.providers.ec2.adapter import Ec2Provider
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 Make = Callable[..., Ec2Provider]
 FIRST, SECOND = Offer(instance_type="p5.48xlarge"), Offer(instance_type="p5en.48xlarge")
-NO_FIRST = Fault("RunInstances", "InsufficientInstanceCapacity", times=FOREVER, where={"InstanceType": "p5.48xlarge"})
+NO_FIRST = ApiFault(
+    "RunInstances", "InsufficientInstanceCapacity", times=FOREVER, where={"InstanceType": "p5.48xlarge"}
+)
 
 
 def launch(provider: Ec2Provider) -> str:
@@ -57,7 +59,7 @@ def test_capacity_that_returns_makes_no_second_machine(aws: EmulatorControl, ope
 
 def test_no_offer_has_capacity(aws: EmulatorControl, open_ec2_provider: Make) -> None:
     since = aws.last_call()
-    aws.inject(Fault("RunInstances", "InsufficientInstanceCapacity", times=2))
+    aws.inject(ApiFault("RunInstances", "InsufficientInstanceCapacity", times=2))
     provider = open_ec2_provider(offers=(FIRST, SECOND))
     with pytest.raises(InsufficientCapacity) as caught:
         launch(provider)
@@ -71,21 +73,21 @@ def test_no_offer_has_capacity(aws: EmulatorControl, open_ec2_provider: Make) ->
 
 def test_throttling_is_ridden_out_by_retries(aws: EmulatorControl, open_ec2_provider: Make) -> None:
     since = aws.last_call()
-    aws.inject(Fault("RunInstances", "RequestLimitExceeded", status=503, times=1))
+    aws.inject(ApiFault("RunInstances", "RequestLimitExceeded", status=503, times=1))
     made = launch(open_ec2_provider(attempts=3))
     assert len(aws.calls("RunInstances", since)) == 2
     assert runs(aws, since) == [made]
 
 
 def test_throttling_that_goes_on_is_throttled(aws: EmulatorControl, open_ec2_provider: Make) -> None:
-    aws.inject(Fault("*", "RequestLimitExceeded", status=503, times=FOREVER))
+    aws.inject(ApiFault("*", "RequestLimitExceeded", status=503, times=FOREVER))
     with pytest.raises(Throttled, match="RequestLimitExceeded"):
         open_ec2_provider().instance_of("n1")
 
 
 def test_retries_are_bounded(aws: EmulatorControl, open_ec2_provider: Make) -> None:
     since = aws.last_call()
-    aws.inject(Fault("DescribeInstances", "InternalError", status=500, times=FOREVER))
+    aws.inject(ApiFault("DescribeInstances", "InternalError", status=500, times=FOREVER))
     with pytest.raises(Unavailable):
         open_ec2_provider(attempts=2).instance_of("n1")
     assert len(aws.calls("DescribeInstances", since)) == 2
@@ -97,7 +99,7 @@ def test_missing_permission_is_one_clear_line(
 ) -> None:
     ids = seed(aws.endpoint, cluster, ["n1"])
     provider = open_ec2_provider()
-    aws.inject(Fault(action, "UnauthorizedOperation", "You are not authorized.\nEncoded: xyz", status=403))
+    aws.inject(ApiFault(action, "UnauthorizedOperation", "You are not authorized.\nEncoded: xyz", status=403))
     verbs: dict[str, Callable[[], object]] = {
         "RunInstances": lambda: launch(provider),
         "TerminateInstances": lambda: provider.terminate(ids["n1"]),
@@ -111,7 +113,7 @@ def test_missing_permission_is_one_clear_line(
 
 def test_lost_answer_to_a_launch_makes_no_second_machine(aws: EmulatorControl, open_ec2_provider: Make) -> None:
     since = aws.last_call()
-    aws.inject(Fault("RunInstances", "InternalError", status=500, after=True))
+    aws.inject(ApiFault("RunInstances", "InternalError", status=500, after=True))
     with pytest.raises(Unavailable):
         launch(open_ec2_provider())
     [made] = runs(aws, since)
@@ -126,7 +128,7 @@ def test_lost_answer_is_repeated_with_the_same_token_by_the_retries(
     aws: EmulatorControl, open_ec2_provider: Make
 ) -> None:
     since = aws.last_call()
-    aws.inject(Fault("RunInstances", "InternalError", status=500, after=True))
+    aws.inject(ApiFault("RunInstances", "InternalError", status=500, after=True))
     made = launch(open_ec2_provider(attempts=3))
     assert len(aws.calls("RunInstances", since)) == 2
     assert runs(aws, since) == [made]
@@ -135,7 +137,7 @@ def test_lost_answer_is_repeated_with_the_same_token_by_the_retries(
 def test_lost_launch_not_yet_visible_makes_no_second_machine(aws: EmulatorControl, open_ec2_provider: Make) -> None:
     since = aws.last_call()
     aws.hide_new(3)
-    aws.inject(Fault("RunInstances", "InternalError", status=500, after=True))
+    aws.inject(ApiFault("RunInstances", "InternalError", status=500, after=True))
     with pytest.raises(Unavailable):
         launch(open_ec2_provider())
     restarted = open_ec2_provider()
@@ -146,7 +148,7 @@ def test_lost_launch_not_yet_visible_makes_no_second_machine(aws: EmulatorContro
 
 def test_slow_answer_is_unavailable_in_bounded_time(aws: EmulatorControl, open_ec2_provider: Make) -> None:
     provider = open_ec2_provider(read_timeout_s=0.3)
-    aws.inject(Fault("DescribeInstances", delay_s=20))
+    aws.inject(ApiFault("DescribeInstances", delay_s=20))
     began = time.monotonic()
     with pytest.raises(Unavailable, match="does not answer"):
         provider.instance_of("n1")
@@ -202,7 +204,7 @@ def test_health_that_cannot_be_asked_is_no_bad_news(
     aws: EmulatorControl, open_ec2_provider: Make, cluster: str
 ) -> None:
     ids = seed(aws.endpoint, cluster, ["n1"])
-    aws.inject(Fault("DescribeInstanceStatus", "InternalError", status=500))
+    aws.inject(ApiFault("DescribeInstanceStatus", "InternalError", status=500))
     with pytest.raises(Unavailable):
         open_ec2_provider().instance(ids["n1"])
 
@@ -254,7 +256,7 @@ def test_assign_cut_in_the_middle_is_finished_by_the_next(
     seed(aws.endpoint, cluster, ["n1"])
     provider = open_ec2_provider()
     made = launch(provider)
-    aws.inject(Fault("CreateTags", "InternalError", status=500, where={"ResourceId.1": made}))
+    aws.inject(ApiFault("CreateTags", "InternalError", status=500, where={"ResourceId.1": made}))
     with pytest.raises(Unavailable):
         provider.assign(made, "n1")
     assert provider.instance_of("n1") is None  # none, never two
@@ -291,7 +293,7 @@ def test_many_machines_are_read_over_all_pages(aws: EmulatorControl, open_ec2_pr
 def test_permissions_are_asked_by_dry_runs(aws: EmulatorControl, open_ec2_provider: Make, cluster: str) -> None:
     ids = seed(aws.endpoint, cluster, ["n1"])
     since = aws.last_call()
-    aws.inject(Fault("TerminateInstances", "UnauthorizedOperation", status=403))
+    aws.inject(ApiFault("TerminateInstances", "UnauthorizedOperation", status=403))
     asked = open_ec2_provider().permissions(ids["n1"])
     assert {action for action, obstacle in asked.items() if obstacle is not None} == {"TerminateInstances"}
     assert isinstance(asked["TerminateInstances"], NotPermitted)

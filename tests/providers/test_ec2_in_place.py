@@ -12,7 +12,7 @@ import pytest
 from holdfast.model.errors import InsufficientCapacity, NotFound, Rejected, Unavailable
 from holdfast.model.machine import Instance
 from holdfast.practice.aws.client import EmulatorControl
-from holdfast.practice.aws.faults import FOREVER, Fault
+from holdfast.practice.aws.faults import FOREVER, ApiFault
 from holdfast.practice.aws.seed import open_ec2, seed
 from holdfast.providers.ec2.adapter import Ec2Provider
 from holdfast.providers.ec2.requests import ASG_TAG
@@ -100,7 +100,7 @@ def test_no_place_for_the_new_one_is_asked_again_with_the_same_token(
 ) -> None:
     old = seed(aws.endpoint, cluster, ["n1"])["n1"]
     provider, since = open_ec2_provider(launch_first=False), aws.last_call()
-    aws.inject(Fault("RunInstances", "ReservationCapacityExceeded", times=2))
+    aws.inject(ApiFault("RunInstances", "ReservationCapacityExceeded", times=2))
     for _ in range(2):
         with pytest.raises(InsufficientCapacity, match="ReservationCapacityExceeded"):
             replace(provider, old)
@@ -114,7 +114,7 @@ def test_repeated_when_the_old_machine_is_long_forgotten(
 ) -> None:
     old = seed(aws.endpoint, cluster, ["n1"])["n1"]
     provider, since = open_ec2_provider(launch_first=False), aws.last_call()
-    aws.inject(Fault("RunInstances", "InsufficientInstanceCapacity", times=1))
+    aws.inject(ApiFault("RunInstances", "InsufficientInstanceCapacity", times=1))
     with pytest.raises(InsufficientCapacity):
         replace(provider, old)
     aws.forget(old)
@@ -248,7 +248,7 @@ def test_reservations_that_cannot_be_asked_stop_no_launch(
     aws: EmulatorControl, open_ec2_provider: Make, cluster: str
 ) -> None:
     aws.reserve(f"cr-{cluster}", "p5.48xlarge", 1)
-    aws.inject(Fault("DescribeCapacityReservations", "UnauthorizedOperation", status=403, times=FOREVER))
+    aws.inject(ApiFault("DescribeCapacityReservations", "UnauthorizedOperation", status=403, times=FOREVER))
     provider = open_ec2_provider(offers=(offer(f"cr-{cluster}", ""),))
     assert provider.launch("n1", incident="inc", token="inc-1").node == "n1"
 
@@ -258,8 +258,8 @@ def test_lost_answer_of_a_later_offer_makes_no_second_machine_of_an_earlier(
 ) -> None:
     first, second = Offer(instance_type="p5.48xlarge"), Offer(instance_type="p5en.48xlarge")
     since = aws.last_call()
-    aws.inject(Fault("RunInstances", "InsufficientInstanceCapacity", where={"InstanceType": "p5.48xlarge"}))
-    aws.inject(Fault("RunInstances", "InternalError", status=500, after=True))
+    aws.inject(ApiFault("RunInstances", "InsufficientInstanceCapacity", where={"InstanceType": "p5.48xlarge"}))
+    aws.inject(ApiFault("RunInstances", "InternalError", status=500, after=True))
     provider = open_ec2_provider(offers=(first, second), consistency_wait_s=0.0)
     with pytest.raises(Unavailable):
         provider.launch("n1", incident="inc", token="inc-1")

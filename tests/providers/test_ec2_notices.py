@@ -11,7 +11,7 @@ import pytest
 from holdfast.model.errors import Unavailable
 from holdfast.model.machine import NoticeKind
 from holdfast.practice.aws.client import EmulatorControl
-from holdfast.practice.aws.faults import Fault
+from holdfast.practice.aws.faults import ApiFault
 from holdfast.practice.aws.seed import open_ec2, seed
 from holdfast.providers.ec2.adapter import Ec2Provider
 from holdfast.providers.ec2.capacity import Reserved, why_skip
@@ -170,7 +170,7 @@ def test_a_spot_machine_that_is_taken_back(aws: EmulatorControl, open_ec2_provid
     [said] = provider.notices()
     assert (said.instance_id, said.node, said.kind) == (made.instance_id, "n1", NoticeKind.INTERRUPTION)
     assert (said.code, said.at) == ("marked-for-termination", AT + timedelta(minutes=2))
-    aws.inject(Fault("DescribeSpotInstanceRequests", "UnauthorizedOperation", status=403))
+    aws.inject(ApiFault("DescribeSpotInstanceRequests", "UnauthorizedOperation", status=403))
     assert provider.notices() == ()
 
 
@@ -200,7 +200,7 @@ def test_machines_of_a_block_that_ends_soon(aws: EmulatorControl, open_ec2_provi
 
 def test_no_answer_is_no_news_but_said(aws: EmulatorControl, open_ec2_provider: Make, cluster: str) -> None:
     seed(aws.endpoint, cluster, ["n1"])
-    aws.inject(Fault("DescribeInstanceStatus", "InternalError", status=500))
+    aws.inject(ApiFault("DescribeInstanceStatus", "InternalError", status=500))
     with pytest.raises(Unavailable):
         open_ec2_provider().notices()
 
@@ -219,7 +219,7 @@ def test_reservation_unknown_to_ec2_hides_nothing_else(
     aws.impair(first.instance_id, "system", AT)
     since = aws.last_call()
     aws.inject(
-        Fault(
+        ApiFault(
             "DescribeCapacityReservations",
             "InvalidCapacityReservationId.NotFound",
             times=2,
@@ -229,5 +229,5 @@ def test_reservation_unknown_to_ec2_hides_nothing_else(
     said = {(n.instance_id, n.code) for n in provider.notices()}
     assert said == {(first.instance_id, "system-status"), (second.instance_id, "capacity-block-end")}
     assert len(aws.calls("DescribeCapacityReservations", since)) == 3
-    aws.inject(Fault("DescribeCapacityReservations", "UnauthorizedOperation", status=403))
+    aws.inject(ApiFault("DescribeCapacityReservations", "UnauthorizedOperation", status=403))
     assert [n.code for n in provider.notices()] == ["system-status"]

@@ -12,7 +12,7 @@ import pytest
 from holdfast.model.errors import InsufficientCapacity, Rejected, Unavailable
 from holdfast.model.machine import Instance
 from holdfast.practice.aws.client import EmulatorControl
-from holdfast.practice.aws.faults import Fault
+from holdfast.practice.aws.faults import ApiFault
 from holdfast.practice.aws.seed import TEMPLATE, open_ec2, seed
 from holdfast.providers.ec2.adapter import Ec2Provider
 from holdfast.providers.ec2.requests import ASG_TAG
@@ -106,7 +106,7 @@ def test_machine_that_hangs_is_forced(aws: EmulatorControl, open_ec2_provider: M
 def test_no_host_to_start_on_is_asked_again(aws: EmulatorControl, open_ec2_provider: Make, cluster: str) -> None:
     machine = seed(aws.endpoint, cluster, ["n1"])["n1"]
     provider, since = open_ec2_provider(consistency_wait_s=0.0), aws.last_call()
-    aws.inject(Fault("StartInstances", "InsufficientInstanceCapacity", status=500, times=2))
+    aws.inject(ApiFault("StartInstances", "InsufficientInstanceCapacity", status=500, times=2))
     for _ in range(2):
         with pytest.raises(InsufficientCapacity):
             stop_start(provider, machine)

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.config.controller import Settings, read
+from holdfast.config.controller import ControllerSettings, read
 from holdfast.doctor.provider_edge import examine
 from holdfast.practice.aws import REGION
 from holdfast.practice.aws.client import EmulatorControl
-from holdfast.practice.aws.faults import Fault
+from holdfast.practice.aws.faults import ApiFault
 from holdfast.practice.aws.hyperpod_client import HyperpodControl
 from holdfast.practice.aws.seed import TEMPLATE, open_ec2, seed, seed_group
 from holdfast.providers.registry import open_provider
@@ -25,7 +25,7 @@ def page(name: str) -> str:
     return (ROOT / "docs" / name).read_text()
 
 
-def settings(name: str, number: int, change: Callable[[str], str], folder: Path) -> Settings:
+def settings(name: str, number: int, change: Callable[[str], str], folder: Path) -> ControllerSettings:
     """A block of settings of the page, with the emulator's address."""
     for file in ("tls.pem", "tls.key"):
         (folder / file).touch()
@@ -52,7 +52,7 @@ def test_ec2_by_the_tags_and_settings_of_the_page(aws: EmulatorControl, cluster:
     assert node.instance_id == machine
     told = examine(provider, ("n1",))
     assert (told.problem, told.denied, told.refused) == ("", {}, {})
-    aws.inject(Fault("RunInstances", "UnauthorizedOperation", status=403))
+    aws.inject(ApiFault("RunInstances", "UnauthorizedOperation", status=403))
     assert set(examine(provider, ("n1",)).denied) == {"RunInstances"}
 
 
@@ -91,5 +91,5 @@ def test_hyperpod_by_the_settings_of_the_page(
     assert node.instance_id == machine
     told = examine(provider, (name,))
     assert (told.problem, told.denied, told.refused, told.repairs) == ("", {}, {}, repairs)
-    aws.inject(Fault("ListClusterNodes", "AccessDeniedException", status=400, times=9))
+    aws.inject(ApiFault("ListClusterNodes", "AccessDeniedException", status=400, times=9))
     assert examine(open_provider(found.provider, found.provider_settings), (name,)).denied

@@ -15,7 +15,7 @@ from holdfast.model.errors import NotFound, NotPermitted, Rejected, RepairsItsel
 from holdfast.model.machine import Instance, NoticeKind
 from holdfast.ports import Provider
 from holdfast.practice.aws.client import EmulatorControl
-from holdfast.practice.aws.faults import Fault
+from holdfast.practice.aws.faults import ApiFault
 from holdfast.practice.aws.hyperpod_client import HyperpodControl
 from holdfast.providers.hyperpod.adapter import HyperpodProvider
 from holdfast.providers.hyperpod.settings import LEAD, OBSERVE
@@ -128,7 +128,7 @@ def test_late_list_does_not_lead_to_a_second_replacement(pod: Pod) -> None:
 
 def test_lost_answer_is_under_way_and_not_repeated_by_itself(pod: Pod) -> None:
     pod.control.phases(shutting_down_s=30.0)
-    pod.control.inject(Fault(REPLACE, "InternalFailure", status=500, after=True))
+    pod.control.inject(ApiFault(REPLACE, "InternalFailure", status=500, after=True))
     with pytest.raises(Unavailable, match="InternalFailure"):
         pod.replace(pod.open(attempts=3))
     assert len(pod.asked()) == 1
@@ -237,9 +237,9 @@ def test_reboot_keeps_the_machine_and_two_at_once_are_one(pod: Pod) -> None:
 
 
 def test_throttling_is_ridden_out_when_reading_and_told_when_acting(pod: Pod) -> None:
-    pod.control.inject(Fault("ListClusterNodes", "ThrottlingException", times=1))
+    pod.control.inject(ApiFault("ListClusterNodes", "ThrottlingException", times=1))
     assert pod.open(attempts=3).instance_of(pod.node) is not None
-    pod.control.inject(Fault(REPLACE, "ThrottlingException", times=1))
+    pod.control.inject(ApiFault(REPLACE, "ThrottlingException", times=1))
     with pytest.raises(Throttled):
         pod.replace(pod.open(attempts=3))
     assert (len(pod.asked()), pod.effects()) == (1, [])
@@ -248,15 +248,15 @@ def test_throttling_is_ridden_out_when_reading_and_told_when_acting(pod: Pod) ->
 @pytest.mark.parametrize(
     ("fault", "error"),
     [
-        (Fault("DescribeCluster", "InternalFailure", status=500), Unavailable),
-        (Fault("DescribeCluster", "AccessDeniedException"), NotPermitted),
-        (Fault("ListClusterNodes", "ServiceUnavailable", status=503), Unavailable),
-        (Fault("ListClusterNodes", delay_s=1.0), Unavailable),
-        (Fault(REPLACE, "AccessDeniedException"), NotPermitted),
-        (Fault(REPLACE, "ValidationException"), Rejected),
+        (ApiFault("DescribeCluster", "InternalFailure", status=500), Unavailable),
+        (ApiFault("DescribeCluster", "AccessDeniedException"), NotPermitted),
+        (ApiFault("ListClusterNodes", "ServiceUnavailable", status=503), Unavailable),
+        (ApiFault("ListClusterNodes", delay_s=1.0), Unavailable),
+        (ApiFault(REPLACE, "AccessDeniedException"), NotPermitted),
+        (ApiFault(REPLACE, "ValidationException"), Rejected),
     ],
 )
-def test_nothing_is_done_on_missing_data(pod: Pod, fault: Fault, error: type[Exception]) -> None:
+def test_nothing_is_done_on_missing_data(pod: Pod, fault: ApiFault, error: type[Exception]) -> None:
     pod.control.inject(fault)
     with pytest.raises(error):
         pod.replace(pod.open(read_timeout_s=0.4))

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from holdfast.model.errors import ConfigError, Rejected, Unavailable
 from holdfast.providers.hyperpod.answers import (
     BatchResult,
+    BatchVerdict,
     PodCluster,
     PodNode,
-    Verdict,
     check_ready,
     named,
     read_batch,
@@ -136,24 +136,24 @@ def test_who_serves_a_name() -> None:
 @pytest.mark.parametrize(
     ("answer", "verdict"),
     [
-        ({"Successful": [OLD], "Failed": []}, Verdict.ACCEPTED),
-        ({"Failed": [{"NodeId": OLD, "ErrorCode": "InstanceIdInUse", "Message": "m"}]}, Verdict.IN_USE),
-        ({"Failed": [{"NodeId": OLD, "ErrorCode": "InvalidInstanceStatus", "Message": "m"}]}, Verdict.BUSY),
-        ({"Failed": [{"NodeId": OLD, "ErrorCode": "InstanceIdNotFound", "Message": "m"}]}, Verdict.GONE),
-        ({"Failed": [{"NodeId": OLD, "ErrorCode": "InternalServerError", "Message": "m"}]}, Verdict.FAILED),
-        ({"Failed": [{"NodeId": OLD, "ErrorCode": "SomethingNew", "Message": "m"}]}, Verdict.UNKNOWN),
-        ({"Successful": [OLD], "Failed": [{"NodeId": OLD, "ErrorCode": "InstanceIdInUse"}]}, Verdict.IN_USE),
-        ({"Successful": [NEW]}, Verdict.UNKNOWN),
-        ({}, Verdict.UNKNOWN),
+        ({"Successful": [OLD], "Failed": []}, BatchVerdict.ACCEPTED),
+        ({"Failed": [{"NodeId": OLD, "ErrorCode": "InstanceIdInUse", "Message": "m"}]}, BatchVerdict.IN_USE),
+        ({"Failed": [{"NodeId": OLD, "ErrorCode": "InvalidInstanceStatus", "Message": "m"}]}, BatchVerdict.BUSY),
+        ({"Failed": [{"NodeId": OLD, "ErrorCode": "InstanceIdNotFound", "Message": "m"}]}, BatchVerdict.GONE),
+        ({"Failed": [{"NodeId": OLD, "ErrorCode": "InternalServerError", "Message": "m"}]}, BatchVerdict.FAILED),
+        ({"Failed": [{"NodeId": OLD, "ErrorCode": "SomethingNew", "Message": "m"}]}, BatchVerdict.UNKNOWN),
+        ({"Successful": [OLD], "Failed": [{"NodeId": OLD, "ErrorCode": "InstanceIdInUse"}]}, BatchVerdict.IN_USE),
+        ({"Successful": [NEW]}, BatchVerdict.UNKNOWN),
+        ({}, BatchVerdict.UNKNOWN),
     ],
 )
-def test_every_asked_id_has_a_verdict(answer: Any, verdict: Verdict) -> None:
+def test_every_asked_id_has_a_verdict(answer: Any, verdict: BatchVerdict) -> None:
     assert {i: r.verdict for i, r in read_batch([OLD], answer).items()} == {OLD: verdict}
 
 
 def test_refusal_keeps_hyperpods_words() -> None:
     answer = {"Failed": [{"NodeId": OLD, "ErrorCode": "InstanceIdInUse", "Message": "wait"}]}
-    assert read_batch([OLD], answer)[OLD] == BatchResult(Verdict.IN_USE, "InstanceIdInUse: wait")
+    assert read_batch([OLD], answer)[OLD] == BatchResult(BatchVerdict.IN_USE, "InstanceIdInUse: wait")
 
 
 @pytest.mark.parametrize(

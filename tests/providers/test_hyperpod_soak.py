@@ -11,7 +11,7 @@ import pytest
 from holdfast.model.errors import Unavailable
 from holdfast.practice.aws import REGION
 from holdfast.practice.aws.client import EmulatorControl
-from holdfast.practice.aws.faults import Fault
+from holdfast.practice.aws.faults import ApiFault
 from holdfast.practice.aws.hyperpod_client import HyperpodControl
 from holdfast.providers.hyperpod.adapter import HyperpodProvider
 from holdfast.providers.hyperpod.settings import HyperpodSettings
@@ -20,12 +20,12 @@ SESSION = boto3.session.Session()
 REPLACE = "BatchReplaceClusterNodes"
 RECOVERIES = 40
 FAULTS = (
-    Fault("*", "ThrottlingException"),
-    Fault("*", "InternalFailure", status=500),
-    Fault("ListClusterNodes", "ServiceUnavailable", status=503),
-    Fault(REPLACE, "InternalFailure", status=500, after=True),
-    Fault(REPLACE, delay_s=0.4),
-    Fault(REPLACE, delay_s=0.4, after=True),
+    ApiFault("*", "ThrottlingException"),
+    ApiFault("*", "InternalFailure", status=500),
+    ApiFault("ListClusterNodes", "ServiceUnavailable", status=503),
+    ApiFault(REPLACE, "InternalFailure", status=500, after=True),
+    ApiFault(REPLACE, delay_s=0.4),
+    ApiFault(REPLACE, delay_s=0.4, after=True),
 )
 """Each hits one call. The last two are time-outs, before and after the effect: time-out of the client is 0.3 s."""
 CODES = ("InternalServerError", "InvalidInstanceStatus", "InstanceIdInUse")

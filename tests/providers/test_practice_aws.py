@@ -14,29 +14,29 @@ from botocore.exceptions import ClientError
 from holdfast.model.errors import NotFound, Rejected, Unavailable
 from holdfast.practice.aws.client import EmulatorControl, running_emulator, start_emulator, stop_emulator
 from holdfast.practice.aws.cloud import CloudWatcher
-from holdfast.practice.aws.faults import FOREVER, Fault, FaultBook, fault_from_json
-from holdfast.practice.aws.journal import Entry, Journal
+from holdfast.practice.aws.faults import FOREVER, ApiFault, FaultBook, fault_from_json
+from holdfast.practice.aws.journal import Journal, JournalEntry
 from holdfast.practice.aws.seed import TEMPLATE, open_ec2, seed
 from holdfast.providers.ec2.adapter import Ec2Provider
 
 
 def test_fault_is_counted_down_and_then_gone() -> None:
     book = FaultBook()
-    book.add(Fault("RunInstances", "X", times=2))
+    book.add(ApiFault("RunInstances", "X", times=2))
     assert [book.take("RunInstances", {}) is not None for _ in range(3)] == [True, True, False]
     assert book.take("DescribeInstances", {}) is None
 
 
 def test_fault_that_does_not_match_is_kept_for_the_call_it_is_meant_for() -> None:
     book = FaultBook()
-    book.add(Fault("RunInstances", "X", where={"InstanceType": "a"}))
+    book.add(ApiFault("RunInstances", "X", where={"InstanceType": "a"}))
     assert book.take("RunInstances", {"InstanceType": "b"}) is None
     assert book.take("RunInstances", {"InstanceType": "a"}) is not None
 
 
 def test_fault_for_ever_holds_until_cleared() -> None:
     book = FaultBook()
-    book.add(Fault(times=FOREVER))
+    book.add(ApiFault(times=FOREVER))
     assert all(book.take("Any", {}) for _ in range(5))
     book.clear()
     assert book.take("Any", {}) is None
@@ -50,7 +50,7 @@ def test_bad_fault_is_refused(data: dict[str, Any]) -> None:
 
 def test_torn_last_line_of_the_journal_is_passed_over(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j")
-    entry = Entry(1.5, 7, "us-east-1", "Action=RunInstances")
+    entry = JournalEntry(1.5, 7, "us-east-1", "Action=RunInstances")
     journal.write(entry)
     with (tmp_path / "j").open("a") as out:
         out.write('{"at": 2.0, "se')
@@ -63,7 +63,7 @@ def test_control_endpoint_refuses_nonsense(aws: EmulatorControl) -> None:
     with pytest.raises(Rejected, match="which"):
         aws.impair("i-1", "weather")
     with pytest.raises(Rejected, match="200 is no HTTP error"):
-        aws.inject(Fault(status=200))
+        aws.inject(ApiFault(status=200))
     with pytest.raises(NotFound, match="no such verb"):
         aws._ask("GET", "nonsense")
 
@@ -211,7 +211,7 @@ def test_watcher_boots_replacements_and_cuts_power(
 def test_watcher_outlives_an_emulator_that_is_away(aws: EmulatorControl, cluster: str) -> None:
     hosts = RecordingHosts()
     watcher = CloudWatcher(aws.endpoint, cluster, hosts)
-    aws.inject(Fault("DescribeInstances", "InternalError", status=500, times=2))
+    aws.inject(ApiFault("DescribeInstances", "InternalError", status=500, times=2))
     watcher.poll()
     watcher.poll()
     assert hosts.done == []

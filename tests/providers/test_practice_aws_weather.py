@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from holdfast.practice.aws.client import EmulatorControl
-from holdfast.practice.aws.faults import Fault, FaultBook, Weather
+from holdfast.practice.aws.faults import ApiFault, FaultBook, Weather
 from holdfast.practice.aws.seed import TEMPLATE, open_ec2, seed
 from support.ec2_shown import machines, state_of
 
@@ -46,7 +46,7 @@ def test_the_same_seed_brings_the_same_faults_in_their_shares() -> None:
 
 def test_an_armed_fault_comes_before_the_weather_and_clear_ends_both() -> None:
     book = FaultBook()
-    book.add(Fault("RunInstances", "Special"))
+    book.add(ApiFault("RunInstances", "Special"))
     book.set_weather(Weather(1, errors=1.0))
     codes = [fault.code for _ in range(2) if (fault := book.take("RunInstances", {})) is not None]
     assert codes == ["Special", "InternalError"]

@@ -13,7 +13,7 @@ from holdfast.actor.carry_out import carry_out
 from holdfast.model.action import Action, Assign, Intent, IntentState, Reboot, Replace, StopStart, Terminate
 from holdfast.model.book import NodeMark
 from holdfast.model.errors import Rejected
-from holdfast.ports import Outcome
+from holdfast.ports import IntentOutcome
 from support.provider_worlds import WORLDS, World
 from support.simulated.clock import SimClock
 from support.simulated.slurm import SimSlurm
@@ -36,7 +36,7 @@ def _each() -> Iterator[Any]:
                 yield pytest.param(name, step, marks=opening.marks, id=f"{name}-{step}")
 
 
-def _carry_out(world: World, action: Action) -> Outcome:
+def _carry_out(world: World, action: Action) -> IntentOutcome:
     clock = SimClock()
     slurm = SimSlurm(clock, ("n1", "n10"))
     slurm.drain("n1", "holdfast[inc]: drill")

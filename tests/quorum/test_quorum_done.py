@@ -8,22 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.quorum.identity import Identity
-from holdfast.quorum.nouns import Member, Refused, Rules
-from holdfast.quorum.room import Room
+from holdfast.quorum.identity import GroupIdentity
+from holdfast.quorum.nouns import MemberRefused, QuorumMember, Rules
+from holdfast.quorum.room import Rendezvous
 from support.quorum_site import Site, named, refusal, with_site
 
-ZERO, ONE, SPARE = Identity("0", "70.0", "u"), Identity("1", "71.0", "u"), Identity("2", "72.0", "u")
+ZERO, ONE, SPARE = GroupIdentity("0", "70.0", "u"), GroupIdentity("1", "71.0", "u"), GroupIdentity("2", "72.0", "u")
 DONE = "the training is done"
 
 
-def member(who: Identity, step: int) -> Member:
-    return Member(who, f"w{who}", "http://m", "s:1", step, 1)
+def member(who: GroupIdentity, step: int) -> QuorumMember:
+    return QuorumMember(who, f"w{who}", "http://m", "s:1", step, 1)
 
 
-def trained() -> Room:
+def trained() -> Rendezvous:
     """Two groups in their step 9, and a spare that asks and has no place."""
-    room = Room(Rules(min_groups=2, max_groups=2))
+    room = Rendezvous(Rules(min_groups=2, max_groups=2))
     for who in (ZERO, ONE):
         room.ask(member(who, 9), 0.0)
     assert room.tick(0.0) is not None
@@ -42,9 +42,9 @@ def test_whoever_waits_or_comes_or_looks_is_told_that_it_is_done() -> None:
         ("done", "0~70.0:u", 1, 9),
         ("left", "0~70.0:u", 0, 0),
     ]
-    for who in (ZERO, ONE, SPARE, Identity("0", "70.1", "v"), Identity("3", "73.0", "u")):
+    for who in (ZERO, ONE, SPARE, GroupIdentity("0", "70.1", "v"), GroupIdentity("3", "73.0", "u")):
         assert room.refusal(who) == DONE
-        with pytest.raises(Refused, match=DONE):
+        with pytest.raises(MemberRefused, match=DONE):
             room.ask(member(who, 9), 2.0)
     assert room.tick(500.0) is None
     assert room.reason(500.0) == DONE
@@ -60,9 +60,9 @@ def test_it_is_said_once_and_each_member_leaves_with_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "who", [SPARE, replace(ZERO, uuid="v"), replace(ZERO, start="70.1"), Identity("9", "1.0", "u")]
+    "who", [SPARE, replace(ZERO, uuid="v"), replace(ZERO, start="70.1"), GroupIdentity("9", "1.0", "u")]
 )
-def test_from_one_outside_of_the_last_quorum_it_means_nothing(who: Identity) -> None:
+def test_from_one_outside_of_the_last_quorum_it_means_nothing(who: GroupIdentity) -> None:
     room = trained()
     assert room.finish(who) == ()
     assert not room.done
@@ -74,7 +74,7 @@ def test_from_one_who_was_shut_out_or_before_any_quorum_it_means_nothing() -> No
     room.evict("0~70.0", "drain")
     assert room.finish(ZERO) == ()
     assert not room.done
-    assert Room(Rules()).finish(ZERO) == ()
+    assert Rendezvous(Rules()).finish(ZERO) == ()
 
 
 def test_a_room_stays_done_over_a_restart_of_the_service_until_it_is_closed(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from holdfast.quorum.identity import (
     Farewell,
     Forged,
-    Identity,
+    GroupIdentity,
     identify,
     replica_name,
     room_token,
@@ -21,7 +21,7 @@ OTHER = room_token(b"k" * 32, "job-2")
 
 def test_a_name_made_with_the_token_is_believed_and_shown_without_its_proof() -> None:
     who = identify(replica_name(TOKEN, "3", "a1") + ":uuid", TOKEN)
-    assert (who, str(who), who.fence) == (Identity("3", "a1", "uuid"), "3~a1:uuid", "3~a1")
+    assert (who, str(who), who.fence) == (GroupIdentity("3", "a1", "uuid"), "3~a1:uuid", "3~a1")
 
 
 @pytest.mark.parametrize(

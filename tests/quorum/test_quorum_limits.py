@@ -25,8 +25,8 @@ from holdfast.controller.quorum_link import QuorumLink
 from holdfast.model.rooms import OpenRoom, RoomRules
 from holdfast.quorum import control, fences, messages
 from holdfast.quorum.fences import GONE_MAX, KEPT_S, NEWEST_MAX, is_outdated
-from holdfast.quorum.host import Host
-from holdfast.quorum.identity import Identity, replica_name
+from holdfast.quorum.host import RendezvousHost
+from holdfast.quorum.identity import GroupIdentity, replica_name
 from holdfast.quorum.limits import (
     CHANGES_BURST,
     CHANGES_PER_S,
@@ -41,9 +41,9 @@ from holdfast.quorum.limits import (
     Arrivals,
     RecordLimit,
 )
-from holdfast.quorum.nouns import Departure, Gone, Member, Refused, RoomEvent, Rules
-from holdfast.quorum.room import Room
-from holdfast.quorum.state import Kept, decode, encode
+from holdfast.quorum.nouns import Departure, GoneMember, MemberRefused, QuorumMember, RoomEvent, Rules
+from holdfast.quorum.room import Rendezvous
+from holdfast.quorum.state import StoredRendezvous, decode, encode
 from support.practice import eventually
 from support.quorum_site import Site, named, refusal, with_site
 from support.rooms import Caller, socket_of
@@ -51,19 +51,19 @@ from support.rooms import Caller, socket_of
 T0_S = 1_772_366_400.0
 
 
-def member(who: Identity, step: int = 0, **changed: Any) -> Member:
-    return replace(Member(who, f"w{who}", "http://m", "s:1", step, 1), **changed)
+def member(who: GroupIdentity, step: int = 0, **changed: Any) -> QuorumMember:
+    return replace(QuorumMember(who, f"w{who}", "http://m", "s:1", step, 1), **changed)
 
 
-def identity(name: str, uuid: str = "u") -> Identity:
+def identity(name: str, uuid: str = "u") -> GroupIdentity:
     """``0~72.1``."""
     group, _, start = name.partition("~")
-    return Identity(group, start, uuid)
+    return GroupIdentity(group, start, uuid)
 
 
-def met(*names: str, **rules: Any) -> Room:
+def met(*names: str, **rules: Any) -> Rendezvous:
     """A rendezvous with a first quorum of these."""
-    room = Room(Rules(**rules))
+    room = Rendezvous(Rules(**rules))
     for name in names:
         room.ask(member(identity(name)), 0.0)
     assert room.tick(0.0) is not None
@@ -89,8 +89,8 @@ def met(*names: str, **rules: Any) -> Room:
     ],
 )
 def test_a_group_or_start_that_the_job_cannot_have_is_refused(name: str, says: str) -> None:
-    room = Room(Rules(groups=4))
-    with pytest.raises(Refused, match=says):
+    room = Rendezvous(Rules(groups=4))
+    with pytest.raises(MemberRefused, match=says):
         room.ask(member(identity(name)), 0.0)
     room.heartbeat(identity(name), 0.0)
     assert room.known() == frozenset()
@@ -99,7 +99,7 @@ def test_a_group_or_start_that_the_job_cannot_have_is_refused(name: str, says: s
 
 @pytest.mark.parametrize("name", ["0~72.0", "3~72.11", "3~4294967294.0.1", "2~82.1.1002"])
 def test_every_start_that_slurm_or_a_launcher_makes_comes_in(name: str) -> None:
-    room = Room(Rules(groups=4))
+    room = Rendezvous(Rules(groups=4))
     room.ask(member(identity(name)), 0.0)
     assert room.asking()
 
@@ -112,8 +112,8 @@ def test_who_is_in_stays_whatever_its_name_also_over_a_restart() -> None:
         for name in ("left", "right"):
             room.ask(member(identity(name), 1), 1.0)
         assert room.tick(1.0) is not None
-        room = Room.restored(room.snapshot(), 0.0, 10.0)
-    with pytest.raises(Refused):
+        room = Rendezvous.restored(room.snapshot(), 0.0, 10.0)
+    with pytest.raises(MemberRefused):
         room.ask(member(identity("left~other")), 1.0)
 
 
@@ -148,19 +148,19 @@ def test_starts_without_number_leave_a_list_of_bounded_length() -> None:
     assert "1~71.0" in room.gone, "the others would wait for it"
     assert room.refusal(identity("1~71.0")) is not None
     assert room.refusal(identity(f"1~{1000 + 3 * GONE_MAX - 2}.0")) is not None, "the newest are remembered"
-    assert len(json.dumps(encode(Kept("r", 0, (), room.snapshot())))) < 300_000
+    assert len(json.dumps(encode(StoredRendezvous("r", 0, (), room.snapshot())))) < 300_000
 
 
 @pytest.mark.slow
 def test_a_job_that_starts_again_and_again_forgets_no_fence() -> None:
     """100 groups, 100 starts each: 10,000 are gone, and every one of them is refused when its process comes back."""
-    room = Room(Rules(groups=100))
+    room = Rendezvous(Rules(groups=100))
     for restarts in range(100):
         for group in range(100):
             room.heartbeat(identity(f"{group}~{500 + group}.{restarts}"), 1.0)
         room.forget(T0_S)
     assert len(room.gone) <= GONE_MAX
-    again = Room.restored(decode("r", encode(Kept("r", 0, (), room.snapshot()))).snapshot, 0.0, 10.0)
+    again = Rendezvous.restored(decode("r", encode(StoredRendezvous("r", 0, (), room.snapshot()))).snapshot, 0.0, 10.0)
     for r in (room, again):
         for group in range(100):
             for restarts in range(99):
@@ -204,7 +204,7 @@ def test_a_manager_that_left_is_forgotten_after_days_and_a_start_that_was_shut_o
 
 
 def test_a_start_that_the_room_had_forgotten_does_not_come_back_beside_a_later_one() -> None:
-    room = Room(Rules())
+    room = Rendezvous(Rules())
     room.heartbeat(identity("0~72.0"), 0.0)
     room.tick(10.0)  # silent, and of no quorum: nothing of it is left
     assert room.known() == frozenset()
@@ -212,7 +212,7 @@ def test_a_start_that_the_room_had_forgotten_does_not_come_back_beside_a_later_o
     assert "0~72.0" not in room.gone
     room.heartbeat(identity("0~72.0"), 11.0)
     assert room.known() == {identity("0~72.1")}
-    with pytest.raises(Refused, match="cannot come back: replaced"):
+    with pytest.raises(MemberRefused, match="cannot come back: replaced"):
         room.ask(member(identity("0~72.0")), 11.0)
 
 
@@ -229,11 +229,11 @@ def test_newest_starts_that_are_remembered_are_bounded_too() -> None:
 
 @pytest.mark.slow
 def test_a_room_that_an_earlier_release_let_grow_is_cut_when_it_is_read() -> None:
-    document = encode(Kept("r", 0, (), met("0~72.5").snapshot()))
+    document = encode(StoredRendezvous("r", 0, (), met("0~72.5").snapshot()))
     del document["newest"], document["gone_since_s"]
     document["gone"] = {f"{n}~{n}{'x' * 150}": ["replaced", "by another"] for n in range(20_000)}
     kept = decode("r", document)
-    host = Host(kept, None, restored=True)  # type: ignore[arg-type]
+    host = RendezvousHost(kept, None, restored=True)  # type: ignore[arg-type]
     assert len(host.room.gone) == GONE_MAX
     assert host.room.refusal(identity("0~72.4")) is not None
     assert host.room.refusal(identity("0~72.5")) is None
@@ -337,7 +337,7 @@ def test_quorums_that_are_written_down_have_a_rate() -> None:
     assert CHANGES_BURST < written <= CHANGES_BURST + 60 * CHANGES_PER_S + 1
 
 
-async def _fail_on(host: Host, who: Identity, steps: int) -> None:
+async def _fail_on(host: RendezvousHost, who: GroupIdentity, steps: int) -> None:
     for step in range(steps):
         await host.ask(member(who, step, commit_failures=1))
 
@@ -397,8 +397,8 @@ def test_brief_views_come_in_pages_that_one_room_does_not_fill(tmp_path: Path, m
         for name in ("a", "b", "c", "d"):
             await s.do(do="open", room=name, rules={})
         room = s.service.host("b").room
-        room.gone |= {f"1~{n}.0": Gone(Departure.REPLACED, "by a later one") for n in range(100)}
-        room.gone["1~7.0:u"] = Gone(Departure.LEFT, "")
+        room.gone |= {f"1~{n}.0": GoneMember(Departure.REPLACED, "by a later one") for n in range(100)}
+        room.gone["1~7.0:u"] = GoneMember(Departure.LEFT, "")
         pages, after = list[dict[str, Any]](), ""
         while not pages or pages[-1]["more"]:
             pages.append(await s.do(do="status", brief=True, after=after))
@@ -419,8 +419,8 @@ def test_brief_views_come_in_pages_that_one_room_does_not_fill(tmp_path: Path, m
 _SLOW_STORE = """
 import sys, time
 from holdfast.quorum.__main__ import main
-from holdfast.quorum.state import State
-State.prune = lambda *_: time.sleep(300)
+from holdfast.quorum.state import QuorumStore
+QuorumStore.prune = lambda *_: time.sleep(300)
 sys.exit(main(sys.argv[1:]))
 """
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from holdfast.quorum.fences import is_outdated
-from holdfast.quorum.identity import Identity
-from holdfast.quorum.nouns import Member, Quorum, Refused, Rules
-from holdfast.quorum.room import Room
-from holdfast.quorum.state import Kept, decode, encode
+from holdfast.quorum.identity import GroupIdentity
+from holdfast.quorum.nouns import MemberRefused, Quorum, QuorumMember, Rules
+from holdfast.quorum.room import Rendezvous
+from holdfast.quorum.state import StoredRendezvous, decode, encode
 
 GROUPS = ("0", "1", "2", "3", "4")
 groups = st.sampled_from(GROUPS)
@@ -31,38 +31,38 @@ class Life(RuleBasedStateMachine):
     def begin(self) -> None:
         """A rendezvous is opened."""
         self.limits = Rules(min_groups=1, max_groups=4, heartbeat_timeout_s=5, join_timeout_s=20)
-        self.room = Room(self.limits)
+        self.room = Rendezvous(self.limits)
         self.starts = dict.fromkeys(GROUPS, 0)
         self.insides = dict.fromkeys(GROUPS, 0)
         self.managers = dict.fromkeys(GROUPS, 0)
         self.steps = dict.fromkeys(GROUPS, 0)
-        self.dead: set[Identity] = set()
-        self.left: set[Identity] = set()
+        self.dead: set[GroupIdentity] = set()
+        self.left: set[GroupIdentity] = set()
         self.met = dict.fromkeys(GROUPS, 0)
         """The newest start of each that was met."""
         self.evicted: set[str] = set()
         """Starts, and starts without the restarts inside them, that are shut out."""
         self.done = False
-        self.formed: dict[int, tuple[Identity, ...]] = {}
+        self.formed: dict[int, tuple[GroupIdentity, ...]] = {}
         self.newest = 0
-        self.last: tuple[Identity, ...] = ()
+        self.last: tuple[GroupIdentity, ...] = ()
 
-    def now(self, group: str) -> Identity:
+    def now(self, group: str) -> GroupIdentity:
         start = f"7{group}.{self.starts[group]}" + (f".{self.insides[group]}" if self.insides[group] else "")
-        return Identity(group, start, str(self.managers[group]))
+        return GroupIdentity(group, start, str(self.managers[group]))
 
     def ask(self, group: str, failures: int = 0, *, shrink_only: bool = False) -> None:
         who = self.now(group)
-        member = Member(who, f"w{who}", "http://m", "s", self.steps[group], 1, shrink_only, failures)
+        member = QuorumMember(who, f"w{who}", "http://m", "s", self.steps[group], 1, shrink_only, failures)
         try:
             self.room.ask(member, self.now_s)
-        except Refused:
+        except MemberRefused:
             assert self.done or who in self.dead
         else:
             assert not self.done
             assert who not in self.dead
 
-    def shut_out(self, who: Identity) -> bool:
+    def shut_out(self, who: GroupIdentity) -> bool:
         return who.fence in self.evicted or who.alone in self.evicted
 
     def look(self) -> None:
@@ -73,7 +73,7 @@ class Life(RuleBasedStateMachine):
         if quorum is not None:
             self.judge(quorum, asked, before)
 
-    def judge(self, quorum: Quorum, asked: frozenset[Identity], before: list[Identity]) -> None:
+    def judge(self, quorum: Quorum, asked: frozenset[GroupIdentity], before: list[GroupIdentity]) -> None:
         who = tuple(m.identity for m in quorum.members)
         assert not self.done, "a quorum after the end"
         assert self.formed.setdefault(quorum.id, who) == who, "one id, two lists of members"
@@ -140,7 +140,7 @@ class Life(RuleBasedStateMachine):
         start = self.met[group] - back
         if start < 0:
             return
-        earlier = Identity(group, f"7{group}.{start}", "hung")
+        earlier = GroupIdentity(group, f"7{group}.{start}", "hung")
         self.room.heartbeat(earlier, self.now_s)
         assert self.room.refusal(earlier) is not None
         assert earlier not in self.room.known()
@@ -253,10 +253,10 @@ class Life(RuleBasedStateMachine):
     @rule()
     def service_restarts(self) -> None:
         """What was not stored was sent to no one; what was, comes back as it was."""
-        kept = decode("room", encode(Kept("room", 1, (), self.room.snapshot())))
+        kept = decode("room", encode(StoredRendezvous("room", 1, (), self.room.snapshot())))
         assert kept.snapshot == self.room.snapshot()
         self.now_s = float(hash(self.now_s) % 1000)  # another monotonic clock
-        self.room = Room.restored(kept.snapshot, self.now_s, 10.0)
+        self.room = Rendezvous.restored(kept.snapshot, self.now_s, 10.0)
 
     @precondition(lambda self: not self.done)
     @precondition(lambda self: len([g for g in GROUPS if g not in self.room.spares]) >= self.limits.min_groups)
@@ -273,7 +273,7 @@ class Life(RuleBasedStateMachine):
         self.look()
         assert self.newest > newest, self.room.reason(self.now_s)
 
-    def known(self) -> set[Identity]:
+    def known(self) -> set[GroupIdentity]:
         """Everyone of the current start and the last quorum: who a new start ends."""
         return {self.now(g) for g in GROUPS} | set(self.last)
 

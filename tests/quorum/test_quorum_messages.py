@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from holdfast.quorum import messages
-from holdfast.quorum.identity import Identity
-from holdfast.quorum.nouns import Member, Quorum
+from holdfast.quorum.identity import GroupIdentity
+from holdfast.quorum.nouns import Quorum, QuorumMember
 
 REQUEST = bytes.fromhex(
     "0a2b"  # requester, 43 bytes
@@ -31,7 +31,7 @@ def test_an_empty_request_and_one_with_unknown_fields_are_read() -> None:
 
 
 def test_a_quorum_is_written() -> None:
-    member = Member(Identity("a", "", "u"), "a:u", "http://m", "s:1", 7, 2, True, 3, '{"a": [1, 2]}')
+    member = QuorumMember(GroupIdentity("a", "", "u"), "a:u", "http://m", "s:1", 7, 2, True, 3, '{"a": [1, 2]}')
     written = messages.write_quorum((Quorum(5, (member,)), 1.5))
     quorum = bytes.fromhex("0805") + b"\x12" + REQUEST[1:] + bytes.fromhex("1a080801" + "1080cab5ee01")
     assert written == b"\x0a" + bytes([len(quorum)]) + quorum

@@ -6,30 +6,30 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.quorum.identity import Identity
-from holdfast.quorum.nouns import Member, Quorum, Refused, Rules
-from holdfast.quorum.room import Room
+from holdfast.quorum.identity import GroupIdentity
+from holdfast.quorum.nouns import MemberRefused, Quorum, QuorumMember, Rules
+from holdfast.quorum.room import Rendezvous
 
 
-def who(name: str) -> Identity:
+def who(name: str) -> GroupIdentity:
     """``0a``: group 0, start a."""
-    return Identity(name[0], name[1:], "u")
+    return GroupIdentity(name[0], name[1:], "u")
 
 
-def stock(name: str, uuid: str) -> Identity:
-    return Identity(name, "", uuid)
+def stock(name: str, uuid: str) -> GroupIdentity:
+    return GroupIdentity(name, "", uuid)
 
 
-def member(identity: Identity | str, step: int = 0, **other: int | bool) -> Member:
+def member(identity: GroupIdentity | str, step: int = 0, **other: int | bool) -> QuorumMember:
     identity = who(identity) if isinstance(identity, str) else identity
-    return replace(Member(identity, f"w{identity}", "http://m", "s:1", step, 1), **other)  # type: ignore[arg-type]
+    return replace(QuorumMember(identity, f"w{identity}", "http://m", "s:1", step, 1), **other)  # type: ignore[arg-type]
 
 
-def room(**rules: float) -> Room:
-    return Room(Rules(**rules))  # type: ignore[arg-type]
+def room(**rules: float) -> Rendezvous:
+    return Rendezvous(Rules(**rules))  # type: ignore[arg-type]
 
 
-def gather(r: Room, now_s: float, *names: str, step: int = 0) -> Quorum | None:
+def gather(r: Rendezvous, now_s: float, *names: str, step: int = 0) -> Quorum | None:
     for name in names:
         r.ask(member(name, step), now_s)
     return r.tick(now_s)
@@ -39,11 +39,11 @@ def names(quorum: Quorum | None) -> list[str]:
     return [m.identity.group + m.identity.start for m in quorum.members] if quorum else []
 
 
-def kinds(r: Room) -> list[str]:
+def kinds(r: Rendezvous) -> list[str]:
     return [event.kind for event in r.events]
 
 
-def trained(*groups: str, **rules: float) -> Room:
+def trained(*groups: str, **rules: float) -> Rendezvous:
     """A rendezvous with a first quorum of these."""
     r = room(**rules)
     for name in groups:
@@ -128,8 +128,8 @@ def test_an_eviction_lets_the_others_go_on_at_once_and_holds_for_good() -> None:
     assert names(r.tick(1.01)) == ["0a", "1a"]
     r.heartbeat(who("2a"), 1.1)
     for uuid in ("u", "another Manager of the same process"):
-        with pytest.raises(Refused, match=r"cannot come back: evicted \(node n2: gpu.xid 79\)"):
-            r.ask(member(Identity("2", "a", uuid)), 2.0)
+        with pytest.raises(MemberRefused, match=r"cannot come back: evicted \(node n2: gpu.xid 79\)"):
+            r.ask(member(GroupIdentity("2", "a", uuid)), 2.0)
     r.ask(member("2b"), 2.0)
     assert names(gather(r, 2.0, "0a", "1a")) == ["0a", "1a", "2b"]
 
@@ -138,7 +138,7 @@ def test_a_start_that_nobody_has_met_can_be_fenced_too() -> None:
     r = trained("0a")
     assert r.evict("5~z", "drained") == ()
     assert r.changed
-    with pytest.raises(Refused):
+    with pytest.raises(MemberRefused):
         r.ask(member("5z"), 1.0)
 
 
@@ -146,9 +146,9 @@ def test_who_leaves_is_not_waited_for_and_its_start_may_come_back_with_a_new_man
     r = trained("0a", "1a")
     assert r.leave("1~a:u") == (who("1a"),)
     assert names(gather(r, 1.0, "0a")) == ["0a"]
-    with pytest.raises(Refused, match="left"):
+    with pytest.raises(MemberRefused, match="left"):
         r.ask(member("1a"), 1.0)
-    r.ask(member(Identity("1", "a", "u2")), 1.5)
+    r.ask(member(GroupIdentity("1", "a", "u2")), 1.5)
     assert len((gather(r, 1.5, "0a") or Quorum(0, ())).members) == 2
 
 
@@ -158,15 +158,15 @@ def test_a_new_start_of_a_group_replaces_the_old_one_without_any_wait() -> None:
     assert kinds(r) == ["replaced", "joined"]
     r.ask(member("1b"), 1.1)
     assert names(gather(r, 1.1, "0a", step=7)) == ["0a", "1b"]
-    with pytest.raises(Refused, match=r"replaced \(by 1~b:u\)"):
+    with pytest.raises(MemberRefused, match=r"replaced \(by 1~b:u\)"):
         r.ask(member("1a"), 1.2)
 
 
 def test_a_new_manager_of_the_same_start_replaces_only_the_old_manager() -> None:
     r = trained("0a", "1a")
-    r.ask(member(Identity("1", "a", "u2")), 1.0)
+    r.ask(member(GroupIdentity("1", "a", "u2")), 1.0)
     assert len((gather(r, 1.0, "0a") or Quorum(0, ())).members) == 2
-    with pytest.raises(Refused):
+    with pytest.raises(MemberRefused):
         r.ask(member("1a"), 1.2)
 
 
@@ -221,12 +221,12 @@ def test_a_restart_drops_nobody_and_never_gives_an_id_again() -> None:
     r = trained("0a", "1a", "2a")
     r.evict("2", "drain")
     assert names(gather(r, 1.0, "0a", "1a", step=4)) == ["0a", "1a"]
-    back = Room.restored(r.snapshot(), 100.0, grace_s=10.0)
+    back = Rendezvous.restored(r.snapshot(), 100.0, grace_s=10.0)
     assert gather(back, 110.0, "0a", step=5) is None  # 1a may still come
     same = gather(back, 111.0, "1a", step=5)
     assert same is not None
     assert (same.id, names(same)) == (2, ["0a", "1a"])
-    with pytest.raises(Refused):
+    with pytest.raises(MemberRefused):
         back.ask(member("2a"), 111.0)
     back.ask(member("0a", 5, commit_failures=1), 112.0)
     assert getattr(gather(back, 112.0, "1a"), "id", None) == 3
@@ -236,7 +236,7 @@ def test_a_full_room_says_so() -> None:
     r = room(members_max=1)
     r.heartbeat(who("0a"), 0.0)
     r.heartbeat(who("1a"), 0.0)
-    with pytest.raises(Refused, match="full"):
+    with pytest.raises(MemberRefused, match="full"):
         r.ask(member("1a"), 0.0)
 
 
@@ -263,30 +263,30 @@ def test_a_fence_covers_the_restarts_inside_a_start(evicted: str, refused: list[
     r = room()
     r.evict(evicted, "gpu.xid 79")
     for start in refused:
-        with pytest.raises(Refused, match="cannot come back"):
-            r.ask(member(Identity("1", start, "u")), 0.0)
+        with pytest.raises(MemberRefused, match="cannot come back"):
+            r.ask(member(GroupIdentity("1", start, "u")), 0.0)
     for start in may_come:
-        assert r.refusal(Identity("1", start, "u")) is None
+        assert r.refusal(GroupIdentity("1", start, "u")) is None
 
 
 @pytest.mark.parametrize("selector", ["1", "1~71.0", "1~71.0.1:u"])
 def test_whoever_is_evicted_after_a_restart_inside_its_start_does_not_come_back_by_another(selector: str) -> None:
     r = room()
-    r.ask(member(Identity("1", "71.0.1", "u")), 0.0)
+    r.ask(member(GroupIdentity("1", "71.0.1", "u")), 0.0)
     assert r.evict(selector, "drain")
-    assert r.refusal(Identity("1", "71.0.2", "u")) is not None
-    assert r.refusal(Identity("1", "71.1", "u")) is None
+    assert r.refusal(GroupIdentity("1", "71.0.2", "u")) is not None
+    assert r.refusal(GroupIdentity("1", "71.1", "u")) is None
 
 
 def test_a_restart_inside_a_start_ends_the_one_before_and_no_later_one() -> None:
     r = room()
     for start in ("71.0", "71.0.1", "71.0.2"):
-        r.ask(member(Identity("1", start, "u")), 0.0)
-    assert [r.refusal(Identity("1", start, "v")) is None for start in ("71.0", "71.0.1", "71.0.2", "71.0.3")] == [
+        r.ask(member(GroupIdentity("1", start, "u")), 0.0)
+    assert [r.refusal(GroupIdentity("1", start, "v")) is None for start in ("71.0", "71.0.1", "71.0.2", "71.0.3")] == [
         False, False, True, True,
     ]  # fmt: skip
-    r.ask(member(Identity("1", "71.1", "u")), 1.0)
-    assert r.refusal(Identity("1", "71.0.3", "u")) is not None, "a process of the earlier start came back"
+    r.ask(member(GroupIdentity("1", "71.1", "u")), 1.0)
+    assert r.refusal(GroupIdentity("1", "71.0.3", "u")) is not None, "a process of the earlier start came back"
     assert r.evict("1~71.1", "drain")
 
 

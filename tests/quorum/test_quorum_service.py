@@ -18,7 +18,7 @@ from holdfast.model.errors import Unavailable
 from holdfast.quorum import service
 from holdfast.quorum.__main__ import main
 from holdfast.quorum.service import read_key
-from holdfast.quorum.state import Kept, State
+from holdfast.quorum.state import QuorumStore, StoredRendezvous
 from support.quorum_site import Site, named, refusal, with_site
 
 
@@ -192,17 +192,17 @@ def test_a_restart_keeps_port_token_members_and_fences(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_nobody_is_told_of_a_quorum_that_is_not_written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    save = State.save
+    save = QuorumStore.save
     away = [True]
 
-    def failing(self: State, kept: Kept, happened: Any = ()) -> None:
+    def failing(self: QuorumStore, kept: StoredRendezvous, happened: Any = ()) -> None:
         if away[0]:
             raise Unavailable("the store does not answer: disk full")
         save(self, kept, happened)
 
     async def scene(s: Site) -> None:
         opened = await s.do(do="open", room="r")
-        monkeypatch.setattr(State, "save", failing)
+        monkeypatch.setattr(QuorumStore, "save", failing)
         task = asyncio.create_task(s.ask(opened["url"], named(opened, "0")))
         await asyncio.sleep(0.2)
         assert not task.done()
@@ -222,8 +222,8 @@ def test_while_nothing_changes_the_database_is_not_needed(tmp_path: Path, monkey
     async def scene(s: Site) -> None:
         opened = await s.do(do="open", room="r")
         await s.ask(opened["url"], named(opened, "0"))
-        monkeypatch.setattr(State, "save", failing)
-        monkeypatch.setattr(State, "record", failing)
+        monkeypatch.setattr(QuorumStore, "save", failing)
+        monkeypatch.setattr(QuorumStore, "record", failing)
         assert [await s.ask(opened["url"], named(opened, "0"), n) for n in (1, 2)] == [(1, [named(opened, "0")])] * 2
         await s.beat(opened["url"], named(opened, "7"))  # a newcomer is only worth a record
         assert (await s.ask(opened["url"], named(opened, "0"), 3))[0] == 1

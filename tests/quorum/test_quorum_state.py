@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.quorum.identity import Identity
-from holdfast.quorum.nouns import Departure, Gone, Member, Quorum, RoomEvent, Rules, Snapshot
-from holdfast.quorum.state import Kept, State, decode, encode, moving
+from holdfast.quorum.identity import GroupIdentity
+from holdfast.quorum.nouns import Departure, GoneMember, Quorum, QuorumMember, RendezvousSnapshot, RoomEvent, Rules
+from holdfast.quorum.state import QuorumStore, StoredRendezvous, decode, encode, moving
 from holdfast.store import open_store
 from support.postgres import PostgresServer, postgres_server
 
@@ -30,27 +30,29 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def state(url: str) -> Iterator[State]:
-    made = State(url)
+def state(url: str) -> Iterator[QuorumStore]:
+    made = QuorumStore(url)
     yield made
     made.close()
 
 
-def kept(name: str, quorum_id: int = 7) -> Kept:
-    member = Member(Identity("0", "a", "ü"), "0~a~p~0:ü", "http://n1:1", "n1:2", 2**40, 8, True, 2, '{"a": 1}')
-    gone = {"1~a": Gone(Departure.EVICTED, "node n1: gpu.xid 79"), "2~a:u": Gone(Departure.LEFT, "")}
-    snapshot = Snapshot(
+def kept(name: str, quorum_id: int = 7) -> StoredRendezvous:
+    member = QuorumMember(
+        GroupIdentity("0", "a", "ü"), "0~a~p~0:ü", "http://n1:1", "n1:2", 2**40, 8, True, 2, '{"a": 1}'
+    )
+    gone = {"1~a": GoneMember(Departure.EVICTED, "node n1: gpu.xid 79"), "2~a:u": GoneMember(Departure.LEFT, "")}
+    snapshot = RendezvousSnapshot(
         Rules(min_groups=2), Quorum(quorum_id, (member,)), quorum_id + 1, gone, frozenset({"9"}), done=quorum_id == 9
     )
-    return Kept(name, 4711, ("10.0.0.1",), snapshot, "0a1b")
+    return StoredRendezvous(name, 4711, ("10.0.0.1",), snapshot, "0a1b")
 
 
-def test_a_room_comes_back_as_it_was(state: State, url: str) -> None:
-    empty = Kept("empty", 0, (), Snapshot(Rules()))
+def test_a_room_comes_back_as_it_was(state: QuorumStore, url: str) -> None:
+    empty = StoredRendezvous("empty", 0, (), RendezvousSnapshot(Rules()))
     for room in (kept("b"), empty, kept("b", 9)):
         state.save(room)
     state.close()
-    again = State(url)
+    again = QuorumStore(url)
     assert again.load(NOW) == (kept("b", 9), empty)
     again.drop("b", NOW)
     assert again.load(NOW) == (empty,)
@@ -59,7 +61,7 @@ def test_a_room_comes_back_as_it_was(state: State, url: str) -> None:
 
 
 def test_rooms_move_to_a_database_of_the_services_own_with_the_end_of_their_record(
-    state: State, url: str, tmp_path: Path
+    state: QuorumStore, url: str, tmp_path: Path
 ) -> None:
     """The controller's database had them. The controller reads on from the number that it has read last."""
     with closing(open_store(url)):
@@ -67,7 +69,7 @@ def test_rooms_move_to_a_database_of_the_services_own_with_the_end_of_their_reco
         state.save(kept("b", 9))
         state.drop("b", NOW)
         moved = json.loads(json.dumps(moving(url)))
-    own = State(f"sqlite:///{tmp_path / 'quorum.db'}")
+    own = QuorumStore(f"sqlite:///{tmp_path / 'quorum.db'}")
     assert own.adopt(moved) == 1
     assert own.load(NOW) == (kept("a"),)
     assert own.happened() == state.happened()
@@ -81,7 +83,7 @@ def test_rooms_move_to_a_database_of_the_services_own_with_the_end_of_their_reco
 def test_a_database_without_rooms_gives_none_and_garbage_is_refused(url: str, tmp_path: Path) -> None:
     with closing(open_store(url)):
         assert moving(url) == {"rooms": [], "events": []}
-    with closing(State(url)) as state:
+    with closing(QuorumStore(url)) as state:
         assert (
             state.adopt(
                 {"rooms": [["a", encode(kept("a"))]], "events": [[41, "a", NOW.isoformat(), {"kind": "joined"}]]}
@@ -90,7 +92,7 @@ def test_a_database_without_rooms_gives_none_and_garbage_is_refused(url: str, tm
         )
         state.record("a", [(NOW, RoomEvent("lost"))])
         assert [r.id for r in state.happened()] == [41, 42]
-    with closing(State(f"sqlite:///{tmp_path / 'quorum.db'}")) as state:
+    with closing(QuorumStore(f"sqlite:///{tmp_path / 'quorum.db'}")) as state:
         for garbage in ({}, {"rooms": [1], "events": []}, {"rooms": [], "events": [[-1, "a", "x", {}]]}):
             with pytest.raises((ValueError, TypeError, KeyError)):
                 state.adopt(garbage)
@@ -103,7 +105,7 @@ def test_a_room_of_an_earlier_version_is_not_done() -> None:
     assert not decode("a", document).snapshot.done
 
 
-def test_the_record_is_read_on_from_an_id_and_pruned(state: State) -> None:
+def test_the_record_is_read_on_from_an_id_and_pruned(state: QuorumStore) -> None:
     joined, formed = RoomEvent("joined", "0~a:u"), RoomEvent("quorum", quorum_id=3, step=8, members=("0~a:u", "1~a:u"))
     state.save(kept("a"), [(NOW - timedelta(days=2), joined), (NOW, formed)])
     state.record("b", [(NOW, joined)])
@@ -120,6 +122,6 @@ def test_the_record_is_read_on_from_an_id_and_pruned(state: State) -> None:
 
 
 def test_it_lives_beside_the_controllers_tables_whoever_comes_first(url: str) -> None:
-    for first, second in ((State, open_store), (open_store, State)):
+    for first, second in ((QuorumStore, open_store), (open_store, QuorumStore)):
         for opened in (first(url), second(url)):
             opened.close()

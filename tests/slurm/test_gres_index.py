@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.agent.node.processes import SlurmNode
 from holdfast.agent.sources.gres import GresWatch
-from holdfast.decisions.common.gpu_link import Link, link
+from holdfast.decisions.common.gpu_link import GpuLink, link
 from holdfast.model.book import Book, World
 from holdfast.model.cluster import ClusterView
 from holdfast.model.report import AgentView
@@ -73,9 +73,9 @@ def test_the_innocent_job_is_told_from_the_one_that_holds_the_gpu(practice: Prac
     agent = AgentView("n1", "i-1", "boot-1", view.read_at, view.read_at, gres=found)
     fault = incident(node="n1", instance_id="i-1", boot_id="boot-1", gpu_minors=frozenset({2}))
     links = [link(_world(view, agent), fault, view.jobs[job]) for job in jobs]
-    assert links == [Link.HOLDS, Link.HOLDS_OTHERS], "as an index, GPU 2 would be the second job's"
+    assert links == [GpuLink.HOLDS, GpuLink.HOLDS_OTHERS], "as an index, GPU 2 would be the second job's"
     unproved = replace(agent, gres=None)
-    assert {link(_world(view, unproved), fault, view.jobs[job]) for job in jobs} == {Link.UNPROVEN}
+    assert {link(_world(view, unproved), fault, view.jobs[job]) for job in jobs} == {GpuLink.UNPROVEN}
     for job in jobs:
         practice.command("scancel", str(job))
 

@@ -16,7 +16,7 @@ from holdfast.model.cluster import Job
 from holdfast.slurm import parse, records, squeue
 from holdfast.slurm.details import Details
 from holdfast.slurm.job_listing import MOST_ALONE, JobListing, Stillness
-from holdfast.slurm.squeue import Row
+from holdfast.slurm.squeue import SqueueRow
 from support.squeue import printed, row
 
 DATA = Path(__file__).parent / "data"
@@ -36,7 +36,7 @@ def _text(*texts: str) -> str:
     return "".join(f"{text}\n" for text in texts)
 
 
-def _rows(*rows: Row) -> dict[int, Row]:
+def _rows(*rows: SqueueRow) -> dict[int, SqueueRow]:
     return {one.number: one for one in rows}
 
 
@@ -62,7 +62,7 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     ids: list[int] = []
     plain = parse.job
 
-    def job(one: Row, cluster: str, details: Details) -> Job:
+    def job(one: SqueueRow, cluster: str, details: Details) -> Job:
         ids.append(one.number)
         return plain(one, cluster, details)
 
@@ -240,7 +240,7 @@ class Jobs:
     def details(self) -> str:
         return "\n".join(self.records.values())
 
-    def row(self, job_id: int) -> Row:
+    def row(self, job_id: int) -> SqueueRow:
         words = dict(word.partition("=")[::2] for word in self.records[job_id].split())
         return row(
             job_id, name=words["JobName"], state=words["JobState"], restarts=words["Restarts"], nodes=words["NodeList"]

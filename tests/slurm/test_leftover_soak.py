@@ -15,7 +15,7 @@ import pytest
 
 from holdfast.agent.node.processes import SlurmNode, live_tasks
 from holdfast.agent.orders import verbs
-from holdfast.agent.orders.orders import Order
+from holdfast.agent.orders.orders import ReceivedOrder
 from holdfast.practice import Injector, Practice
 from holdfast.slurm.commands import SlurmCommands
 from support.practice import eventually
@@ -94,7 +94,7 @@ class Trial:
         )
 
     def _end(self, number: int) -> None:
-        order = Order(
+        order = ReceivedOrder(
             f"o{number}", "end_leftover_step", {"job_id": self.job_id, "grace_s": 0.3}, "", "", time.monotonic() + 60
         )
         done = [verbs.end_leftover_step(node)(order) for node in self.survivors]

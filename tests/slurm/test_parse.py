@@ -13,7 +13,7 @@ from holdfast.slurm import parse, records
 from holdfast.slurm.details import details, gpu_indices, shared_indices
 from holdfast.slurm.hosts import hosts, users_hosts
 from holdfast.slurm.run import refusal
-from holdfast.slurm.squeue import Row
+from holdfast.slurm.squeue import SqueueRow
 from holdfast.slurm.tasks import waiting_tasks
 from support.squeue import ROW
 
@@ -21,7 +21,7 @@ DATA = Path(__file__).parent / "data"
 RECORD = (DATA / "job_22.05.txt").read_text()
 
 
-def job_of(record: str = RECORD, row: Row = ROW) -> Job:
+def job_of(record: str = RECORD, row: SqueueRow = ROW) -> Job:
     found = details(record, row)
     assert found is not None
     return parse.job(row, "c", found)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from holdfast.model.errors import NotFound, Unavailable
 from holdfast.slurm import squeue
-from holdfast.slurm.squeue import Marks, Row
+from holdfast.slurm.squeue import Marks, SqueueRow
 from support.squeue import ROW, printed, row
 
 WAITING = {"state": "PENDING", "restarts": "0", "nodes": "", "array_id": "10"}
@@ -124,4 +124,4 @@ def test_an_answer_that_is_cut_off_counts_as_none(cut: int) -> None:
 
 def test_a_uid_beyond_two_thousand_millions() -> None:
     assert ROW._replace(uid="-2").user_id == 4294967294
-    assert isinstance(ROW, Row)
+    assert isinstance(ROW, SqueueRow)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from holdfast.agent.node.processes import JobSeen, SlurmNode, job_seen
+from holdfast.agent.node.processes import JobInSlurm, SlurmNode, job_seen
 from holdfast.model.errors import Rejected
 from holdfast.practice import Practice
 from holdfast.slurm.commands import SlurmCommands
@@ -110,7 +110,7 @@ def test_a_running_job_whose_texts_read_like_fields_is_in_the_view(make_practice
         assert (job.state, job.nodes, job.restarts, job.name) == ("RUNNING", ("n1",), 0, lie)
         assert (job.gpu_indices, job.gpus_known, job.suspend_time) == ({"n1": frozenset({0})}, True, None)
     agents = SlurmNode("n1", practice.folder / "run" / "slurmd.n1.pid", "scontrol", practice.slurm_conf)
-    assert job_seen(agents, job_id) == JobSeen("RUNNING", 0)
+    assert job_seen(agents, job_id) == JobInSlurm("RUNNING", 0)
 
 
 def test_an_operators_text_at_a_node_is_no_record(make_practice: Callable[..., Practice]) -> None:

@@ -7,11 +7,11 @@ import pytest
 
 from holdfast.model.book import Book, CheckpointRecord
 from holdfast.model.report import Statement
-from holdfast.store.checkpoints import REUSE_AFTER, Kept, state
+from holdfast.store.checkpoints import REUSE_AFTER, StoredCheckpoint, state
 from support.store_nouns import NOW, later, statement
 
 
-def told_to(kept: Kept | None, said: Statement, node: str = "") -> Kept | str:
+def told_to(kept: StoredCheckpoint | None, said: Statement, node: str = "") -> StoredCheckpoint | str:
     """Received after every statement."""
     return state(kept, said, max(said.at, later(3600)), node)
 
@@ -23,11 +23,11 @@ def _register(**changed: object) -> Statement:
     return statement("checkpoint.register", **({"path": "/ckpt"} | changed))
 
 
-def _run(*said: Statement) -> Kept:
-    kept: Kept | None = None
+def _run(*said: Statement) -> StoredCheckpoint:
+    kept: StoredCheckpoint | None = None
     for one in said:
         after = told_to(kept, one)
-        if isinstance(after, Kept):
+        if isinstance(after, StoredCheckpoint):
             kept = after
     assert kept is not None
     return kept
@@ -133,8 +133,8 @@ def test_a_job_id_is_given_out_again_only_after_a_day_of_silence(
 ) -> None:
     kept = _run(_register(restarts=3), statement("checkpoint.saved", restarts=3, step=50))
     after = told_to(kept, replace(_register(path="/new", at=later(after_s)), **changed))
-    assert isinstance(after, Kept) is replaced
-    if isinstance(after, Kept):
+    assert isinstance(after, StoredCheckpoint) is replaced
+    if isinstance(after, StoredCheckpoint):
         assert (after.record.directory, after.record.saved_step, after.stated_at) == ("/new", None, later(after_s))
 
 
@@ -145,12 +145,12 @@ def test_an_incomplete_or_unknown_statement_is_a_line_and_no_more(said: Statemen
     assert isinstance(told_to(_run(_register(at=NOW)), said), str)
 
 
-def _claims(*said: tuple[str, Statement]) -> dict[str, Kept]:
+def _claims(*said: tuple[str, Statement]) -> dict[str, StoredCheckpoint]:
     """What each node's agent reported, kept as the store keeps it."""
-    claims: dict[str, Kept] = {}
+    claims: dict[str, StoredCheckpoint] = {}
     for node, one in said:
         after = told_to(claims.get(node), one, node)
-        if isinstance(after, Kept):
+        if isinstance(after, StoredCheckpoint):
             claims[node] = after
     return claims
 

@@ -9,10 +9,10 @@ import pytest
 
 from holdfast.model.action import Drain, IntentState, Launch, Requeue, Terminate, Verb
 from holdfast.model.book import Book, Brake, BrakeKind, Change, NodeMark, NodeRecord
-from holdfast.model.errors import FencedOff, NotFound, Rejected
+from holdfast.model.errors import LeaderFencedOff, NotFound, Rejected
 from holdfast.model.event import EventKind
 from holdfast.model.incident import IncidentState, RecoveryPhase
-from holdfast.ports import Lease, Operation, Outcome, Store
+from holdfast.ports import IntentOutcome, Lease, Operation, Store
 from holdfast.store import SqlStore, open_store
 from support.store_nouns import (
     NOW,
@@ -30,7 +30,7 @@ from support.store_nouns import (
 
 DAY_S = 86_400.0
 MARK = NodeMark("n1", "inc1", "holdfast[inc1]: gpu.xid 79", "root", NOW)
-DONE = Outcome(IntentState.DONE, "drained", result={"n": 1}, mark=MARK)
+DONE = IntentOutcome(IntentState.DONE, "drained", result={"n": 1}, mark=MARK)
 
 
 def test_it_is_the_port(store: SqlStore) -> None:
@@ -157,11 +157,11 @@ def test_a_stale_fence_can_neither_commit_nor_start_nor_finish(store: SqlStore, 
     store.commit(Change(incidents=(incident(),), intents=(intent(),)), stale.fence)
     fresh = other.take_lease("b", later(11), 10)
     assert fresh is not None
-    with pytest.raises(FencedOff, match="b holds fence 2"):
+    with pytest.raises(LeaderFencedOff, match="b holds fence 2"):
         store.commit(Change(events=(event(),)), stale.fence)
-    with pytest.raises(FencedOff):
+    with pytest.raises(LeaderFencedOff):
         store.start_intent(intent().key, stale.fence, NOW)
-    with pytest.raises(FencedOff):
+    with pytest.raises(LeaderFencedOff):
         store.finish_intent(intent().key, stale.fence, DONE, NOW)
     assert store.events() == ()
     assert store.intents() == (intent(),)
@@ -190,7 +190,7 @@ def test_an_intent_goes_from_planned_to_done_with_events_and_mark(store: SqlStor
 def test_an_outcome_can_drop_the_mark_and_name_the_machine(store: SqlStore) -> None:
     store.commit(Change(intents=(intent(),), marks=(MARK,)), fence=0)
     served = NodeRecord("n1", "i-2")
-    store.finish_intent(intent().key, 0, Outcome(IntentState.DONE, "", drop_mark="n1", node=served), NOW)
+    store.finish_intent(intent().key, 0, IntentOutcome(IntentState.DONE, "", drop_mark="n1", node=served), NOW)
     book = store.load_book(NOW)
     assert (book.marks, book.nodes) == ({}, {"n1": served})
 
@@ -199,12 +199,12 @@ def test_an_outcome_can_drop_the_mark_and_name_the_machine(store: SqlStore) -> N
 def test_an_intent_cannot_end_in_the_middle(store: SqlStore, state: IntentState) -> None:
     store.commit(Change(intents=(intent(),)), fence=0)
     with pytest.raises(Rejected, match="cannot end as"):
-        store.finish_intent(intent().key, 0, Outcome(state, ""), NOW)
+        store.finish_intent(intent().key, 0, IntentOutcome(state, ""), NOW)
 
 
 def test_a_settled_intent_stays_settled(store: SqlStore) -> None:
     store.commit(Change(intents=(intent(),)), fence=0)
-    store.finish_intent(intent().key, 0, Outcome(IntentState.REFUSED, "an operator's drain"), NOW)
+    store.finish_intent(intent().key, 0, IntentOutcome(IntentState.REFUSED, "an operator's drain"), NOW)
     with pytest.raises(Rejected, match="is refused already"):
         store.start_intent(intent().key, 0, NOW)
     with pytest.raises(Rejected, match="is refused already"):
@@ -258,5 +258,5 @@ def test_an_order_is_handed_out_again_until_its_outcome_is_in(store: SqlStore) -
     first = store.take_orders("n1", "i-1", "boot-1", later(1))
     assert store.take_orders("n1", "i-1", "boot-1", later(2)) == first
     assert [e.kind for e in store.events()] == [EventKind.ACTION_STARTED]
-    store.finish_intent(order().key, 0, Outcome(IntentState.FAILED, "expired"), later(3))
+    store.finish_intent(order().key, 0, IntentOutcome(IntentState.FAILED, "expired"), later(3))
     assert store.take_orders("n1", "i-1", "boot-1", later(4)) == ()

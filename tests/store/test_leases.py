@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from holdfast.model.book import Change
-from holdfast.model.errors import FencedOff
+from holdfast.model.errors import LeaderFencedOff
 from holdfast.ports import Lease
 from holdfast.store import SqlStore, open_store
 from support.store_nouns import NOW, later
@@ -18,7 +18,7 @@ def test_a_holder_that_has_ended_is_not_waited_for_and_its_fence_is_over(store: 
     assert store.take_lease("head/1", NOW, 15) == Lease("head/1", 1, later(15))
     assert other.take_lease("head/2", later(1), 15, {"head/0"}) is None
     assert other.take_lease("head/2", later(1), 15, {"head/1", "head/0"}) == Lease("head/2", 2, later(16))
-    with pytest.raises(FencedOff):
+    with pytest.raises(LeaderFencedOff):
         store.commit(Change(), 1)
     assert store.take_lease("head/1", later(2), 15) is None
     assert other.take_lease("head/2", later(3), 15, {"head/1"}) == Lease("head/2", 2, later(18)), "renewed"

@@ -41,7 +41,7 @@ def test_a_suspect_window_of_a_week_finds_the_job_of_five_days_ago(store: SqlSto
     )
     policy = Policy(job=JobPolicy(suspect_window_s=7 * DAY_S, suspect_nodes_hardware=2, faults_per_node_day=0.0))
 
-    def refused(book: Book) -> restart_budget.Refusal | None:
+    def refused(book: Book) -> restart_budget.BudgetRefusal | None:
         return restart_budget.refuses(World(NOW, policy, book, None), now, _again(past))
 
     found = refused(_book(store, store_url, policy))

@@ -13,7 +13,7 @@ from alembic.runtime.migration import MigrationContext
 from holdfast.model.action import IntentState
 from holdfast.model.book import Brake, BrakeKind, Change
 from holdfast.model.budgets import BudgetExtension, BudgetKind
-from holdfast.model.errors import FencedOff, NotFound, Rejected, Stale, Unavailable
+from holdfast.model.errors import LeaderFencedOff, NotFound, Rejected, Stale, Unavailable
 from holdfast.model.event import EventKind
 from holdfast.model.ids import UPKEEP
 from holdfast.model.incident import IncidentState, RecoveryPhase
@@ -39,7 +39,7 @@ def test_the_rendezvous_of_elastic_jobs_are_in_the_next_book(store: SqlStore) ->
     rooms = (KnownRoom(71, 1001, 1772366280, exact=True), KnownRoom(9, 1001, 1772366281, exact=False, old_name=True))
     store.remember_rooms(rooms, lease.fence)
     assert store.load_book(NOW).rooms == {room.base_array_id: room for room in rooms}
-    with pytest.raises(FencedOff):
+    with pytest.raises(LeaderFencedOff):
         store.remember_rooms((), lease.fence + 1)
     store.set_note("quorum.rooms", "{cut off")
     assert store.load_book(NOW).rooms == {}

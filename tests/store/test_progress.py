@@ -6,12 +6,12 @@ import pytest
 
 from holdfast.model.book import Book, CheckpointRecord
 from holdfast.model.report import Statement
-from holdfast.store.checkpoints import REUSE_AFTER, Kept, state
+from holdfast.store.checkpoints import REUSE_AFTER, StoredCheckpoint, state
 from holdfast.store.progress import SLOTS
 from support.store_nouns import later, statement
 
 
-def told_to(kept: Kept | None, said: Statement, node: str = "") -> Kept | str:
+def told_to(kept: StoredCheckpoint | None, said: Statement, node: str = "") -> StoredCheckpoint | str:
     """Received at the time of the statement."""
     return state(kept, said, said.at, node)
 
@@ -23,10 +23,10 @@ def word(seconds: float, step: int = 1, phase: str = "step", **more: object) -> 
 
 
 def told(*said: Statement) -> CheckpointRecord:
-    kept: Kept | None = None
+    kept: StoredCheckpoint | None = None
     for one in said:
         after = told_to(kept, one, "n1")
-        assert isinstance(after, Kept), after
+        assert isinstance(after, StoredCheckpoint), after
         kept = after
     assert kept is not None
     return kept.record
@@ -49,13 +49,13 @@ def test_a_later_registration_keeps_the_progress() -> None:
 
 def test_a_strangers_registration_does_not_wait_for_who_registered_nothing() -> None:
     kept = told_to(None, word(0, 3, restarts=2))
-    assert isinstance(kept, Kept)
+    assert isinstance(kept, StoredCheckpoint)
     theirs = statement("checkpoint.register", path="/new", uid=2000, at=later(1))
     after = told_to(kept, theirs)
-    assert isinstance(after, Kept)
+    assert isinstance(after, StoredCheckpoint)
     assert (after.record.uid, after.record.progress_step) == (2000, None)
     assert "run 0 of job 7 is over" in str(told_to(kept, word(1)))
-    assert isinstance(told_to(kept, word(REUSE_AFTER.total_seconds())), Kept)
+    assert isinstance(told_to(kept, word(REUSE_AFTER.total_seconds())), StoredCheckpoint)
 
 
 def test_a_step_told_twice_is_no_step() -> None:
@@ -121,9 +121,9 @@ def test_own_times_are_kept_by_slots_of_five_seconds_for_a_minute() -> None:
 
 def test_after_the_clock_was_set_back_a_word_counts_and_before_it_an_older_one_does_not() -> None:
     kept = told_to(None, word(100, 3))
-    assert isinstance(kept, Kept)
+    assert isinstance(kept, StoredCheckpoint)
     older = word(50, 4)
     assert "later progress" in str(state(kept, older, later(120)))
     after = state(kept, older, later(50))
-    assert isinstance(after, Kept)
+    assert isinstance(after, StoredCheckpoint)
     assert (after.record.progress_step, after.record.progress_at, after.record.step_at) == (4, later(50), later(50))

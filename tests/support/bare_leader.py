@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from holdfast.config.controller import Settings
+from holdfast.config.controller import ControllerSettings
 from holdfast.controller.lease_holder import Holder
 from holdfast.controller.wakeup import Alone
 from holdfast.head import controller_main, serving
@@ -16,7 +16,7 @@ def claim(lock: Alone, name: str) -> Holder:
     return Holder(name)
 
 
-def lock(settings: Settings) -> Path:
+def lock(settings: ControllerSettings) -> Path:
     return settings.run.dir / "controller.lock"
 
 

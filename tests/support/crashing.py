@@ -18,7 +18,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from holdfast.config.controller import Settings, load
+from holdfast.config.controller import ControllerSettings, load
 from holdfast.controller.lanes import LANES
 from holdfast.head import actor_main, controller_main, serving, wiring
 from holdfast.head.wiring import ActorParts
@@ -103,7 +103,7 @@ def live_as_actor(config: Path, boundaries: Boundaries) -> int:
     """The shipped entry point, around an actor whose boundaries kill."""
     build = wiring.build_actor
 
-    def build_mortal(settings: Settings) -> ActorParts:
+    def build_mortal(settings: ControllerSettings) -> ActorParts:
         parts = build(settings)
         actor = parts.actor
         scheduler: Any = Calls(actor.outside.scheduler, boundaries)
@@ -127,7 +127,7 @@ def live_as_controller(config: Path, boundaries: Boundaries) -> int:
     build = serving.build_controller
     before = len([line for line in boundaries.crossed if line.startswith("life ")]) % 2 == 0
 
-    def build_mortal(settings: Settings) -> serving.Controller:
+    def build_mortal(settings: ControllerSettings) -> serving.Controller:
         controller = build(settings)
         store: Any = controller.store
         commit, accept = store.commit, store.accept_soon

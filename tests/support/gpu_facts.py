@@ -8,17 +8,17 @@ from typing import Any
 from holdfast_checks.details import COUNTERS, GpuDetails, NvLink
 from holdfast_checks.gpu_ref import GpuRef
 from holdfast_checks.per_gpu import GpuFacts
-from holdfast_checks.registry import Change, Sample, all_checks
+from holdfast_checks.registry import Sample, SampleChange, all_checks
 from holdfast_checks.result import Result
-from holdfast_checks.settings import Settings
-from holdfast_checks.snapshot import GpuSnapshot, Reading, Snapshot
+from holdfast_checks.settings import CheckSettings
+from holdfast_checks.snapshot import GpuSnapshot, NvmlReading, Snapshot
 
 Short = tuple[str, str, str | None, str]
 OK: Short = ("ok", "", None, "none")
 SKIPPED: Short = ("skipped", "", None, "none")
 UNKNOWN: Short = ("unknown", "", None, "none")
-NO = Reading(unsupported=True)
-ERROR = Reading(error="Timeout (10)")
+NO = NvmlReading(unsupported=True)
+ERROR = NvmlReading(error="Timeout (10)")
 
 
 def warning(code: str) -> Short:
@@ -43,28 +43,28 @@ def links(up: int = 18, /, **counters: dict[int, int]) -> tuple[NvLink, ...]:
 
 HEALTHY: dict[str, Any] = {
     **dict.fromkeys(
-        (name for name, field in GpuDetails.__dataclass_fields__.items() if isinstance(field.default, Reading)),
-        Reading(0),
+        (name for name, field in GpuDetails.__dataclass_fields__.items() if isinstance(field.default, NvmlReading)),
+        NvmlReading(0),
     ),
     "name": "H100",
     "vbios": "1",
     "links": links(),
-    "link_count": Reading(18),
-    "fabric_state": Reading(3),
-    "fabric_health": Reading(0x1AA),
-    "pcie_gen": Reading(5),
-    "pcie_gen_max": Reading(5),
-    "pcie_width": Reading(16),
-    "pcie_width_max": Reading(16),
-    "temperature_margin_c": Reading(40),
-    "persistence": Reading(1),
-    "ecc_mode": Reading(1),
-    "ecc_mode_pending": Reading(1),
-    "banks_max": Reading(640),
+    "link_count": NvmlReading(18),
+    "fabric_state": NvmlReading(3),
+    "fabric_health": NvmlReading(0x1AA),
+    "pcie_gen": NvmlReading(5),
+    "pcie_gen_max": NvmlReading(5),
+    "pcie_width": NvmlReading(16),
+    "pcie_width_max": NvmlReading(16),
+    "temperature_margin_c": NvmlReading(40),
+    "persistence": NvmlReading(1),
+    "ecc_mode": NvmlReading(1),
+    "ecc_mode_pending": NvmlReading(1),
+    "banks_max": NvmlReading(640),
     "retired_single": NO,
     "retired_double": NO,
     "retired_pending": NO,
-    "power_limit_mw": Reading(700_000),
+    "power_limit_mw": NvmlReading(700_000),
 }
 FAST = ("temperature_c", "clock_event_reasons", "ecc_corrected_volatile", "ecc_uncorrected_volatile")
 REMAP = ("remap_corrected", "remap_uncorrected", "remap_pending", "remap_failed")
@@ -72,21 +72,21 @@ REMAP = ("remap_corrected", "remap_uncorrected", "remap_pending", "remap_failed"
 
 def gpu(index: int = 0, **given: Any) -> GpuSnapshot:
     """Healthy except for the given values; numbers are readings."""
-    values = {name: Reading(value) if isinstance(value, int) else value for name, value in given.items()}
-    fast: dict[str, Any] = {name: values.pop(name, Reading(0)) for name in (*FAST, *REMAP, "recovery_action")}
+    values = {name: NvmlReading(value) if isinstance(value, int) else value for name, value in given.items()}
+    fast: dict[str, Any] = {name: values.pop(name, NvmlReading(0)) for name in (*FAST, *REMAP, "recovery_action")}
     return replace(GpuSnapshot(ref(index), details=GpuDetails(**{**HEALTHY, **values})), **fast)
 
 
 def facts(*gpus: GpuSnapshot, seconds: float = 60.0, **settings: Any) -> GpuFacts:
     snapshot = Snapshot("580", "13", len(gpus), gpus, seconds, details_monotonic_s=seconds)
-    return GpuFacts(snapshot, Settings(**settings))
+    return GpuFacts(snapshot, CheckSettings(**settings))
 
 
 def judge(check: str, now: GpuFacts, before: GpuFacts | None = None) -> tuple[Result, ...]:
     found = all_checks()[check]
     if not found.compares:
         return found.judge(now)
-    return found.judge(Change(Sample(before, 0.0) if before is not None else None, Sample(now, 60.0)))
+    return found.judge(SampleChange(Sample(before, 0.0) if before is not None else None, Sample(now, 60.0)))
 
 
 def short(result: Result) -> Short:

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from holdfast.practice.cluster.machine import Machine
+from holdfast.practice.cluster.machine import PracticeMachine
 from holdfast.practice.cluster.processes import Processes
 from holdfast.practice.cluster.spec import Spec
 from holdfast.practice.faults import all_faults
@@ -20,10 +20,10 @@ from support.agent_bench import FakeController, Folder, Json
 INTERVAL_S = 0.5
 
 
-def gpu_machine(folder: Path, gpus: int, minors: Sequence[int] | None = None) -> Machine:
+def gpu_machine(folder: Path, gpus: int, minors: Sequence[int] | None = None) -> PracticeMachine:
     """A machine with emulated GPUs on which nothing runs."""
     spec = Spec("t", ("n1",), gpus, "", 1, "127.0.0", 0, (0,), 0, (0,), 0, "")
-    machine = Machine(spec, folder, "n1", Processes(folder), {})
+    machine = PracticeMachine(spec, folder, "n1", Processes(folder), {})
     machine.host.folder.mkdir(parents=True)
     state.write(machine.host.nvml_state, state.default_state("n1", gpus, 0, minors=tuple(minors) if minors else None))
     return machine

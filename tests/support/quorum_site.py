@@ -14,10 +14,10 @@ import grpc.aio
 import pytest
 
 from holdfast.quorum import messages
-from holdfast.quorum.control import Control
+from holdfast.quorum.control import ControlSocket
 from holdfast.quorum.identity import replica_name
 from holdfast.quorum.service import Service
-from holdfast.quorum.state import State
+from holdfast.quorum.state import QuorumStore
 
 KEY = b"k" * 32
 
@@ -25,10 +25,10 @@ KEY = b"k" * 32
 class Site:
     """A service with its control socket, and clients for it."""
 
-    def __init__(self, folder: Path, state: State) -> None:
+    def __init__(self, folder: Path, state: QuorumStore) -> None:
         self.folder = folder
         self.service = Service(state, KEY, bind="127.0.0.1", advertise="127.0.0.1")
-        self.control = Control(self.service, folder / "q.sock")
+        self.control = ControlSocket(self.service, folder / "q.sock")
         self.channels: dict[str, Any] = {}
 
     async def do(self, **asked: Any) -> dict[str, Any]:
@@ -55,7 +55,7 @@ class Site:
 
 
 @asynccontextmanager
-async def site(folder: Path, state: State) -> AsyncIterator[Site]:
+async def site(folder: Path, state: QuorumStore) -> AsyncIterator[Site]:
     made = Site(folder, state)
     await made.service.start()
     await made.control.start()
@@ -70,7 +70,7 @@ async def site(folder: Path, state: State) -> AsyncIterator[Site]:
 
 def with_site(folder: Path, scene: Callable[[Site], Coroutine[Any, Any, None]]) -> None:
     async def play() -> None:
-        state = State(f"sqlite:///{folder}/holdfast.db")
+        state = QuorumStore(f"sqlite:///{folder}/holdfast.db")
         try:
             async with site(folder, state) as made:
                 await scene(made)

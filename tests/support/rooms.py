@@ -14,9 +14,9 @@ from holdfast.model.cluster import ClusterView, Job, JobKey
 from holdfast.model.errors import NotFound, Rejected, Unavailable
 from holdfast.model.rooms import OpenRoom, RoomRecord, RoomRules, RoomView
 from holdfast.quorum import messages
-from holdfast.quorum.identity import Identity, replica_name, room_token
-from holdfast.quorum.nouns import Member, RoomEvent, Rules
-from holdfast.quorum.room import Room
+from holdfast.quorum.identity import GroupIdentity, replica_name, room_token
+from holdfast.quorum.nouns import QuorumMember, RoomEvent, Rules
+from holdfast.quorum.room import Rendezvous
 
 T0 = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 BASE, FLEX = 71, 81
@@ -79,7 +79,7 @@ class MemoryRooms:
     at: datetime = T0
     away: bool = False
     calls: list[tuple[str, ...]] = field(default_factory=list)
-    _rooms: dict[str, Room] = field(default_factory=dict)
+    _rooms: dict[str, Rendezvous] = field(default_factory=dict)
     _records: list[RoomRecord] = field(default_factory=list)
 
     def open(self, room: str, rules: RoomRules) -> OpenRoom:
@@ -88,7 +88,7 @@ class MemoryRooms:
             raise Rejected("1 <= min_groups <= max_groups")
         times_s = rules.heartbeat_timeout_s, rules.join_timeout_s
         how = Rules(rules.min_groups, rules.max_groups, *times_s, groups=rules.groups)
-        self._rooms.setdefault(room, Room(how)).rules = how
+        self._rooms.setdefault(room, Rendezvous(how)).rules = how
         return OpenRoom(f"http://head:4{len(room):04}", room_token(KEY, room))
 
     def evict(self, room: str, member: str, reason: str) -> tuple[str, ...]:
@@ -130,7 +130,7 @@ class MemoryRooms:
         """These (``GROUP~START:uuid``) request their next step; then the clock is read."""
         for name in members:
             who = _identity(name)
-            self._room(room).ask(Member(who, name, "", "", step, 1), self.now_s)
+            self._room(room).ask(QuorumMember(who, name, "", "", step, 1), self.now_s)
         self.tick(room)
 
     def tick(self, room: str) -> None:
@@ -148,7 +148,7 @@ class MemoryRooms:
         told = (event.kind, event.who, event.reason, event.quorum_id, event.step, event.members)
         self._records.append(RoomRecord(number, room, self.at, *told))
 
-    def _room(self, name: str) -> Room:
+    def _room(self, name: str) -> Rendezvous:
         if name not in self._rooms:
             raise NotFound(f"there is no room {name}")
         return self._rooms[name]
@@ -159,10 +159,10 @@ class MemoryRooms:
         self.calls.append(call)
 
 
-def _identity(name: str) -> Identity:
+def _identity(name: str) -> GroupIdentity:
     told, _, uuid = name.rpartition(":")
     group, _, start = told.partition("~")
-    return Identity(group, start, uuid)
+    return GroupIdentity(group, start, uuid)
 
 
 class Caller:

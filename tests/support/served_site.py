@@ -9,7 +9,7 @@ from typing import Any, cast
 import anyio
 import httpx
 
-from holdfast.agent.sending.client import Answer, Client
+from holdfast.agent.sending.client import ControllerAnswer, ControllerClient
 from holdfast.api.app import create_app
 from holdfast.api.auth import hash_token
 from holdfast.api.deps import ApiDeps
@@ -54,21 +54,21 @@ class ServedSite:
         return token
 
 
-class AgentsClient(Client):
+class AgentsClient(ControllerClient):
     """The client of a node's agent, over a served site."""
 
     def __init__(self, served: ServedSite, node: str) -> None:
         self._served, self._node = served, node
-        self.answers: list[Answer] = []
+        self.answers: list[ControllerAnswer] = []
 
-    def post(self, path: str, body: Mapping[str, Any]) -> Answer:
+    def post(self, path: str, body: Mapping[str, Any]) -> ControllerAnswer:
         return self._answered(self._served.call("POST", path, "agent", self._node, content=json.dumps(body)))
 
-    def get(self, path: str, query: Mapping[str, str], read_timeout_s: float) -> Answer:
+    def get(self, path: str, query: Mapping[str, str], read_timeout_s: float) -> ControllerAnswer:
         return self._answered(self._served.call("GET", path, "agent", self._node, params={**query, "wait_s": "0"}))
 
-    def _answered(self, response: httpx.Response) -> Answer:
-        answer = Answer(response.status_code, cast(Mapping[str, Any], response.json()))
+    def _answered(self, response: httpx.Response) -> ControllerAnswer:
+        answer = ControllerAnswer(response.status_code, cast(Mapping[str, Any], response.json()))
         self.answers.append(answer)
         return answer
 

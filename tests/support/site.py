@@ -19,7 +19,7 @@ from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import Incident, Recovery
 from holdfast.model.opt_in import CONSENT_WORD
 from holdfast.practice import jobs
-from holdfast.practice.cluster.site import SPARES, Site
+from holdfast.practice.cluster.site import SPARES, PracticeSite
 from holdfast.practice.faults.inject import Injector
 from holdfast.store import SqlStore, open_store
 from holdfast_checks.result import Severity
@@ -34,7 +34,7 @@ PATIENCE_S = 180.0
 class Drill:
     """One site that is up."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: PracticeSite) -> None:
         self.site = site
         self.practice = site.practice
         self.inject = Injector(site.practice)
@@ -274,7 +274,7 @@ class Drill:
 
 def raise_site(folder: Path, **options: object) -> Drill:
     """Create a site and bring it up; the caller takes it down. Without a quorum service unless asked for: most need none."""
-    site = Site.create(folder, **{"quorum": False, **options})  # type: ignore[arg-type]
+    site = PracticeSite.create(folder, **{"quorum": False, **options})  # type: ignore[arg-type]
     try:
         site.up()
     except BaseException:

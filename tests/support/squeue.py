@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from holdfast.slurm.squeue import FORMAT, Row
+from holdfast.slurm.squeue import FORMAT, SqueueRow
 
-ROW = Row(
+ROW = SqueueRow(
     job_id="11",
     array_id="11",
     task="N/A",
@@ -46,12 +46,12 @@ ROW = Row(
 """Of the job whose record is ``tests/slurm/data/job_22.05.txt``."""
 
 
-def row(job_id: int, **changed: str) -> Row:
+def row(job_id: int, **changed: str) -> SqueueRow:
     """A row like :data:`ROW`, with its own id."""
     return ROW._replace(**{"job_id": str(job_id), "array_id": str(job_id), **changed})
 
 
-def printed(env: Mapping[str, str] | None, *rows: Row) -> str:
+def printed(env: Mapping[str, str] | None, *rows: SqueueRow) -> str:
     """The answer to the format that this environment holds."""
     assert env is not None
     marks = [part.partition(":0")[2] for part in env[FORMAT].split(",")]

@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 from holdfast.api.certificates import ends_at
 from holdfast.cli.app import app, run
 from holdfast.model.errors import ConfigError
-from holdfast.tls.folder import Folder, Maker, read_certificates, read_state
+from holdfast.tls.folder import Maker, TlsFolder, read_certificates, read_state
 from holdfast.tls.issue import general_name
 from holdfast.tls.plan import Issue, MakeAuthority, ReplaceAuthority
 from holdfast.tls.survey import survey
@@ -95,10 +95,10 @@ def test_keys_are_their_owners_alone(etc: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 def test_the_key_becomes_the_services(tmp_path: Path) -> None:
-    from holdfast.tls.folder import Owner  # noqa: PLC0415
+    from holdfast.tls.folder import FileOwner  # noqa: PLC0415
 
     (tmp_path / "etc").mkdir()
-    maker = Maker(Folder(tmp_path / "etc"), datetime.now(UTC), 30, owner=Owner(12345, 23456, "somebody"))
+    maker = Maker(TlsFolder(tmp_path / "etc"), datetime.now(UTC), 30, owner=FileOwner(12345, 23456, "somebody"))
     for step in (MakeAuthority(), Issue(("localhost",), False, "test")):
         maker.do(step)
     key, authority = (tmp_path / "etc/tls.key").stat(), (tmp_path / "etc/ca/ca.key").stat()
@@ -201,12 +201,12 @@ def test_a_site_of_the_former_page_gets_a_good_authority_without_an_interruption
 
 def test_a_certificate_never_outlives_its_authority(tmp_path: Path) -> None:
     (tmp_path / "etc").mkdir()
-    maker = Maker(Folder(tmp_path / "etc"), datetime.now(UTC), 397, authority_days=40)
+    maker = Maker(TlsFolder(tmp_path / "etc"), datetime.now(UTC), 397, authority_days=40)
     for step in (MakeAuthority(), Issue(("localhost",), False, "test")):
         maker.do(step)
     (authority,), (served,) = read_certificates(tmp_path / "etc/ca.pem"), read_certificates(tmp_path / "etc/tls.pem")
     assert served.not_valid_after_utc == authority.not_valid_after_utc
-    later = Maker(Folder(tmp_path / "etc"), datetime.now(UTC) + timedelta(days=20), 397)
+    later = Maker(TlsFolder(tmp_path / "etc"), datetime.now(UTC) + timedelta(days=20), 397)
     for again in (ReplaceAuthority(), Issue(("localhost",), False, "test")):
         later.do(again)
     crossed = read_certificates(tmp_path / "etc/ca/cross.pem")[0]
@@ -216,7 +216,7 @@ def test_a_certificate_never_outlives_its_authority(tmp_path: Path) -> None:
 def test_files_that_cannot_be_read_are_named(etc: Path) -> None:
     (etc / "tls.pem").write_text("nonsense")
     with pytest.raises(ConfigError, match=r"tls\.pem: not a PEM file"):
-        read_state(Folder(etc))
+        read_state(TlsFolder(etc))
     assert "not a PEM file" in survey(etc / "tls.pem", etc / "ca.pem").problem
 
 

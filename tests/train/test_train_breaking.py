@@ -16,7 +16,7 @@ pytest.importorskip("torchft.coordination", reason="the extra 'train' is not ins
 from bench.kit.rooms import Rooms
 
 from holdfast.practice.elastic import steps
-from holdfast_train.breaking import Guard
+from holdfast_train.breaking import CollectiveGuard
 from support.watched_job import M, start_group, write_tokens
 
 COLLECTIVE_TIMEOUT_S = 60
@@ -67,7 +67,7 @@ class Broken:
 
     def __init__(self, left: int | None) -> None:
         self.times, self.left = threading.Semaphore(0), left
-        self.guard = Guard(lambda: self.left, self.times.release)
+        self.guard = CollectiveGuard(lambda: self.left, self.times.release)
 
 
 @pytest.mark.parametrize("left", [None, 3, 4])
@@ -96,7 +96,7 @@ def test_a_collective_that_takes_its_usual_time_is_nobodys_business() -> None:
         asked.release()
         return 1
 
-    guard = Guard(left, lambda: None)
+    guard = CollectiveGuard(left, lambda: None)
     for _ in range(20):
         guard.begin(3)
         guard.end()

@@ -21,15 +21,15 @@ pytest.importorskip("torchft", reason="the extra 'train' is not installed")
 
 from holdfast_checkpoint import Layout, lease, survey_all, verify  # noqa: E402
 from holdfast_train import TrainError, Unusable  # noqa: E402
-from holdfast_train.durable import DurableCheckpoints, End, Training  # noqa: E402
+from holdfast_train.durable import DurableCheckpoints, FinalSave, Training  # noqa: E402
 from holdfast_train.interval import daly_s, interval_s, mtbf_of_all_s  # noqa: E402
-from holdfast_train.membership import Standing  # noqa: E402
-from holdfast_train.ranks import Ranks  # noqa: E402
-from holdfast_train.settings import Settings  # noqa: E402
+from holdfast_train.membership import StepPosition  # noqa: E402
+from holdfast_train.ranks import RankGroup  # noqa: E402
+from holdfast_train.settings import TrainSettings  # noqa: E402
 from holdfast_train.sizes import parse_sizes  # noqa: E402
 from holdfast_train.statetree import Misfit, blank, join, split  # noqa: E402
-from holdfast_train.stored import About  # noqa: E402
-from holdfast_train.world import World  # noqa: E402
+from holdfast_train.stored import StateOrigin  # noqa: E402
+from holdfast_train.world import TrainingWorld  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
 DAY_S = 86_400.0
@@ -59,20 +59,22 @@ class Group:
         self.model = torch.nn.Sequential(torch.nn.Linear(3, width), torch.nn.Linear(width, 2))
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-2)
         self.part, self.step = Part(), 0
-        self.settings = Settings(
+        self.settings = TrainSettings(
             "http://127.0.0.1:1", ours, token, number, f"{number}.0", parse_sizes("1:4"), "127.0.0.1"
         )
         self.now_s = 1000.0
         self.durable = DurableCheckpoints(directory, sign_s=sign_s, env=env, clock=lambda: self.now_s, **options)
         parts = {"model": self.model, "optimizer": self.optimizer, "part": self.part}
-        about = About(0, 0, samples, 2, 1)
-        self.durable.open(Training(self.settings, Ranks(self.settings), parts, about, self._start_at, lambda _: None))
+        about = StateOrigin(0, 0, samples, 2, 1)
+        self.durable.open(
+            Training(self.settings, RankGroup(self.settings), parts, about, self._start_at, lambda _: None)
+        )
 
     def _start_at(self, step: int) -> None:
         self.step = step
 
     def begin(self, rank: int = 0, present: int = 1, quorum_id: int = 1) -> bool:
-        return self.durable.ready(Standing(rank, present, quorum_id), self.step)
+        return self.durable.ready(StepPosition(rank, present, quorum_id), self.step)
 
     def train(self, steps: int = 1, passing_s: float = 0.0, **standing: int) -> None:
         for _ in range(steps):
@@ -399,32 +401,32 @@ def another_sign(directory: Path) -> None:
 
 def test_who_takes_the_end_over_waits_while_the_group_before_shows_that_it_lives(tmp_path: Path) -> None:
     first, second = at_the_end(tmp_path)
-    assert second.durable.end(3) is End.ELSEWHERE
+    assert second.durable.end(3) is FinalSave.ELSEWHERE
     assert second.begin(quorum_id=2)
     for _ in range(3):
-        assert second.durable.end(3) is End.ELSEWHERE
+        assert second.durable.end(3) is FinalSave.ELSEWHERE
         another_sign(tmp_path)
         second.now_s += 1
     killed(first)
-    assert second.durable.end(3) is End.ELSEWHERE
+    assert second.durable.end(3) is FinalSave.ELSEWHERE
     second.now_s += 1  # more than 2.5 signs
-    assert second.durable.end(3) is End.SAVED
+    assert second.durable.end(3) is FinalSave.SAVED
     assert steps_of(tmp_path) == [3]
     assert lease.sign(str(tmp_path)) is None
 
 
 def test_an_end_that_was_saved_by_a_group_that_is_lost_is_not_saved_again(tmp_path: Path) -> None:
     first, second = at_the_end(tmp_path)
-    assert first.durable.end(3) is End.SAVED
+    assert first.durable.end(3) is FinalSave.SAVED
     assert second.begin(quorum_id=2)
-    assert second.durable.end(3) is End.SAVED
+    assert second.durable.end(3) is FinalSave.SAVED
     assert steps_of(tmp_path) == [3]
 
 
 def test_who_gives_up_waiting_finds_the_end_that_another_group_saved(tmp_path: Path) -> None:
     first, second = at_the_end(tmp_path)
-    assert second.durable.end(3) is End.ELSEWHERE
-    assert first.durable.end(3) is End.SAVED
+    assert second.durable.end(3) is FinalSave.ELSEWHERE
+    assert first.durable.end(3) is FinalSave.SAVED
     second.now_s += 600
     assert second.durable.leave(3)
     assert steps_of(tmp_path) == [3]
@@ -433,16 +435,16 @@ def test_who_gives_up_waiting_finds_the_end_that_another_group_saved(tmp_path: P
 def test_an_end_that_one_group_cannot_save_is_the_next_one_s_at_once(tmp_path: Path) -> None:
     first, second = at_the_end(tmp_path)
     with files_of_at_most(2048):
-        assert first.durable.end(3) is End.FAILED
+        assert first.durable.end(3) is FinalSave.FAILED
     assert second.begin(quorum_id=2)
-    assert second.durable.end(3) is End.SAVED
+    assert second.durable.end(3) is FinalSave.SAVED
     assert steps_of(tmp_path) == [3]
 
 
 def test_who_leaves_while_another_saves_the_end_does_not_save_it_too(tmp_path: Path) -> None:
     for lost, saved in ((False, []), (True, [3])):
         first, second = at_the_end(tmp_path / str(lost))
-        assert second.durable.end(3) is End.ELSEWHERE
+        assert second.durable.end(3) is FinalSave.ELSEWHERE
         second.now_s += 6
         if lost:
             killed(first)
@@ -456,7 +458,7 @@ def test_who_leaves_while_another_saves_the_end_does_not_save_it_too(tmp_path: P
 
 
 def test_a_world_around_a_lighthouse_that_was_started_again_goes_on_and_its_members_agree(tmp_path: Path) -> None:
-    world, healed = World("w1", of_room=False), World("w2", of_room=False)
+    world, healed = TrainingWorld("w1", of_room=False), TrainingWorld("w2", of_room=False)
     world.observe(57, 100)
     state = world.state_dict()
     world.observe(1, 130)
@@ -464,7 +466,7 @@ def test_a_world_around_a_lighthouse_that_was_started_again_goes_on_and_its_memb
     healed.observe(1, 130)
     assert world.term() == healed.term()
     assert (world.term().formerly, world.term().quorum_id, world.term().began_step) == ("w1", 1, 130)
-    room = World("q1", of_room=True)
+    room = TrainingWorld("q1", of_room=True)
     room.observe(57, 100)
     room.observe(1, 130)
     assert room.term().room == "q1"

@@ -13,8 +13,8 @@ import pytest
 
 from holdfast_checkpoint.runs import RunId
 from holdfast_train.errors import Unusable
-from holdfast_train.events import ElasticEvent, Watch, read_event
-from holdfast_train.progress import Progress
+from holdfast_train.events import ElasticEvent, SignalWatch, read_event
+from holdfast_train.progress import ProgressReporter
 from holdfast_train.proof import replica_name
 from holdfast_train.settings import address_towards, settings_from_env
 
@@ -86,7 +86,7 @@ def test_a_group_s_name_is_what_the_room_checks() -> None:
 
 def test_a_signal_is_remembered_with_what_was_written_about_it(tmp_path: Path) -> None:
     file = tmp_path / "events"
-    watch = Watch({"HOLDFAST_EVENT_FILE": str(file)})
+    watch = SignalWatch({"HOLDFAST_EVENT_FILE": str(file)})
     watch.install()
     try:
         assert (watch.detected(), watch.event()) == (False, None)
@@ -114,7 +114,7 @@ def test_heartbeats_come_once_a_second_and_a_new_phase_at_once(tmp_path: Path) -
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(str(tmp_path / "agent"))
         listener.listen(1)
-        progress = Progress(RunId("7"), str(tmp_path / "agent"), clock=lambda: now[0])
+        progress = ProgressReporter(RunId("7"), str(tmp_path / "agent"), clock=lambda: now[0])
         told = []
         for at_s, step, phase in (
             (0, 1, "step"),
@@ -144,7 +144,7 @@ def test_heartbeats_come_once_a_second_and_a_new_phase_at_once(tmp_path: Path) -
 
 
 def test_without_an_agent_nothing_is_told_and_nothing_fails(tmp_path: Path) -> None:
-    progress = Progress(RunId("7"), str(tmp_path / "none"))
+    progress = ProgressReporter(RunId("7"), str(tmp_path / "none"))
     assert progress.tell(1, "step", 0.1, 1) is False
     progress.close()
 

@@ -27,8 +27,8 @@ from holdfast_checkpoint.model import (
     Survey,
     TakenOver,
     Unreadable,
-    Verdict,
 )
+from holdfast_checkpoint.model import CheckpointVerdict as Verdict
 from holdfast_checkpoint.runs import RunId, run_from_env
 
 __all__ = [

@@ -41,7 +41,7 @@ _LEFT: dict[int, subprocess.Popen[bytes]] = {}
 
 
 @dataclass(frozen=True)
-class Identity:
+class UserIdentity:
     """The user whose rights the child gets."""
 
     uid: int
@@ -50,18 +50,18 @@ class Identity:
     """Supplementary groups."""
 
 
-def identity_of(uid: int) -> Identity:
+def identity_of(uid: int) -> UserIdentity:
     """The identity from the user database. Raises CheckpointError for a uid without an entry."""
     try:
         entry = pwd.getpwuid(uid)
     except (KeyError, OverflowError) as error:
         raise CheckpointError(f"uid {uid} is not in the user database; give its groups explicitly") from error
-    return Identity(uid, entry.pw_gid, tuple(sorted(os.getgrouplist(entry.pw_name, entry.pw_gid))))
+    return UserIdentity(uid, entry.pw_gid, tuple(sorted(os.getgrouplist(entry.pw_name, entry.pw_gid))))
 
 
 def survey_as(
     directory: str,
-    who: Identity,
+    who: UserIdentity,
     *,
     to_the_end: bool = False,
     digests: bool | None = None,
@@ -82,7 +82,7 @@ def survey_as(
         raise Unreadable(f"the judge gave an answer that cannot be read: {error}") from error
 
 
-def verify_as(path: str, who: Identity, *, any_owner: bool = False, limits: Limits | None = None) -> Checkpoint:
+def verify_as(path: str, who: UserIdentity, *, any_owner: bool = False, limits: Limits | None = None) -> Checkpoint:
     """:func:`~holdfast_checkpoint.judge.verify` as another user. Raises Unreadable, FileNotFoundError."""
     answer = _ask("verify", path, who, limits or Limits(), {"any_owner": any_owner})
     try:
@@ -91,7 +91,9 @@ def verify_as(path: str, who: Identity, *, any_owner: bool = False, limits: Limi
         raise Unreadable(f"the judge gave an answer that cannot be read: {error}") from error
 
 
-def _ask(verb: str, path: str, who: Identity, limits: Limits, options: dict[str, bool | int | None]) -> dict[str, Any]:
+def _ask(
+    verb: str, path: str, who: UserIdentity, limits: Limits, options: dict[str, bool | int | None]
+) -> dict[str, Any]:
     if os.geteuid() != 0 and who.uid != os.geteuid():
         raise CheckpointError(f"only root can judge as uid {who.uid}")
     request = {

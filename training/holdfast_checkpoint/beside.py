@@ -15,15 +15,15 @@ from dataclasses import dataclass
 
 from holdfast_checkpoint import layouts
 from holdfast_checkpoint.candidates import written_s
-from holdfast_checkpoint.confined import Bad, Folder, OutOfTime, TooMany
+from holdfast_checkpoint.confined import Bad, OpenFolder, OutOfTime, TooManyEntries
 from holdfast_checkpoint.fence import FOLDER as FENCES
-from holdfast_checkpoint.layouts import Entry, huggingface
+from holdfast_checkpoint.layouts import CheckpointEntry, huggingface
 from holdfast_checkpoint.layouts.common import whole_archive
 from holdfast_checkpoint.layouts.folders import read_folder
 from holdfast_checkpoint.layouts.names import FileName, Says, product_folder, read_name, unfinished
 from holdfast_checkpoint.layouts.steps import step_in
 from holdfast_checkpoint.layouts.words import KEPT_BESIDE, ROLLING
-from holdfast_checkpoint.model import Checkpoint, Layout, Verdict
+from holdfast_checkpoint.model import Checkpoint, CheckpointVerdict, Layout
 
 _DEPTH = 3
 """Lightning's own default is lightning_logs/version_0/checkpoints/."""
@@ -46,7 +46,7 @@ class Beside:
     """Unknown files. No reason to stop a job, but none to report that there is no checkpoint either."""
 
 
-def beside_none(root: Folder, names: Sequence[str]) -> Beside:
+def beside_none(root: OpenFolder, names: Sequence[str]) -> Beside:
     """Paths that may hold training state in a directory without a complete checkpoint. ``names``: of entries that are no candidates.
 
     A folder that is too large to be read counts. Raises OutOfTime."""
@@ -59,7 +59,7 @@ def beside_none(root: Folder, names: Sequence[str]) -> Beside:
     return Beside(tuple(found[True]), tuple(found[False]))
 
 
-def beside_newest(root: Folder, names: Sequence[str], newest: Checkpoint) -> Beside:
+def beside_newest(root: OpenFolder, names: Sequence[str], newest: Checkpoint) -> Beside:
     """Paths that may be newer than a complete checkpoint. ``names``: of entries that are no candidates. Other users' files do not count:
     they could stop a job in a shared directory."""
     strays: list[str] = []
@@ -78,18 +78,18 @@ def beside_newest(root: Folder, names: Sequence[str], newest: Checkpoint) -> Bes
             ):
                 others.append(name)
     if not strays:
-        part = Folder(root.fd, root.walk.at_most(_NESTED_ENTRIES), root.mtime_s)
+        part = OpenFolder(root.fd, root.walk.at_most(_NESTED_ENTRIES), root.mtime_s)
         with suppress(Bad):
             strays.extend(_nested_newer(part, names, newest))
     return Beside(tuple(strays[:_MOST]), tuple(others[:_MOST]))
 
 
-def _entry(root: Folder, name: str) -> tuple[Entry, os.stat_result | None]:
+def _entry(root: OpenFolder, name: str) -> tuple[CheckpointEntry, os.stat_result | None]:
     status = root.status(name) if name.isprintable() and name != FENCES else None
-    return Entry(root, name, status.st_mode if status else 0), status
+    return CheckpointEntry(root, name, status.st_mode if status else 0), status
 
 
-def _everything(root: Folder, names: Sequence[str], above: str = "", depth: int = 0) -> Iterator[tuple[str, bool]]:
+def _everything(root: OpenFolder, names: Sequence[str], above: str = "", depth: int = 0) -> Iterator[tuple[str, bool]]:
     """(path, whether its name or content is a checkpoint's). What cannot be opened is skipped."""
     for name in names:
         entry, status = _entry(root, name)
@@ -112,20 +112,20 @@ def _everything(root: Folder, names: Sequence[str], above: str = "", depth: int 
             yield f"{path}/", False
 
 
-def _inside(root: Folder, name: str, path: str, depth: int) -> Iterator[tuple[str, bool]]:
+def _inside(root: OpenFolder, name: str, path: str, depth: int) -> Iterator[tuple[str, bool]]:
     try:
         with root.folder(name) as folder:
             yield from _everything(folder, folder.names(), f"{path}/", depth + 1)
     except OutOfTime:
         raise
-    except TooMany:
+    except TooManyEntries:
         yield f"{path}/", True
     except Bad:
         return
 
 
 def _nested_newer(
-    root: Folder, names: Sequence[str], newest: Checkpoint, above: str = "", depth: int = 0
+    root: OpenFolder, names: Sequence[str], newest: Checkpoint, above: str = "", depth: int = 0
 ) -> Iterator[str]:
     for name in names:
         entry, status = _entry(root, name)
@@ -139,17 +139,17 @@ def _nested_newer(
         yield above.rstrip("/")
 
 
-def _inside_newer(root: Folder, name: str, newest: Checkpoint, above: str, depth: int) -> Iterator[str]:
+def _inside_newer(root: OpenFolder, name: str, newest: Checkpoint, above: str, depth: int) -> Iterator[str]:
     try:
         with root.folder(name) as folder:
             yield from _nested_newer(folder, folder.names(), newest, above, depth + 1)
-    except (OutOfTime, TooMany):
+    except (OutOfTime, TooManyEntries):
         raise
     except Bad:
         return
 
 
-def _newer_entry(entry: Entry, status: os.stat_result, newest: Checkpoint) -> bool:
+def _newer_entry(entry: CheckpointEntry, status: os.stat_result, newest: Checkpoint) -> bool:
     """Whether an entry of the directory itself may be a newer checkpoint: by its number or by its time."""
     if layouts.is_special(status.st_mode):
         return _links_out(entry) and _later(status, newest)
@@ -168,7 +168,7 @@ def _newer_entry(entry: Entry, status: os.stat_result, newest: Checkpoint) -> bo
     return newer and _may_hold(entry, status)
 
 
-def _newer_nested(entry: Entry, status: os.stat_result, newest: Checkpoint, *, rolling: bool) -> bool:
+def _newer_nested(entry: CheckpointEntry, status: os.stat_result, newest: Checkpoint, *, rolling: bool) -> bool:
     """Whether the content of a folder may be a newer checkpoint: by its number, else by its time."""
     file = read_name(entry.name)
     if entry.is_folder:
@@ -200,7 +200,7 @@ def _later(status: os.stat_result, newest: Checkpoint) -> bool:
     return status.st_mtime > written_s(newest)
 
 
-def _may_hold(entry: Entry, status: os.stat_result) -> bool:
+def _may_hold(entry: CheckpointEntry, status: os.stat_result) -> bool:
     """Whether a file may hold state: not if empty, a short text (``latest``, which names a folder), or an archive still being written."""
     file = read_name(entry.name)
     if not status.st_size or (file.suffix == "" and _short_text(entry, status)):
@@ -208,15 +208,15 @@ def _may_hold(entry: Entry, status: os.stat_result) -> bool:
     return file.says is not Says.UNFINISHED or not _cut_off(entry)
 
 
-def _cut_off(entry: Entry) -> bool:
+def _cut_off(entry: CheckpointEntry) -> bool:
     try:
         whole_archive(entry.root, entry.name)
     except Bad as error:
-        return error.verdict is Verdict.TORN
+        return error.verdict is CheckpointVerdict.TORN
     return False
 
 
-def _unknown(entry: Entry, status: os.stat_result) -> bool:
+def _unknown(entry: CheckpointEntry, status: os.stat_result) -> bool:
     """Whether it is an unknown file."""
     if not stat.S_ISREG(status.st_mode) or not status.st_size or entry.name.startswith("."):
         return False
@@ -224,7 +224,7 @@ def _unknown(entry: Entry, status: os.stat_result) -> bool:
     return file.says is Says.UNKNOWN and not (file.suffix == "" and _short_text(entry, status))
 
 
-def _short_text(entry: Entry, status: os.stat_result) -> bool:
+def _short_text(entry: CheckpointEntry, status: os.stat_result) -> bool:
     if status.st_size > _NOTE_BYTES:
         return False
     try:
@@ -235,7 +235,7 @@ def _short_text(entry: Entry, status: os.stat_result) -> bool:
     return all(c.isprintable() or c.isspace() for c in text)
 
 
-def _links_out(entry: Entry) -> bool:
+def _links_out(entry: CheckpointEntry) -> bool:
     """Whether it is a link with a checkpoint's name that leads elsewhere."""
     if not stat.S_ISLNK(entry.status_mode) or read_name(entry.name).says is not Says.SAVE:
         return False
@@ -244,10 +244,10 @@ def _links_out(entry: Entry) -> bool:
     return False
 
 
-def _recognised(entry: Entry) -> bool:
+def _recognised(entry: CheckpointEntry) -> bool:
     try:
         return entry.is_folder and layouts.recognise(entry) is not None
-    except (OutOfTime, TooMany):
+    except (OutOfTime, TooManyEntries):
         raise
     except Bad:
         return True
@@ -274,7 +274,7 @@ def _saved_into(above: str, depth: int) -> bool:
     return (depth == 1 or not name.rolling) and not name.kept
 
 
-def _newer_state(folder: Folder, names: Sequence[str], newest: Checkpoint) -> bool:
+def _newer_state(folder: OpenFolder, names: Sequence[str], newest: Checkpoint) -> bool:
     """Whether the files of a folder without a step in their names were written later, and are as large as a whole state."""
     size, later, state = 0, False, False
     for name in names:

@@ -12,13 +12,13 @@ from datetime import datetime, timezone
 from itertools import accumulate
 
 from holdfast_checkpoint import layouts
-from holdfast_checkpoint.confined import Bad, Folder, OutOfTime, printable
-from holdfast_checkpoint.layouts import Entry, written
+from holdfast_checkpoint.confined import Bad, OpenFolder, OutOfTime, printable
+from holdfast_checkpoint.layouts import CheckpointEntry, written
 from holdfast_checkpoint.layouts.folders import read_folder
 from holdfast_checkpoint.layouts.names import CKPT, read_name
 from holdfast_checkpoint.layouts.steps import step_in
 from holdfast_checkpoint.manifest import save_number
-from holdfast_checkpoint.model import Checkpoint, Layout, Verdict
+from holdfast_checkpoint.model import Checkpoint, CheckpointVerdict, Layout
 from holdfast_checkpoint.saves import FileSave, SavedFile, lacking, saves_of
 
 _UNNAMED_ENTRIES = 10_000
@@ -48,7 +48,7 @@ class Candidate:
 
 
 def candidates_in(
-    root: Folder,
+    root: OpenFolder,
     directory: str,
     names: Sequence[str],
     *,
@@ -70,7 +70,7 @@ def candidates_in(
     return rank([*found, *(of_files(directory, save) for save in saves_of(files))])
 
 
-def _entry(root: Folder, directory: str, name: str, *, owned: bool) -> Checkpoint | SavedFile | None:
+def _entry(root: OpenFolder, directory: str, name: str, *, owned: bool) -> Checkpoint | SavedFile | None:
     try:
         return _looked_at(root, directory, name, owned=owned)
     except OutOfTime:
@@ -80,12 +80,14 @@ def _entry(root: Folder, directory: str, name: str, *, owned: bool) -> Checkpoin
         return bad_checkpoint(directory, name, layout, error) if layout else None
 
 
-def _looked_at(root: Folder, directory: str, name: str, *, owned: bool) -> Checkpoint | SavedFile | None:
+def _looked_at(root: OpenFolder, directory: str, name: str, *, owned: bool) -> Checkpoint | SavedFile | None:
     status = root.status(name)
     if status is None:
         return None
     named = layouts.named_layout(name) is not None
-    entry = Entry(root if named else Folder(root.fd, root.walk.at_most(_UNNAMED_ENTRIES)), name, status.st_mode)
+    entry = CheckpointEntry(
+        root if named else OpenFolder(root.fd, root.walk.at_most(_UNNAMED_ENTRIES)), name, status.st_mode
+    )
     layout = _special_layout(entry) if layouts.is_special(status.st_mode) else layouts.recognise(entry)
     if layout is None or (owned and layout is Layout.TORCH):
         return None
@@ -98,14 +100,14 @@ def _looked_at(root: Folder, directory: str, name: str, *, owned: bool) -> Check
         name=name,
         path=os.path.join(directory, name),
         layout=layout,
-        verdict=Verdict.TORN,
+        verdict=CheckpointVerdict.TORN,
         step=own[0] if own else step_in(name),
         mtime=utc(status.st_mtime),
         run=own[1] if own else None,
     )
 
 
-def _folder(entry: Entry, layout: Layout, status: os.stat_result) -> SavedFile:
+def _folder(entry: CheckpointEntry, layout: Layout, status: os.stat_result) -> SavedFile:
     """A folder as part of a save. DCP and plain files may be saved into several folders; other frameworks use one per save."""
     finished_s, alone = None, layout not in (Layout.DCP, Layout.TORCH)
     with suppress(Bad):
@@ -114,7 +116,7 @@ def _folder(entry: Entry, layout: Layout, status: os.stat_result) -> SavedFile:
     return SavedFile(read_folder(entry.name), status.st_mtime if finished_s is None else finished_s, layout, alone)
 
 
-def _special_layout(entry: Entry) -> Layout | None:
+def _special_layout(entry: CheckpointEntry) -> Layout | None:
     """A link, FIFO or device with a checkpoint's name is listed as refused, unless it links to another entry of the directory."""
     if stat.S_ISLNK(entry.status_mode) and entry.root.alias(entry.name):
         return None
@@ -130,7 +132,7 @@ def of_files(directory: str, save: FileSave) -> Candidate:
             name=head.name,
             path=os.path.join(directory, head.name),
             layout=layout or (Layout.LIGHTNING if head.suffix == CKPT else Layout.TORCH),
-            verdict=Verdict.TORN,
+            verdict=CheckpointVerdict.TORN,
             step=save.step,
             mtime=utc(save.written_s),
         ),

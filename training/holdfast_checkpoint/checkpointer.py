@@ -11,12 +11,20 @@ from pathlib import Path
 from holdfast_checkpoint import commit, durable, fence, going_back, statements
 from holdfast_checkpoint.confined import Bad, Walk, open_root
 from holdfast_checkpoint.judge import must_know, survey
-from holdfast_checkpoint.manifest import FileEntry, Manifest, folder_name, parse_folder_name, rank_folder
-from holdfast_checkpoint.model import Checkpoint, CheckpointError, FencedOff, Layout, RanksMissing, Unreadable, Verdict
+from holdfast_checkpoint.manifest import CheckpointManifest, FileEntry, folder_name, parse_folder_name, rank_folder
+from holdfast_checkpoint.model import (
+    Checkpoint,
+    CheckpointError,
+    CheckpointVerdict,
+    FencedOff,
+    Layout,
+    RanksMissing,
+    Unreadable,
+)
 from holdfast_checkpoint.presence import must_be_there
-from holdfast_checkpoint.ranks import Place, agree_on_run, place_of
+from holdfast_checkpoint.ranks import RankPlace, agree_on_run, place_of
 from holdfast_checkpoint.runs import RunId, run_from_env
-from holdfast_checkpoint.turns import Turns
+from holdfast_checkpoint.turns import SaveTurns
 
 
 class Checkpointer:
@@ -47,13 +55,13 @@ class Checkpointer:
             raise CheckpointError("give both rank and world_size, or neither")
         self._env = env if rank is None else None
         self._elastic = "TORCHELASTIC_RESTART_COUNT" in env
-        place = place_of(env) if rank is None or world_size is None else Place(rank, world_size)
+        place = place_of(env) if rank is None or world_size is None else RankPlace(rank, world_size)
         self.rank, self.world_size = place.rank, place.world_size
         self.run = run or run_from_env(env)
         self._timeout_s = timeout_s
         self._save_signal = save_signal
         self._resumed = False
-        self._turns = Turns(self.rank, self.world_size)
+        self._turns = SaveTurns(self.rank, self.world_size)
         self._committed: dict[str, int] = {}
         """Rank 0's commits of this process (folder → step), without those abandoned by returning to an earlier step."""
         self._teller = statements.Teller(env.get(statements.SOCKET_ENV))
@@ -73,7 +81,7 @@ class Checkpointer:
         that is initialized."""
         if self._resumed:
             raise CheckpointError("resume() was called twice")
-        place = Place(self.rank, self.world_size)
+        place = RankPlace(self.rank, self.world_size)
         if self._env is not None and (now := place_of(self._env)) != place:
             raise CheckpointError(
                 f"this was rank {place.rank} of {place.world_size}, now it is rank {now.rank} of {now.world_size}"
@@ -150,7 +158,7 @@ class Checkpointer:
         """Close the connection to the agent."""
         self._teller.close()
 
-    def _decide_for_all(self, place: Place) -> Checkpoint | None:
+    def _decide_for_all(self, place: RankPlace) -> Checkpoint | None:
         try:
             start = self._decide()
         except BaseException:
@@ -159,7 +167,7 @@ class Checkpointer:
         self._tell_run(place, decided=True)
         return start
 
-    def _tell_run(self, place: Place, *, decided: bool) -> None:
+    def _tell_run(self, place: RankPlace, *, decided: bool) -> None:
         if self._env is not None:
             agree_on_run(place, self.run, decided=decided)
 
@@ -181,7 +189,7 @@ class Checkpointer:
             raise Unreadable(f"{self.directory}: {error.reason}") from error
         return start
 
-    def _follow(self, place: Place) -> Checkpoint | None:
+    def _follow(self, place: RankPlace) -> Checkpoint | None:
         """Wait for rank 0's fence, which names the chosen checkpoint."""
         if self._env is not None:
             self.run = agree_on_run(place, self.run, decided=False) or self.run
@@ -222,7 +230,7 @@ class Checkpointer:
             name=decided.resumed_name,
             path=path,
             layout=Layout.HOLDFAST,
-            verdict=Verdict.COMPLETE,
+            verdict=CheckpointVerdict.COMPLETE,
             step=decided.resumed_step,
             run=own[1] if own else None,
         )
@@ -253,7 +261,7 @@ class Checkpointer:
             raise CheckpointError(
                 f"no rank wrote a file for step {step}: nothing is committed; write into the folder that save() gives"
             )
-        manifest = Manifest(step, self.run, self.world_size, files)
+        manifest = CheckpointManifest(step, self.run, self.world_size, files)
         self._abandon(folder.name, later)
         commit.publish(folder, manifest, self._check_fence)
         self._committed[folder.name] = step

@@ -14,13 +14,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from holdfast_checkpoint import statements
-from holdfast_checkpoint.as_user import Identity, identity_of, survey_as, verify_as
+from holdfast_checkpoint.as_user import UserIdentity, identity_of, survey_as, verify_as
 from holdfast_checkpoint.confined import Limits
 from holdfast_checkpoint.judge import must_know, survey, survey_all, verify
-from holdfast_checkpoint.model import Checkpoint, CheckpointError, Layout, Survey, Unreadable, Verdict
+from holdfast_checkpoint.model import Checkpoint, CheckpointError, CheckpointVerdict, Layout, Survey, Unreadable
 from holdfast_checkpoint.presence import must_be_there, must_lead_somewhere
 from holdfast_checkpoint.runs import run_from_env
-from holdfast_checkpoint.statements import Taken
+from holdfast_checkpoint.statements import StatementResult
 from holdfast_checkpoint.wire import dump_checkpoint, dump_survey
 
 FOUND, USAGE, UNKNOWN, NONE = 0, 2, 3, 4
@@ -30,7 +30,7 @@ VERIFY_DEADLINE_S = 3600.0
 """Deadline of a verification with all digests, which is expected to take long: at 2 GB/s this reads 7 TB."""
 
 
-def owner_to_become(path: str) -> Identity | None:
+def owner_to_become(path: str) -> UserIdentity | None:
     """Identity to use for this path: for root that of its owner, for everyone else (and root's own files) none.
 
     Raises CheckpointError when the owner is not in the user database, FileNotFoundError."""
@@ -161,7 +161,7 @@ def _verify(arguments: argparse.Namespace) -> int:
     else:
         known = checkpoint.reason or f"proved by {checkpoint.proof}"
         sys.stdout.write(f"{checkpoint.name}: {checkpoint.verdict}: {known}\n")
-    if checkpoint.verdict is Verdict.UNREADABLE:
+    if checkpoint.verdict is CheckpointVerdict.UNREADABLE:
         return UNKNOWN
     return FOUND if checkpoint.complete else NONE
 
@@ -170,7 +170,7 @@ def _register(arguments: argparse.Namespace) -> int:
     name = arguments.save_signal
     partly = name is not None and not _taken_on_all_nodes(name)
     receipt = tell_agent(arguments.directory, layout=arguments.layout, save_signal=None if partly else name)
-    if receipt.taken is Taken.YES:
+    if receipt.taken is StatementResult.YES:
         if partly:
             _complain(
                 f"registered without the signal {name}: agents of the job's other nodes would not send it, and half a job that saves "
@@ -198,11 +198,11 @@ def _plain_name(signal: str) -> str:
 
 
 def _why(receipt: statements.Receipt) -> str:
-    if receipt.taken is Taken.CLOSED:
+    if receipt.taken is StatementResult.CLOSED:
         return "the agent closed the connection (it is stopping, or has too many connections)"
-    if receipt.taken is Taken.NO_ANSWER:
+    if receipt.taken is StatementResult.NO_ANSWER:
         return "the agent did not answer in time"
-    return receipt.detail if receipt.taken is Taken.NO_AGENT else f"the agent refused it ({receipt.detail})"
+    return receipt.detail if receipt.taken is StatementResult.NO_AGENT else f"the agent refused it ({receipt.detail})"
 
 
 def _show(value: dict[str, Any]) -> None:

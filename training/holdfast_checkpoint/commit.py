@@ -14,8 +14,8 @@ from holdfast_checkpoint.confined import Bad
 from holdfast_checkpoint.layouts.archives import load_json
 from holdfast_checkpoint.manifest import (
     MANIFEST,
+    CheckpointManifest,
     FileEntry,
-    Manifest,
     digest_fd,
     dump_manifest,
     dump_receipt,
@@ -88,7 +88,7 @@ def world_that_wrote(folder: Path, rank: int) -> int | None:
     return said if type(said) is int else None
 
 
-def publish(folder: Path, manifest: Manifest, check: Callable[[], None]) -> None:
+def publish(folder: Path, manifest: CheckpointManifest, check: Callable[[], None]) -> None:
     """Write the manifest; the checkpoint is complete when this returns, and not before.
 
     ``check`` is called right before the rename, and raises FencedOff if this run may no longer commit.

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from holdfast_checkpoint.model import Verdict
+from holdfast_checkpoint.model import CheckpointVerdict
 
 _OPEN_DIR = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -24,7 +24,7 @@ _HARMLESS_ERRORS = {errno.ENOENT, errno.ENOTDIR}
 class Bad(Exception):
     """Raised to end the verification of one candidate, with a verdict and its reason."""
 
-    def __init__(self, verdict: Verdict, reason: str) -> None:
+    def __init__(self, verdict: CheckpointVerdict, reason: str) -> None:
         super().__init__(reason)
         self.verdict = verdict
         self.reason = reason
@@ -34,19 +34,19 @@ class OutOfTime(Bad):
     """The deadline of the whole walk has passed."""
 
     def __init__(self) -> None:
-        super().__init__(Verdict.UNREADABLE, "not read before the deadline")
+        super().__init__(CheckpointVerdict.UNREADABLE, "not read before the deadline")
 
 
-class TooMany(Bad):
+class TooManyEntries(Bad):
     """The walk may read no more directory entries."""
 
 
 def torn(reason: str) -> Bad:
-    return Bad(Verdict.TORN, reason)
+    return Bad(CheckpointVerdict.TORN, reason)
 
 
 def refused(reason: str) -> Bad:
-    return Bad(Verdict.REFUSED, reason)
+    return Bad(CheckpointVerdict.REFUSED, reason)
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Walk:
         self.tick()
         self._entries_left -= 1
         if self._entries_left < 0:
-            raise TooMany(Verdict.UNREADABLE, f"more than {self.limits.entries} entries")
+            raise TooManyEntries(CheckpointVerdict.UNREADABLE, f"more than {self.limits.entries} entries")
 
     def at_most(self, entries: int) -> Walk:
         """A part of this walk that reads at most this many directory entries, with the same deadline."""
@@ -134,12 +134,14 @@ class OpenFile:
     def read_small(self) -> bytes:
         """Read the whole file. Raises Bad when it is larger than a small file may be."""
         if self.size_bytes > self.walk.limits.small_file_bytes:
-            raise Bad(Verdict.UNREADABLE, f"{self.name} is larger than {self.walk.limits.small_file_bytes} bytes")
+            raise Bad(
+                CheckpointVerdict.UNREADABLE, f"{self.name} is larger than {self.walk.limits.small_file_bytes} bytes"
+            )
         return self.read_at(0, self.size_bytes)
 
 
 @dataclass(frozen=True)
-class Folder:
+class OpenFolder:
     """An open directory."""
 
     fd: int
@@ -177,11 +179,11 @@ class Folder:
         return status is not None and not stat.S_ISLNK(status.st_mode)
 
     @contextmanager
-    def folder(self, name: str) -> Iterator[Folder]:
+    def folder(self, name: str) -> Iterator[OpenFolder]:
         """Open a folder below this one. Raises Bad when it is missing, something else, or another user's."""
         fd, status = self._open(name, _OPEN_DIR, stat.S_ISDIR, "folder")
         try:
-            yield Folder(fd, self.walk, status.st_mtime)
+            yield OpenFolder(fd, self.walk, status.st_mtime)
         finally:
             os.close(fd)
 
@@ -215,7 +217,7 @@ class Folder:
 
 
 @contextmanager
-def open_root(directory: str, walk: Walk) -> Iterator[Folder]:
+def open_root(directory: str, walk: Walk) -> Iterator[OpenFolder]:
     """Open the checkpoint directory itself. Links in its path are allowed, since the caller chose it.
 
     Raises FileNotFoundError when there is none, Bad(UNREADABLE) when it cannot be read, Bad(REFUSED) if it is not a directory."""
@@ -226,9 +228,9 @@ def open_root(directory: str, walk: Walk) -> Iterator[Folder]:
     except NotADirectoryError as error:
         raise refused("not a directory") from error
     except (OSError, ValueError) as error:
-        raise Bad(Verdict.UNREADABLE, _reason(error)) from error
+        raise Bad(CheckpointVerdict.UNREADABLE, _reason(error)) from error
     try:
-        yield Folder(fd, walk, os.fstat(fd).st_mtime)
+        yield OpenFolder(fd, walk, os.fstat(fd).st_mtime)
     finally:
         os.close(fd)
 
@@ -269,7 +271,7 @@ def _translated(name: str) -> Iterator[None]:
             raise torn(f"{printable(name)} is missing") from error
         if error.errno == errno.ELOOP:
             raise refused(f"{printable(name)} is a symbolic link") from error
-        raise Bad(Verdict.UNREADABLE, f"{printable(name)}: {_reason(error)}") from error
+        raise Bad(CheckpointVerdict.UNREADABLE, f"{printable(name)}: {_reason(error)}") from error
 
 
 def _reason(error: OSError | ValueError) -> str:

@@ -18,10 +18,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from holdfast_checkpoint import durable
-from holdfast_checkpoint.confined import Bad, Folder
+from holdfast_checkpoint.confined import Bad, OpenFolder
 from holdfast_checkpoint.layouts.archives import load_json
 from holdfast_checkpoint.manifest import dump_json, parse_folder_name
-from holdfast_checkpoint.model import CheckpointError, FencedOff, Verdict
+from holdfast_checkpoint.model import CheckpointError, CheckpointVerdict, FencedOff
 from holdfast_checkpoint.runs import RunId, parse_run
 
 FOLDER = ".holdfast-fence"
@@ -79,7 +79,7 @@ def last_valid_step(fences: Sequence[Fence], run: RunId) -> int | None:
     return min((f.resumed_step for f in row if f.sequence > own), default=None)
 
 
-def read_fences(root: Folder) -> tuple[tuple[Fence, ...], tuple[str, ...]]:
+def read_fences(root: OpenFolder) -> tuple[tuple[Fence, ...], tuple[str, ...]]:
     """(fences, one line for each file that does not count). Raises Bad when they cannot be read."""
     if root.status(FOLDER) is None:
         return (), ()
@@ -93,7 +93,7 @@ def read_fences(root: Folder) -> tuple[tuple[Fence, ...], tuple[str, ...]]:
             try:
                 fences.append(_read_one(folder, name, int(match[1])))
             except Bad as error:
-                if error.verdict is Verdict.UNREADABLE:
+                if error.verdict is CheckpointVerdict.UNREADABLE:
                     raise
                 warnings.append(f"{FOLDER}/{name} left out: {error.reason}")
             except ValueError as error:
@@ -103,7 +103,7 @@ def read_fences(root: Folder) -> tuple[tuple[Fence, ...], tuple[str, ...]]:
 
 def add_fence(
     directory: str,
-    root: Folder,
+    root: OpenFolder,
     run: RunId,
     *,
     resumed_step: int,
@@ -128,7 +128,7 @@ def add_fence(
     raise CheckpointError(f"no fence could be set in {_TRIES} tries: too many runs start in this directory at a time")
 
 
-def _next_sequence(root: Folder) -> int:
+def _next_sequence(root: OpenFolder) -> int:
     if root.status(FOLDER) is None:
         return 1
     with root.folder(FOLDER) as folder:
@@ -145,7 +145,7 @@ def _create(directory: str, fence: Fence) -> bool:
     return durable.create(path, data, os.path.join(folder, f".{fence.run}.{os.getpid()}.tmp"))
 
 
-def _read_one(folder: Folder, name: str, sequence: int) -> Fence:
+def _read_one(folder: OpenFolder, name: str, sequence: int) -> Fence:
     with folder.file(name) as file:
         value = load_json(file.read_small(), name)
     step, resumed, member = value.get("resumed_step"), value.get("resumed_name"), value.get("member", "")

@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast_checkpoint import durable
-from holdfast_checkpoint.confined import Bad, Folder
+from holdfast_checkpoint.confined import Bad, OpenFolder
 from holdfast_checkpoint.fence import FOLDER, Fence
 from holdfast_checkpoint.layouts.archives import load_json
 from holdfast_checkpoint.manifest import dump_json, parse_folder_name
-from holdfast_checkpoint.model import Verdict
+from holdfast_checkpoint.model import CheckpointVerdict
 
 _NAME = re.compile(r"back-(step-.{1,200})\.json")
 
@@ -29,7 +29,7 @@ def record(directory: str, save: str, abandoned: Sequence[str]) -> None:
     durable.create(os.path.join(folder, f"back-{save}.json"), data, os.path.join(folder, f".back-{save}.tmp"))
 
 
-def read_abandoned(root: Folder, fences: Sequence[Fence]) -> tuple[frozenset[str], tuple[str, ...]]:
+def read_abandoned(root: OpenFolder, fences: Sequence[Fence]) -> tuple[frozenset[str], tuple[str, ...]]:
     """(Names of abandoned checkpoints, one line for each file that does not count). Raises Bad when they cannot be read.
 
     One from which a run was started counts again."""
@@ -46,7 +46,7 @@ def read_abandoned(root: Folder, fences: Sequence[Fence]) -> tuple[frozenset[str
                 with folder.file(name) as file:
                     abandoned.update(_named(match[1], load_json(file.read_small(), name)))
             except Bad as error:
-                if error.verdict is Verdict.UNREADABLE:
+                if error.verdict is CheckpointVerdict.UNREADABLE:
                     raise
                 warnings.append(f"{FOLDER}/{name} left out: {error.reason}")
             except ValueError as error:

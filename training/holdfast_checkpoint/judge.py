@@ -24,14 +24,14 @@ from holdfast_checkpoint.candidates import (
     older_saves,
     written_s,
 )
-from holdfast_checkpoint.confined import Bad, Folder, Limits, Walk, open_root, printable
+from holdfast_checkpoint.confined import Bad, Limits, OpenFolder, Walk, open_root, printable
 from holdfast_checkpoint.fence import Fence, last_valid_step, read_fences
 from holdfast_checkpoint.going_back import read_abandoned
-from holdfast_checkpoint.layouts import Entry, plain, written
+from holdfast_checkpoint.layouts import CheckpointEntry, plain, written
 from holdfast_checkpoint.layouts.common import Judged, whole_archive
 from holdfast_checkpoint.layouts.folders import read_folder
 from holdfast_checkpoint.layouts.names import Says, read_name
-from holdfast_checkpoint.model import Checkpoint, Layout, Proof, Survey, Unreadable, Verdict, weakest
+from holdfast_checkpoint.model import Checkpoint, CheckpointVerdict, Layout, Proof, Survey, Unreadable, weakest
 from holdfast_checkpoint.saves import FileSave, SavedFile, saves_of
 
 _DEFAULT = Limits()
@@ -42,7 +42,7 @@ _FILES = 5_000
 """Files of a folder that are checked for when it was started."""
 _READINGS = 3
 """How often a directory is read again that changes meanwhile."""
-_CANNOT_BE_TOLD = frozenset({Verdict.UNREADABLE, Verdict.REFUSED})
+_CANNOT_BE_TOLD = frozenset({CheckpointVerdict.UNREADABLE, CheckpointVerdict.REFUSED})
 
 
 def survey(
@@ -84,7 +84,9 @@ def must_know(found: Survey, *, ignore_unknown: bool = False) -> Checkpoint | No
     ``ignore_unknown``: ignore other files in the directory, for one that holds other weights too."""
     newest = found.latest
     doubtful = [
-        c for c in found.passed_over if c.verdict in (_CANNOT_BE_TOLD if newest is None else (Verdict.UNREADABLE,))
+        c
+        for c in found.passed_over
+        if c.verdict in (_CANNOT_BE_TOLD if newest is None else (CheckpointVerdict.UNREADABLE,))
     ]
     if doubtful:
         first, than = doubtful[0], f"; it may be newer than {newest.name}" if newest else ""
@@ -119,26 +121,28 @@ def verify(path: str, *, any_owner: bool = False, limits: Limits = _DEFAULT) -> 
         raise Unreadable(f"{printable(parent)}: {error.reason}") from error
 
 
-def _unranked(root: Folder, parent: str, name: str) -> Checkpoint:
+def _unranked(root: OpenFolder, parent: str, name: str) -> Checkpoint:
     """Verify an entry that is never a directory's newest checkpoint: weights, or an unknown layout."""
     status = root.status(name)
     if status is None:
         raise FileNotFoundError(f"no such checkpoint: {printable(os.path.join(parent, name))}")
-    entry = Entry(root, name, status.st_mode)
+    entry = CheckpointEntry(root, name, status.st_mode)
     if entry.is_folder and (layout := layouts.recognise(entry, whatever_name=True)) is not None:
         alone = SavedFile(read_folder(name), status.st_mtime, layout, alone=True)
         return _Judge(root, (), [of_files(parent, save) for save in saves_of([alone])], digests=True).judged(0)
     file = read_name(name)
     if file.says in (Says.NOTE, Says.UNKNOWN) or not stat.S_ISREG(status.st_mode):
-        return bad_checkpoint(parent, name, Layout.HOLDFAST, Bad(Verdict.REFUSED, "no known checkpoint layout"))
+        return bad_checkpoint(
+            parent, name, Layout.HOLDFAST, Bad(CheckpointVerdict.REFUSED, "no known checkpoint layout")
+        )
     try:
         if not file.archive and not plain.begins_as_archive(root, name):
-            raise Bad(Verdict.UNREADABLE, "of a format that cannot be judged")
+            raise Bad(CheckpointVerdict.UNREADABLE, "of a format that cannot be judged")
         size = whole_archive(root, name)
     except Bad as error:
         return bad_checkpoint(parent, name, Layout.TORCH, error)
     path = os.path.join(parent, name)
-    return Checkpoint(name, path, Layout.TORCH, Verdict.COMPLETE, size_bytes=size, proof=Proof.STRUCTURE)
+    return Checkpoint(name, path, Layout.TORCH, CheckpointVerdict.COMPLETE, size_bytes=size, proof=Proof.STRUCTURE)
 
 
 def _survey(directory: str, digests: bool | None, walk: Callable[[], Walk], enough: int) -> Survey:
@@ -156,11 +160,13 @@ def _survey(directory: str, digests: bool | None, walk: Callable[[], Walk], enou
 
 def _gone(checkpoint: Checkpoint) -> bool:
     """Whether it was in the list of names but does not exist any more."""
-    return checkpoint.verdict is Verdict.TORN and not os.path.lexists(checkpoint.path)
+    return checkpoint.verdict is CheckpointVerdict.TORN and not os.path.lexists(checkpoint.path)
 
 
 def _as_unreadable(checkpoint: Checkpoint) -> Checkpoint:
-    return replace(checkpoint, verdict=Verdict.UNREADABLE, reason="it was deleted while the directory was read")
+    return replace(
+        checkpoint, verdict=CheckpointVerdict.UNREADABLE, reason="it was deleted while the directory was read"
+    )
 
 
 def _read_once(directory: str, digests: bool | None, walk: Walk, enough: int) -> tuple[Survey, bool]:
@@ -183,7 +189,7 @@ def _read_once(directory: str, digests: bool | None, walk: Walk, enough: int) ->
         raise Unreadable(f"{printable(directory)}: {error.reason}") from error
 
 
-def _beside(root: Folder, names: Sequence[str], judge: _Judge, judged: Sequence[Checkpoint]) -> Beside:
+def _beside(root: OpenFolder, names: Sequence[str], judge: _Judge, judged: Sequence[Checkpoint]) -> Beside:
     taken = {name for each in judge.ranked for name in (each.save.names if each.save else (each.checkpoint.name,))}
     rest = [name for name in names if name not in taken]
     at = next((i for i, c in enumerate(judged) if c.complete), None)
@@ -194,12 +200,12 @@ def _beside(root: Folder, names: Sequence[str], judge: _Judge, judged: Sequence[
     return Beside((*doubts, *found.strays), found.others)
 
 
-def _own_links(root: Folder, passed_over: Sequence[Checkpoint]) -> Iterator[str]:
+def _own_links(root: OpenFolder, passed_over: Sequence[Checkpoint]) -> Iterator[str]:
     """The user's own links among the candidates before the newest one: moved elsewhere, and not read."""
     for checkpoint in passed_over:
         status = (
             root.status(checkpoint.name)
-            if checkpoint.verdict is Verdict.REFUSED and checkpoint.name.isprintable()
+            if checkpoint.verdict is CheckpointVerdict.REFUSED and checkpoint.name.isprintable()
             else None
         )
         if status is not None and stat.S_ISLNK(status.st_mode) and root.walk.takes(status):
@@ -210,7 +216,7 @@ def _own_links(root: Folder, passed_over: Sequence[Checkpoint]) -> Iterator[str]
 class _Judge:
     """Verification of the candidates of one directory, each at its position among the others."""
 
-    root: Folder
+    root: OpenFolder
     fences: Sequence[Fence]
     ranked: Sequence[Candidate]
     digests: bool | None
@@ -241,7 +247,7 @@ class _Judge:
             name=candidate.name,
             path=candidate.path,
             layout=candidate.layout,
-            verdict=Verdict.FENCED if fenced else Verdict.COMPLETE,
+            verdict=CheckpointVerdict.FENCED if fenced else CheckpointVerdict.COMPLETE,
             reason=f"a newer run continued from step {limit}" if fenced else "",
             step=candidate.step if self.ranked[at].save else judged.step,
             size_bytes=judged.size_bytes,
@@ -263,8 +269,8 @@ class _Judge:
     def _may_be_newer(self, at: int) -> bool:
         """Whether it is or may be complete; not a folder of unknown layout for a step that has an older save: converted from that."""
         verdict, checkpoint = self.judged(at).verdict, self.ranked[at].checkpoint
-        if verdict is not Verdict.UNREADABLE or self.ranked[at].files or checkpoint.step is None:
-            return verdict in (Verdict.COMPLETE, Verdict.UNREADABLE)
+        if verdict is not CheckpointVerdict.UNREADABLE or self.ranked[at].files or checkpoint.step is None:
+            return verdict in (CheckpointVerdict.COMPLETE, CheckpointVerdict.UNREADABLE)
         same = (c.checkpoint for c in self.ranked if c.checkpoint.step == checkpoint.step)
         return not any(written_s(each) < written_s(checkpoint) for each in same)
 
@@ -311,11 +317,11 @@ class _Judge:
     def _begun_s(self, candidate: Candidate) -> float:
         """When the first of its files was written."""
         finished_s, folders = written_s(candidate.checkpoint), candidate.save is not None and candidate.save.folder
-        part = Folder(self.root.fd, self.root.walk.at_most(_FILES))
+        part = OpenFolder(self.root.fd, self.root.walk.at_most(_FILES))
         for name in candidate.save.names if candidate.save is not None and folders else ():
             if name not in self.begun:
                 with suppress(Bad):
-                    self.begun[name] = written.begun_s(Entry(part, name, stat.S_IFDIR)) or finished_s
+                    self.begun[name] = written.begun_s(CheckpointEntry(part, name, stat.S_IFDIR)) or finished_s
             finished_s = min(finished_s, self.begun.get(name, finished_s))
         return finished_s
 
@@ -324,7 +330,7 @@ class _Judge:
         checkpoint, save = candidate.checkpoint, candidate.save
         if save is None:
             status = self.root.status(checkpoint.name)
-            entry = Entry(self.root, checkpoint.name, status.st_mode if status else 0)
+            entry = CheckpointEntry(self.root, checkpoint.name, status.st_mode if status else 0)
             return layouts.judge(checkpoint.layout, entry, digests=self.digests)
         if save.folder:
             judged = [self._read_folder(at, save, part) for part in save.files]
@@ -332,7 +338,7 @@ class _Judge:
         else:
             size, proof = sum(whole_archive(self.root, name) for name in save.names), Proof.STRUCTURE
         if reason := lacks(self.ranked, at):
-            raise Bad(Verdict.UNREADABLE, reason)
+            raise Bad(CheckpointVerdict.UNREADABLE, reason)
         return Judged(checkpoint.step, size, proof)
 
     def _read_folder(self, at: int, save: FileSave, part: SavedFile) -> Judged:
@@ -341,13 +347,15 @@ class _Judge:
             return self._judge_folder(at, part)
         except Bad as error:
             belongs = any({save.head.series, part.name.series} <= each.series for each in older_saves(self.ranked, at))
-            if error.verdict is not Verdict.TORN or len(save.files) == 1 or belongs:
+            if error.verdict is not CheckpointVerdict.TORN or len(save.files) == 1 or belongs:
                 raise
-            raise Bad(Verdict.UNREADABLE, f"{part.name.name}, which may be a part of it: {error.reason}") from error
+            raise Bad(
+                CheckpointVerdict.UNREADABLE, f"{part.name.name}, which may be a part of it: {error.reason}"
+            ) from error
 
     def _judge_folder(self, at: int, part: SavedFile) -> Judged:
         layout, name = part.layout or Layout.DCP, part.name.name
-        entry = Entry(self.root, name, stat.S_IFDIR)
+        entry = CheckpointEntry(self.root, name, stat.S_IFDIR)
         judged = layouts.judge(layout, entry, digests=self.digests)
         older = self._older_folder(at, name) if layout is Layout.TORCH else None
         if older is not None:

@@ -19,7 +19,7 @@ from holdfast_checkpoint.confined import Bad, Walk, open_root
 from holdfast_checkpoint.fence import FOLDER, Fence, add_fence, effective, fenced_off, read_fences
 from holdfast_checkpoint.layouts.archives import load_json
 from holdfast_checkpoint.manifest import dump_json
-from holdfast_checkpoint.model import FencedOff, TakenOver, Unreadable, Verdict
+from holdfast_checkpoint.model import CheckpointVerdict, FencedOff, TakenOver, Unreadable
 from holdfast_checkpoint.runs import RunId
 
 _SIGN = "holder.json"
@@ -180,7 +180,7 @@ def sign(directory: str) -> tuple[str, int] | None:
         except FileNotFoundError:
             return None
         except Bad as error:
-            if error.verdict is Verdict.UNREADABLE:
+            if error.verdict is CheckpointVerdict.UNREADABLE:
                 raise Unreadable(f"{directory}: {error.reason}") from error
     else:
         return None

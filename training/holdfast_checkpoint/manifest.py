@@ -35,7 +35,7 @@ class FileEntry:
 
 
 @dataclass(frozen=True)
-class Manifest:
+class CheckpointManifest:
     """Content of a committed checkpoint."""
 
     step: int
@@ -76,7 +76,7 @@ def rank_folder(rank: int) -> str:
     return f"rank-{rank:05d}"
 
 
-def dump_manifest(manifest: Manifest) -> bytes:
+def dump_manifest(manifest: CheckpointManifest) -> bytes:
     """The manifest as JSON."""
     created = (
         (manifest.created_at or datetime.now(timezone.utc)).astimezone(timezone.utc).isoformat(timespec="milliseconds")
@@ -103,7 +103,7 @@ def dump_files(files: Mapping[str, FileEntry]) -> dict[str, dict[str, object]]:
     return {path: {"bytes": f.size_bytes, "sha256": f.sha256} for path, f in sorted(files.items())}
 
 
-def parse_manifest(value: Mapping[str, Any]) -> Manifest:
+def parse_manifest(value: Mapping[str, Any]) -> CheckpointManifest:
     """Parse a manifest and check every field. Raises ValueError with the reason."""
     if value.get("v") != VERSION:
         raise ValueError(f"version {str(value.get('v'))[:20]!r}")
@@ -116,7 +116,9 @@ def parse_manifest(value: Mapping[str, Any]) -> Manifest:
         created = None
     if created is not None and created.tzinfo is None:
         created = None
-    return Manifest(step, parse_run(str(value.get("run"))), world_size, parse_files(value.get("files")), created)
+    return CheckpointManifest(
+        step, parse_run(str(value.get("run"))), world_size, parse_files(value.get("files")), created
+    )
 
 
 def parse_receipt(value: Mapping[str, Any], step: int, run: RunId, rank: int, world_size: int) -> dict[str, FileEntry]:

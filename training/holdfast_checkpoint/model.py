@@ -37,7 +37,7 @@ class _Text(str, Enum):
     __format__ = str.__format__  # type: ignore[assignment]
 
 
-class Verdict(_Text):
+class CheckpointVerdict(_Text):
     """Verdict about one candidate. Only ``COMPLETE`` may be resumed from."""
 
     COMPLETE = "complete"
@@ -90,7 +90,7 @@ class Checkpoint:
     path: str
     """Directory joined with the name; the path that a job resumes from."""
     layout: Layout
-    verdict: Verdict
+    verdict: CheckpointVerdict
     reason: str = ""
     """One line; empty when COMPLETE."""
     step: int | None = None
@@ -104,7 +104,7 @@ class Checkpoint:
 
     @property
     def complete(self) -> bool:
-        return self.verdict is Verdict.COMPLETE
+        return self.verdict is CheckpointVerdict.COMPLETE
 
 
 @dataclass(frozen=True)
@@ -138,4 +138,4 @@ class Survey:
     @property
     def unreadable(self) -> tuple[Checkpoint, ...]:
         """Candidates of unknown state."""
-        return tuple(c for c in self.candidates if c.verdict is Verdict.UNREADABLE)
+        return tuple(c for c in self.candidates if c.verdict is CheckpointVerdict.UNREADABLE)

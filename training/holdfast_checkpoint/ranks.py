@@ -12,7 +12,7 @@ from holdfast_checkpoint.runs import RunId, whole_number
 
 
 @dataclass(frozen=True)
-class Place:
+class RankPlace:
     """One rank among the ranks that write a checkpoint together."""
 
     rank: int
@@ -20,7 +20,7 @@ class Place:
     world_size: int
 
 
-def place_of(env: Mapping[str, str]) -> Place:
+def place_of(env: Mapping[str, str]) -> RankPlace:
     """The place of this process.
 
     Precedence: an initialized ``torch.distributed``, then ``RANK`` and ``WORLD_SIZE`` (torchrun sets them for each worker), then
@@ -35,9 +35,9 @@ def place_of(env: Mapping[str, str]) -> Place:
                 f"{torch.world_size}: unset RANK and WORLD_SIZE, or initialise torch.distributed from them"
             )
         return torch
-    slurm = Place(_slurm(env, "SLURM_PROCID", 0), _slurm(env, "SLURM_NTASKS", 1))
+    slurm = RankPlace(_slurm(env, "SLURM_PROCID", 0), _slurm(env, "SLURM_NTASKS", 1))
     if rank is not None and world_size is not None:
-        return Place(rank, world_size)
+        return RankPlace(rank, world_size)
     if rank not in (None, slurm.rank) or world_size not in (None, slurm.world_size):
         raise CheckpointError(
             f"only {_shown(rank, world_size)} is set in the environment, and Slurm says rank {slurm.rank} of {slurm.world_size}: set both "
@@ -52,7 +52,7 @@ def place_of(env: Mapping[str, str]) -> Place:
     return slurm
 
 
-def agree_on_run(place: Place, mine: RunId, *, decided: bool) -> RunId | None:
+def agree_on_run(place: RankPlace, mine: RunId, *, decided: bool) -> RunId | None:
     """Broadcast the run that rank 0 took to every rank through ``torch.distributed``; None where that is not initialized.
 
     torchrun counts restarts per node (``TORCHELASTIC_RESTART_COUNT``), so that after one node's failure the ranks of other nodes count
@@ -73,12 +73,12 @@ def agree_on_run(place: Place, mine: RunId, *, decided: bool) -> RunId | None:
     return None
 
 
-def _initialised() -> Place | None:
+def _initialised() -> RankPlace | None:
     torch: Any = sys.modules.get("torch.distributed")
     ready = getattr(torch, "is_initialized", None)  # torch may be built without it
     if ready is None or not ready():
         return None
-    return Place(torch.get_rank(), torch.get_world_size())
+    return RankPlace(torch.get_rank(), torch.get_world_size())
 
 
 def _device(torch: Any) -> Any:

@@ -37,13 +37,13 @@ _NOSIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
 _PROGRESS_EVERY_S = 0.2
 
 Value = Union[str, int, bool, list[int], None]
-Statement = dict[str, Value]
+StatementFields = dict[str, Value]
 _COMPONENT = re.compile(r"SLURM_JOB_ID_HET_GROUP_\d+")
 
 
 def register(
     directory: str, run: RunId, *, layout: str = "auto", fenced: bool = False, save_signal: str | None = None
-) -> Statement:
+) -> StatementFields:
     """Register the job's checkpoint directory. ``fenced``: every writer uses this library, so a cut-off run can do no harm."""
     return _statement(
         "checkpoint.register",
@@ -55,22 +55,22 @@ def register(
     )
 
 
-def takes_signal(save_signal: str, run: RunId) -> Statement:
+def takes_signal(save_signal: str, run: RunId) -> StatementFields:
     """The job's processes on this node also save on this signal. An agent sends only registered signals."""
     return _statement("checkpoint.signal", run, save_signal=save_signal)
 
 
-def saved(step: int, path: str, size_bytes: int, run: RunId) -> Statement:
+def saved(step: int, path: str, size_bytes: int, run: RunId) -> StatementFields:
     """A checkpoint is complete and on the disk."""
     return _statement("checkpoint.saved", run, step=step, path=path, bytes=size_bytes)
 
 
-def resumed(step: int, path: str | None, run: RunId) -> Statement:
+def resumed(step: int, path: str | None, run: RunId) -> StatementFields:
     """The run continues from this step; path None: from zero."""
     return _statement("checkpoint.resumed", run, step=step, path=path)
 
 
-def progress(step: int, run: RunId) -> Statement:
+def progress(step: int, run: RunId) -> StatementFields:
     """The run has finished this step."""
     return _statement("progress", run, step=step)
 
@@ -88,7 +88,7 @@ def components(env: Mapping[str, str]) -> list[int]:
     return sorted(int(v) for name, v in env.items() if _COMPONENT.fullmatch(name) and v.isascii() and v.isdigit())
 
 
-def _statement(kind: str, run: RunId, **fields: Value) -> Statement:
+def _statement(kind: str, run: RunId, **fields: Value) -> StatementFields:
     het = components(os.environ)
     if het:
         fields["components"] = het
@@ -119,7 +119,7 @@ class Teller:
         self._unsent = b""
         self._warns = "SLURM_JOB_ID" in os.environ
 
-    def tell(self, statement: Statement) -> bool:
+    def tell(self, statement: StatementFields) -> bool:
         """Send the statement; False when it was dropped."""
         line = encode(statement)
         if statement["kind"] == "checkpoint.register":
@@ -196,7 +196,7 @@ def mount_hint(path: str | None = None) -> str:
     return "" if os.path.isdir(folder) else f"; in a container, mount {folder} at the same place"
 
 
-class Taken(Enum):
+class StatementResult(Enum):
     """Result of a statement that waited for the agent."""
 
     YES = "taken"
@@ -211,20 +211,20 @@ class Taken(Enum):
 class Receipt(NamedTuple):
     """Whether the agent accepted a statement, and its reason if not."""
 
-    taken: Taken
+    taken: StatementResult
     detail: str = ""
     again: bool = False
     """The same statement may be accepted later."""
 
 
-def send_once(statement: Statement, path: str | None = None, timeout_s: float = 5.0) -> Receipt:
+def send_once(statement: StatementFields, path: str | None = None, timeout_s: float = 5.0) -> Receipt:
     """Send one statement and wait until the agent has accepted it, for command-line use.
 
     A statement has no answer, but a following request on the same connection has one: the agent reads lines in order and reports
     rejections at once, so an answer to the request without a rejection before it means that the statement was accepted."""
     line = encode(statement)
     if not line:
-        return Receipt(Taken.REFUSED, f"the line is longer than {LINE_BYTES_MAX} bytes")
+        return Receipt(StatementResult.REFUSED, f"the line is longer than {LINE_BYTES_MAX} bytes")
     where = path or os.environ.get(SOCKET_ENV) or DEFAULT_SOCKET
     deadline_s = time.monotonic() + timeout_s
     while True:
@@ -240,7 +240,7 @@ def _send_once(line: bytes, path: str, deadline_s: float) -> Receipt:
             connection.settimeout(max(0.01, deadline_s - time.monotonic()))
             connection.connect(path)
         except (OSError, ValueError) as error:
-            return Receipt(Taken.NO_AGENT, unreached(path, error))
+            return Receipt(StatementResult.NO_AGENT, unreached(path, error))
         with suppress(OSError):  # refused before the line was sent: the agent may have given a reason
             connection.sendall(line + _QUESTION)
         said = b""
@@ -249,11 +249,11 @@ def _send_once(line: bytes, path: str, deadline_s: float) -> Receipt:
                 connection.settimeout(max(0.01, deadline_s - time.monotonic()))
                 chunk = connection.recv(4096)
             except socket.timeout:
-                return Receipt(Taken.NO_ANSWER)
+                return Receipt(StatementResult.NO_ANSWER)
             except OSError:
                 chunk = b""
             if not chunk:
-                return Receipt(Taken.CLOSED, again=True)
+                return Receipt(StatementResult.CLOSED, again=True)
             said += chunk
     return _receipt(said)
 
@@ -263,12 +263,12 @@ def _receipt(said: bytes) -> Receipt:
     try:
         answer = json.loads(said.split(b"\n")[0])
     except ValueError:
-        return Receipt(Taken.NO_ANSWER)
+        return Receipt(StatementResult.NO_ANSWER)
     if not isinstance(answer, dict):
-        return Receipt(Taken.NO_ANSWER)
+        return Receipt(StatementResult.NO_ANSWER)
     if "error" in answer:
-        return Receipt(Taken.REFUSED, _printable(str(answer["error"])), again=answer.get("retry") is True)
-    return Receipt(Taken.YES if answer.get("kind") == "standing" else Taken.NO_ANSWER)
+        return Receipt(StatementResult.REFUSED, _printable(str(answer["error"])), again=answer.get("retry") is True)
+    return Receipt(StatementResult.YES if answer.get("kind") == "standing" else StatementResult.NO_ANSWER)
 
 
 def _printable(text: str) -> str:

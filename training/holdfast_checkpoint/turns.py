@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast_checkpoint.model import CheckpointError
 
 
-class Turns:
+class SaveTurns:
     """Saves of each step that this rank has started, and which of them it has handed in.
 
     A number is taken when a save starts, so that overlapping saves (an asynchronous one in a thread, one of a signal handler) never

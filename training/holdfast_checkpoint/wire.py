@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from holdfast_checkpoint.confined import printable
-from holdfast_checkpoint.model import Checkpoint, Layout, Proof, Survey, Verdict
+from holdfast_checkpoint.model import Checkpoint, CheckpointVerdict, Layout, Proof, Survey
 from holdfast_checkpoint.runs import parse_run
 
 
@@ -55,7 +55,7 @@ def parse_checkpoint(value: Mapping[str, Any]) -> Checkpoint:
         name=str(texts["name"]),
         path=str(texts["path"]),
         layout=Layout(str(value.get("layout"))),
-        verdict=Verdict(str(value.get("verdict"))),
+        verdict=CheckpointVerdict(str(value.get("verdict"))),
         reason=str(texts["reason"]),
         step=step,
         size_bytes=int(str(size)),

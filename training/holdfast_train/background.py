@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 
 
-class Background:
+class BackgroundTask:
     """Runs one task at a time. Its thread outlives the main one, so that a running save is finished."""
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Background:
             self._thread = None
 
 
-class Pulse:
+class PeriodicCall:
     """Calls a function periodically until it is stopped."""
 
     def __init__(self, beat: Callable[[], None], every_s: float) -> None:

@@ -37,7 +37,7 @@ class BreakableGloo(ProcessGroupGloo):  # type: ignore[misc]  # torchft has no t
         self._lines.cut()
 
 
-class Guard:
+class CollectiveGuard:
     """Watches collectives from a thread: one that takes longer than usual, with a member that is gone, is aborted."""
 
     def __init__(self, members_left: Callable[[], int | None], break_off: Callable[[], object]) -> None:

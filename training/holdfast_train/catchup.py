@@ -20,7 +20,7 @@ from torchft._torchft import LighthouseClient, ManagerClient
 from holdfast_train.codec import unpack
 from holdfast_train.errors import TransferFailed
 from holdfast_train.fetching import ask, fetch
-from holdfast_train.history import Pace
+from holdfast_train.history import TrainingPace
 from holdfast_train.replica import At, CaughtUp, Replica
 
 log = logging.getLogger(__name__)
@@ -151,7 +151,7 @@ class CatchUp:
         self._replica.check(delta)
         return delta
 
-    def _all(self, sources: list[str], path: str) -> dict[str, Pace]:
+    def _all(self, sources: list[str], path: str) -> dict[str, TrainingPace]:
         """The pace of the peers that answer."""
         found = {}
         with ThreadPoolExecutor(max(1, len(sources)), thread_name_prefix="peer-ask") as pool:
@@ -189,10 +189,10 @@ def find_peers(quorum: str, name: str, rank: int, least: int) -> list[str]:
     return [url for url in found if url]
 
 
-def _pace(said: bytes) -> Pace:
+def _pace(said: bytes) -> TrainingPace:
     """Raises TransferFailed."""
     try:
-        pace = Pace(**json.loads(said))
+        pace = TrainingPace(**json.loads(said))
         if type(pace.step) is int and type(pace.snapshot) is int and pace.step_s >= 0 and pace.idle_s >= 0:
             return pace
     except (TypeError, ValueError) as error:

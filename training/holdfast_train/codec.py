@@ -66,7 +66,7 @@ class Packed:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class StateLayout:
     """A view of a state in its tensors: nothing is copied before it is read, and reads return the present values."""
 
     index: bytes
@@ -99,14 +99,14 @@ def pack(state: object) -> Packed:
     return frozen(lay_out(state))
 
 
-def frozen(layout: Layout) -> Packed:
+def frozen(layout: StateLayout) -> Packed:
     """A copy of the present values of its tensors. Raises MemoryError."""
     body = bytearray(layout.size_bytes)
     layout.copy(torch.frombuffer(body, dtype=torch.uint8), 0)
     return Packed(layout.index, body)
 
 
-def lay_out(state: object) -> Layout:
+def lay_out(state: object) -> StateLayout:
     """The layout of a state. Raises TypeError for any value but numbers, texts, lists, tuples, dictionaries and tensors."""
     tensors: list[tuple[int, torch.Tensor]] = []
     size = 0
@@ -134,7 +134,7 @@ def lay_out(state: object) -> Layout:
     size = max(size, _ALIGN)
     index = json.dumps({"bytes": size, "state": described}, separators=(",", ":")).encode()
     held = [(at, tensor) for at, tensor in tensors if tensor.numel()]
-    return Layout(index, size, tuple(at for at, _ in held), tuple(tensor for _, tensor in held))
+    return StateLayout(index, size, tuple(at for at, _ in held), tuple(tensor for _, tensor in held))
 
 
 def _raw(tensor: torch.Tensor) -> torch.Tensor:

@@ -17,15 +17,15 @@ from holdfast_checkpoint.model import CheckpointError
 from holdfast_checkpoint.runs import run_from_env
 from holdfast_train.errors import RankLost, TrainError, Unusable
 from holdfast_train.interval import interval_s, mtbf_from_env, mtbf_of_all_s, nodes_from_env
-from holdfast_train.membership import Standing
-from holdfast_train.ranks import Ranks
-from holdfast_train.resuming import Reader, candidates, take_over
+from holdfast_train.membership import StepPosition
+from holdfast_train.ranks import RankGroup
+from holdfast_train.resuming import CheckpointReader, candidates, take_over
 from holdfast_train.saving import Saves, age_s, newest
-from holdfast_train.settings import Settings
+from holdfast_train.settings import TrainSettings
 from holdfast_train.shards import plain
 from holdfast_train.signs import Signs
-from holdfast_train.stored import About, Damaged
-from holdfast_train.world import World, new_name, room_name
+from holdfast_train.stored import Damaged, StateOrigin
+from holdfast_train.world import TrainingWorld, new_name, room_name
 
 log = logging.getLogger(__name__)
 
@@ -42,11 +42,11 @@ _DOUBT_S = 5.0
 class Training:
     """Parts of a session that are saved and resumed."""
 
-    settings: Settings
-    ranks: Ranks
+    settings: TrainSettings
+    ranks: RankGroup
     parts: Mapping[str, Any]
     """Model, optimizer and further state, by name."""
-    about: About
+    about: StateOrigin
     """Its step has no meaning."""
     start_at: Callable[[int], None]
     """Set this group to a step, with the state that it was given."""
@@ -54,7 +54,7 @@ class Training:
     """Report the group's phase."""
 
 
-class End(enum.Enum):
+class FinalSave(enum.Enum):
     """Result of saving the state after the last step."""
 
     SAVED = enum.auto()
@@ -101,14 +101,14 @@ class DurableCheckpoints:
                 f"checkpoints at least every {least_s:g} s, at most every {most_s:g} s, mtbf_s={self._mtbf_s}"
             )
 
-    def open(self, training: Training) -> Mapping[str, World]:
+    def open(self, training: Training) -> Mapping[str, TrainingWorld]:
         """Called before the group requests its first quorum, and again for another session. Returns what is sent along with the state."""
         settings = training.settings
         self._training, self._ranks = training, training.ranks
         self._member = f"{settings.group}~{settings.incarnation}"
-        self._world = World(room_name(settings.token) if settings.ours else new_name(), of_room=settings.ours)
+        self._world = TrainingWorld(room_name(settings.token) if settings.ours else new_name(), of_room=settings.ours)
         self._saves = Saves(self.directory, self._member, self._run, self._ranks.rank, self._keep)
-        self._standing: Standing | None = None
+        self._standing: StepPosition | None = None
         self._begun = self._closed = self._ending = False
         self._committed, self._staged_step = (0, 0), 0
         self._last_s: float | None = None
@@ -120,7 +120,7 @@ class DurableCheckpoints:
             self._teller.tell(register)
         return {} if settings.ours else {"checkpoints": self._world}
 
-    def ready(self, standing: Standing, step: int) -> bool:
+    def ready(self, standing: StepPosition, step: int) -> bool:
         """Called at the start of each step, after the quorum. False: the step must be started again.
 
         Raises TrainError when the job cannot continue: no place to write, a checkpoint of another model, another job here."""
@@ -197,7 +197,7 @@ class DurableCheckpoints:
 
     # The start
 
-    def _begin(self, standing: Standing) -> bool:
+    def _begin(self, standing: StepPosition) -> bool:
         """Resume when no group has the state: the first group reads it; the others wait, and are healed by it."""
         paths: list[str] = []
         said = self._ranks.told(self._look(standing, paths) if self._ranks.rank == 0 else "")
@@ -214,7 +214,7 @@ class DurableCheckpoints:
             self._begun = True
         return True
 
-    def _look(self, standing: Standing, paths: list[str]) -> str:
+    def _look(self, standing: StepPosition, paths: list[str]) -> str:
         try:
             paths.extend(candidates(self.directory, self._resume_from))
         except Unreadable as error:
@@ -248,7 +248,7 @@ class DurableCheckpoints:
         began_s, reader, state = self._clock(), None, None
         self._training.tell("checkpoint")
         try:
-            reader = Reader(path, self._training.parts, self._training.about, self._ranks.rank)
+            reader = CheckpointReader(path, self._training.parts, self._training.about, self._ranks.rank)
         except Damaged as error:
             log.error("event=checkpoint_passed_over path=%s reason=%r", path, str(error))
         if not self._ranks.all(reader is not None) or reader is None:
@@ -335,13 +335,13 @@ class DurableCheckpoints:
         standing = self._standing
         return standing.rank if standing is not None and self._committed == (standing.quorum_id, step) else None
 
-    def end(self, step: int) -> End:
+    def end(self, step: int) -> FinalSave:
         """Called after the last step, again in each quorum until it is not ``ELSEWHERE``: save if that is this group's task. Only
         rank 0 knows the result; the others are done with their part."""
         self._ending = True
         whose = self._ranks.told(self._whose_end(step) if self._ranks.rank == 0 else "")
         if whose == "theirs":
-            return End.ELSEWHERE
+            return FinalSave.ELSEWHERE
         self._closed = True
         if whose == "ours":
             log.info("event=saving_the_last_state step=%d", step)
@@ -354,7 +354,7 @@ class DurableCheckpoints:
         self._signs.stop()
         self._show_life(ended=True)
         failed = self._ranks.rank == 0 and whose == "ours" and self._saves.saved_step != step
-        return End.FAILED if failed else End.SAVED
+        return FinalSave.FAILED if failed else FinalSave.SAVED
 
     def _whose_end(self, step: int) -> str:
         """Who saves the last state: the first group of the quorum that did the last step. If that is lost, the first present
@@ -379,13 +379,13 @@ class DurableCheckpoints:
         name = parse_folder_name(os.path.basename(found.path)) if found is not None else None
         return name is not None and name[0] == step and name[1].job_id in self._world.term().rooms
 
-    def _end(self) -> Standing | None:
+    def _end(self) -> StepPosition | None:
         """The last standing of this group; None: there is nothing to save, or this was called before."""
         self._signs.stop()
         closed, self._closed = self._closed, True
         return None if closed or not self._begun else self._standing
 
-    def _last(self, standing: Standing, step: int) -> bool:
+    def _last(self, standing: StepPosition, step: int) -> bool:
         """Whether all members of the last quorum have left it, or may be gone, and their state is not on disk."""
         in_doubt = self._clock() - self._stood_s > _DOUBT_S
         try:

@@ -7,10 +7,10 @@ import enum
 import logging
 from collections.abc import Callable
 
-from holdfast_train.durable import DurableCheckpoints, End
+from holdfast_train.durable import DurableCheckpoints, FinalSave
 from holdfast_train.errors import QuorumAway, Refused
-from holdfast_train.membership import Standing
-from holdfast_train.ranks import Ranks
+from holdfast_train.membership import StepPosition
+from holdfast_train.ranks import RankGroup
 from holdfast_train.sizes import Sizes
 
 log = logging.getLogger(__name__)
@@ -25,16 +25,16 @@ class _Heard(enum.Enum):
     AWAY = enum.auto()
 
 
-class Ending:
+class TrainingEnd:
     """The end as seen by one rank; all ranks of the group go through it together."""
 
     def __init__(
         self,
         checkpoints: DurableCheckpoints,
-        ranks: Ranks,
+        ranks: RankGroup,
         sizes: Sizes,
-        gather: Callable[[], Standing | None],
-        agreed: Callable[[Standing | None], Standing | None],
+        gather: Callable[[], StepPosition | None],
+        agreed: Callable[[StepPosition | None], StepPosition | None],
     ) -> None:
         """``gather``: waits for a quorum, which the saving group does not request meanwhile. ``agreed``: the standing, if all
         ranks of the group have one."""
@@ -47,8 +47,8 @@ class Ending:
         place = self._checkpoints.place(step)
         while step:
             end = self._checkpoints.end(step)
-            if end is not End.ELSEWHERE:
-                return end is End.SAVED or self._nobody_else(place, step)
+            if end is not FinalSave.ELSEWHERE:
+                return end is FinalSave.SAVED or self._nobody_else(place, step)
             heard = self._hear(step)
             if heard is not _Heard.NOTHING:
                 return heard is _Heard.AWAY and self._checkpoints.leave(step)

@@ -27,7 +27,7 @@ class ElasticEvent:
     target: int | None = None
 
 
-class Watch:
+class SignalWatch:
     """Remembers signals. A previous handler is called as well, unless it would end the process."""
 
     def __init__(self, env: Mapping[str, str] = os.environ) -> None:

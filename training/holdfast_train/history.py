@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import torch
 
-from holdfast_train.codec import Layout, Packed, Readable, frozen, lay_out
+from holdfast_train.codec import Packed, Readable, StateLayout, frozen, lay_out
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ _MEMORY_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class TrainingPace:
     """Progress of a group's training, as sent to its peers."""
 
     step: int
@@ -59,7 +59,7 @@ class History:
         self._step, self._quorum, self._step_s, self._at_s = 0, -1, 0.0, clock()
         self._wanted = -1
         self._snapshot: Packed | None = None
-        self._deltas: dict[int, Layout] = {}
+        self._deltas: dict[int, StateLayout] = {}
         self._delta_bytes, self._bound_bytes = 0, 0
         self._users, self._asked_s = 0, 0.0
         self._copier: threading.Thread | None = None
@@ -118,11 +118,11 @@ class History:
 
     # Requests of peers
 
-    def pace(self) -> Pace:
+    def pace(self) -> TrainingPace:
         with self._lock:
             return self._pace()
 
-    def arm(self, step: int) -> Pace:
+    def arm(self, step: int) -> TrainingPace:
         """Keep the state after this step, if that is still to come and nothing else is kept; the answer says what will be."""
         with self._lock:
             self._asked_s = now_s = self._clock()
@@ -159,9 +159,9 @@ class History:
 
     # All methods below hold the lock
 
-    def _pace(self) -> Pace:
+    def _pace(self) -> TrainingPace:
         snapshot = self._wanted if self._whole() else -1
-        return Pace(self._step, self._step_s, self._clock() - self._at_s, snapshot)
+        return TrainingPace(self._step, self._step_s, self._clock() - self._at_s, snapshot)
 
     def _whole(self) -> bool:
         """Whether nothing is missing since the state that is kept."""

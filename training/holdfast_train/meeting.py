@@ -11,7 +11,7 @@ from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
 from holdfast_train import store_host
 from holdfast_train.errors import RankLost
-from holdfast_train.settings import Settings
+from holdfast_train.settings import TrainSettings
 
 _LOOK_S = 0.1
 _CONNECT = timedelta(seconds=60)
@@ -19,10 +19,10 @@ _AGENT = "TORCHELASTIC_USE_AGENT_STORE"
 """Set to True by torchrun, and by any other launcher that hosts the store at MASTER_ADDR:MASTER_PORT itself."""
 
 
-class Meeting:
+class RankMeeting:
     """One rank's connection to the store. With a single rank there is no store, and no waiting."""
 
-    def __init__(self, settings: Settings, env: Mapping[str, str]) -> None:
+    def __init__(self, settings: TrainSettings, env: Mapping[str, str]) -> None:
         """Rank 0 starts the store, unless the launcher did. Raises Unusable, RankLost."""
         self.rank, self.ranks = settings.rank, settings.ranks
         self._patience_s = settings.collective_timeout_s + 30

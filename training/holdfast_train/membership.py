@@ -19,15 +19,15 @@ from torchft._torchft import LighthouseClient
 from torchft.manager import REPLICA_ID_KEY, Manager
 from torchft.process_group import ProcessGroupNCCL
 
-from holdfast_train.breaking import BreakableGloo, Guard
+from holdfast_train.breaking import BreakableGloo, CollectiveGuard
 from holdfast_train.catchup import find_peers
 from holdfast_train.errors import QuorumAway, Refused, TrainError
 from holdfast_train.events import REQUEUE
 from holdfast_train.lines import Lines
 from holdfast_train.lookout import Lookout
 from holdfast_train.proof import replica_name
-from holdfast_train.ranks import Ranks
-from holdfast_train.settings import Settings
+from holdfast_train.ranks import RankGroup
+from holdfast_train.settings import TrainSettings
 from holdfast_train.transport import PeerTransport
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class StepPosition:
     """A group's position in one step: its rank among the present groups."""
 
     rank: int
@@ -59,8 +59,8 @@ class Membership:
 
     def __init__(
         self,
-        settings: Settings,
-        ranks: Ranks,
+        settings: TrainSettings,
+        ranks: RankGroup,
         save: Callable[[], dict[str, Any]],
         load: Callable[[dict[str, Any]], None],
         interrupted: Callable[[], None] | None = None,
@@ -111,7 +111,7 @@ class Membership:
         self._wire_id = self.manager._store.get(REPLICA_ID_KEY).decode()
         self._waiter = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="quorum-wait")
         self._waiting: concurrent.futures.Future[Any] | None = None
-        self._guard = Guard(self._members_left, self._break_off) if settings.ours else None
+        self._guard = CollectiveGuard(self._members_left, self._break_off) if settings.ours else None
         self._lookout = Lookout(lambda: self._refusal(self._wire_id))
         self._left = False
 
@@ -130,7 +130,7 @@ class Membership:
     def step(self) -> int:
         return int(self.manager.current_step())
 
-    def gather(self) -> Standing | None:
+    def gather(self) -> StepPosition | None:
         """Wait for the quorum of a step and take a peer's state if ours is old. None: it failed, start again.
 
         Raises Refused when the rendezvous refuses this group, QuorumAway."""
@@ -146,7 +146,7 @@ class Membership:
         if self.manager.errored() is not None or rank is None:
             return None
         present = int(self.manager.num_participants())
-        return Standing(int(rank), present, self.quorum_id, self._part(int(rank), present))
+        return StepPosition(int(rank), present, self.quorum_id, self._part(int(rank), present))
 
     def _part(self, rank: int, present: int) -> tuple[int, int] | None:
         """Groups compute that had the state at their request; all do in the first step, and where the others are too few."""

@@ -12,7 +12,7 @@ from holdfast_checkpoint.runs import RunId, run_from_env
 EVERY_S = 1.0
 
 
-class Progress:
+class ProgressReporter:
     """Reports step, phase, time of the last step and the number of groups. Never waits and never fails."""
 
     def __init__(
@@ -35,7 +35,7 @@ class Progress:
         now_s = self._clock()
         if phase == self._phase and now_s < self._told_s + EVERY_S:
             return False
-        more: statements.Statement = {
+        more: statements.StatementFields = {
             "phase": phase,
             "step_ms": round(1000 * step_s),
             "own_ms": round(1000 * own_s),

@@ -9,16 +9,16 @@ import torch
 import torch.distributed as dist
 
 from holdfast_train.errors import RankLost
-from holdfast_train.settings import Settings
+from holdfast_train.settings import TrainSettings
 
 _TEXT_BYTES = 512
 
 
-class Ranks:
+class RankGroup:
     """One rank's view. With a single rank nothing is sent. Each call is a collective of all ranks, and raises RankLost when
     another one does not answer within the collective timeout."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: TrainSettings) -> None:
         """Create the group's process group where the program did not. Raises RankLost."""
         self.rank, self.count = settings.rank, settings.ranks
         self._group: Any = None

@@ -19,11 +19,11 @@ import torch.distributed as dist
 
 from holdfast_train.codec import Packed, unpack
 from holdfast_train.errors import RankLost, TrainError, tell
-from holdfast_train.events import Watch
+from holdfast_train.events import SignalWatch
 from holdfast_train.lines import Lines
-from holdfast_train.meeting import Meeting
+from holdfast_train.meeting import RankMeeting
 from holdfast_train.ranks import backend
-from holdfast_train.settings import Settings, settings_from_env
+from holdfast_train.settings import TrainSettings, settings_from_env
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ _BASE = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptState:
     """A group's own state after a whole step, which no peer needs to send."""
 
     step: int
@@ -46,7 +46,7 @@ class Restartable(Protocol):
     holders: int
     """Number of groups that have its last committed step."""
 
-    def keep(self) -> Kept | None:
+    def keep(self) -> KeptState | None:
         """The state to keep; None: it failed during a change of its model."""
 
     def abandon(self) -> None:
@@ -59,9 +59,9 @@ class Era:
 
     number: int
     incarnation: str
-    watch: Watch
+    watch: SignalWatch
     lines: Lines = field(default_factory=Lines)
-    kept: Kept | None = None
+    kept: KeptState | None = None
     session: Restartable | None = None
     off: threading.Event = field(default_factory=threading.Event)
     over: threading.Event = field(default_factory=threading.Event)
@@ -104,7 +104,7 @@ def restartable(train: Callable[[], _T], restarts: int = 3) -> _T:
     step had not started to change it, and is otherwise taken from a peer. After the maximum number of restarts the exception is
     raised; also at once when there is no state, and for TrainError."""
     settings = settings_from_env(os.environ)
-    meeting, watch = Meeting(settings, os.environ), Watch()
+    meeting, watch = RankMeeting(settings, os.environ), SignalWatch()
     watch.install()
     try:
         return _Runs(settings, meeting, watch, restarts).run(train)
@@ -117,7 +117,7 @@ def restartable(train: Callable[[], _T], restarts: int = 3) -> _T:
 
 
 class _Runs:
-    def __init__(self, settings: Settings, meeting: Meeting, watch: Watch, restarts: int) -> None:
+    def __init__(self, settings: TrainSettings, meeting: RankMeeting, watch: SignalWatch, restarts: int) -> None:
         self._settings, self._meeting, self._watch, self._restarts = settings, meeting, watch, restarts
         self._start = settings.incarnation or secrets.token_hex(8)
 

@@ -11,8 +11,8 @@ from typing import Any
 from holdfast_checkpoint import survey_all, verify
 from holdfast_train.errors import TrainError
 from holdfast_train.shards import model_state, optimizer_state, plain
-from holdfast_train.statetree import Misfit, Node, shapes, split
-from holdfast_train.stored import About, Damaged, check_files, read_about, read_state
+from holdfast_train.statetree import Misfit, StateNode, shapes, split
+from holdfast_train.stored import Damaged, StateOrigin, check_files, read_about, read_state
 
 log = logging.getLogger(__name__)
 
@@ -35,10 +35,10 @@ def candidates(directory: str, resume_from: str | None) -> list[str]:
     return [*here, found.path]
 
 
-class Reader:
+class CheckpointReader:
     """Reader of one checkpoint into the parts of a training state."""
 
-    def __init__(self, path: str, parts: Mapping[str, Any], ours: About, rank: int) -> None:
+    def __init__(self, path: str, parts: Mapping[str, Any], ours: StateOrigin, rank: int) -> None:
         """Raises Damaged when it is not as written, TrainError when it belongs to another job."""
         self._path, self._parts, self._rank = Path(path), parts, rank
         check_files(self._path, rank)
@@ -86,11 +86,11 @@ def take_over(parts: Mapping[str, Any], state: Mapping[str, Any]) -> None:
         part.load_state_dict(whole[name])
 
 
-def _keys(tree: Node) -> list[str]:
+def _keys(tree: StateNode) -> list[str]:
     return [str(key) for key, _node in tree["d"]]
 
 
-def _groups(tree: Node) -> list[int]:
+def _groups(tree: StateNode) -> list[int]:
     """Number of parameters in each group of the optimizer."""
     optimizer = dict(dict(tree["d"])["optimizer"]["d"])
     return [len(dict(group["d"])["params"]["l"]) for group in optimizer["param_groups"]["l"]]

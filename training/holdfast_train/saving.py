@@ -26,10 +26,10 @@ from holdfast_checkpoint import (
     survey_all,
 )
 from holdfast_checkpoint.lease import Term
-from holdfast_checkpoint.manifest import MANIFEST, Manifest, folder_name
-from holdfast_train.background import Background
+from holdfast_checkpoint.manifest import MANIFEST, CheckpointManifest, folder_name
+from holdfast_train.background import BackgroundTask
 from holdfast_train.errors import TrainError
-from holdfast_train.stored import About, Buffers, Staged
+from holdfast_train.stored import Buffers, Staged, StateOrigin
 
 log = logging.getLogger(__name__)
 
@@ -46,14 +46,14 @@ class Saves:
     def __init__(self, directory: str, member: str, run: RunId, rank: int, keep: int | None) -> None:
         self._directory, self._member, self._run, self._rank, self._keep = directory, member, run, rank, keep
         self._costs_s: deque[float] = deque(maxlen=_MEASURED)
-        self._background, self._buffers = Background(), Buffers()
+        self._background, self._buffers = BackgroundTask(), Buffers()
         self.saved_step = 0
         """Step of the newest checkpoint that this process published."""
         self.took_s = 0.0
         """Time from the start of the last save until it was complete."""
         self.taken_over: str | None = None
         """Another job has taken over the directory."""
-        self.news: deque[statements.Statement] = deque(maxlen=8)
+        self.news: deque[statements.StatementFields] = deque(maxlen=8)
         """Statements to send to the agent."""
 
     @property
@@ -65,7 +65,7 @@ class Saves:
         """Time that the loop loses to a save: the median of the last ones."""
         return statistics.median(self._costs_s) if self._costs_s else _ASSUMED_COST_S
 
-    def start(self, term: Term, state: Mapping[str, Any], about: About) -> None:
+    def start(self, term: Term, state: Mapping[str, Any], about: StateOrigin) -> None:
         """Copy the state; the rest runs in the background. All ranks of the group call it together."""
         self._background.join()
         began_s = time.monotonic()
@@ -88,7 +88,7 @@ class Saves:
         """Queue another task that uses the disk."""
         self._background.run(work)
 
-    def _write(self, term: Term, folder: Path, staged: Staged, about: About, began_s: float) -> None:
+    def _write(self, term: Term, folder: Path, staged: Staged, about: StateOrigin, began_s: float) -> None:
         try:
             names = staged.finish()  # first: nothing is deleted while it is still written
             if self._rank == 0:
@@ -98,7 +98,7 @@ class Saves:
             if self._rank:
                 return
             files.update(commit.receipts(folder, about.ranks, about.step, term.run, _RANKS_S))
-            manifest = Manifest(about.step, term.run, about.ranks, files)
+            manifest = CheckpointManifest(about.step, term.run, about.ranks, files)
             commit.publish(folder, manifest, lambda: lease.check(self._directory, term, self._member))
         except TakenOver as error:
             self.taken_over = str(error)
@@ -108,7 +108,7 @@ class Saves:
         else:
             self._published(folder, manifest, began_s)
 
-    def _published(self, folder: Path, manifest: Manifest, began_s: float) -> None:
+    def _published(self, folder: Path, manifest: CheckpointManifest, began_s: float) -> None:
         self.saved_step, self.took_s = manifest.step, time.monotonic() - began_s
         self.news.append(statements.saved(manifest.step, str(folder), manifest.size_bytes, self._run))
         log.info(

@@ -20,21 +20,21 @@ from holdfast_train.batch import GlobalBatch
 from holdfast_train.buckets import Buckets
 from holdfast_train.codec import pack
 from holdfast_train.durable import DurableCheckpoints, Training
-from holdfast_train.ending import Ending
+from holdfast_train.ending import TrainingEnd
 from holdfast_train.errors import Refused, TrainError, TransferFailed, tell
-from holdfast_train.events import REQUEUE, Watch
+from holdfast_train.events import REQUEUE, SignalWatch
 from holdfast_train.likeness import Likeness
-from holdfast_train.membership import Membership, Standing
-from holdfast_train.progress import Progress
+from holdfast_train.membership import Membership, StepPosition
+from holdfast_train.progress import ProgressReporter
 from holdfast_train.quick import end_quickly
-from holdfast_train.ranks import Ranks
+from holdfast_train.ranks import RankGroup
 from holdfast_train.replica import Replica, Stateful
-from holdfast_train.restart import Era, Kept, current, goes_on_after
+from holdfast_train.restart import Era, KeptState, current, goes_on_after
 from holdfast_train.rng import seed_of
-from holdfast_train.settings import Settings, settings_from_env
+from holdfast_train.settings import TrainSettings, settings_from_env
 from holdfast_train.shards import check_sendable, local, model_state, optimizer_state, plain
 from holdfast_train.sharing import Sharing
-from holdfast_train.stored import About
+from holdfast_train.stored import StateOrigin
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,9 @@ _ALONE_S = 0.2
 class Attempt:
     """One attempt at a step: this group's share of its micro-batches."""
 
-    def __init__(self, step: int, seed: int, share: range, standing: Standing, after_each: Callable[[], None]) -> None:
+    def __init__(
+        self, step: int, seed: int, share: range, standing: StepPosition, after_each: Callable[[], None]
+    ) -> None:
         self.step = step
         """From 0; the same until the step is committed."""
         self.share = share
@@ -99,7 +101,7 @@ class Session:
         before_step: Callable[[], object] | None = None,
         after_step: Callable[[], object] | None = None,
         exact: bool = False,
-        settings: Settings | None = None,
+        settings: TrainSettings | None = None,
     ) -> None:
         """Raises Unusable for settings, sizes and batches that do not fit together, RankLost. If the rendezvous refuses this group,
         the process exits: with 85 if it was evicted, so that Slurm starts it elsewhere."""
@@ -112,7 +114,7 @@ class Session:
         self._base_lr = [float(group["lr"]) for group in optimizer.param_groups]
         self._state: dict[str, Stateful] = {"model": model, "optimizer": optimizer, **(extra or {})}
         self._buckets = Buckets(model.parameters(), exact=exact)
-        self._watch, self._progress = self._era.watch if self._era else Watch(), Progress()
+        self._watch, self._progress = self._era.watch if self._era else SignalWatch(), ProgressReporter()
         self._step_s, self._own_s = 0.0, 0.0
         self.present = 0
         """Groups in the last step."""
@@ -123,7 +125,7 @@ class Session:
         self._changing = self._reached = False
         era = self._era
         with era.lines.noted() if era else nullcontext():
-            self._ranks = Ranks(self._settings)
+            self._ranks = RankGroup(self._settings)
         interrupted = era.check if era else None
         self._durable = checkpoints
         if checkpoints is not None:
@@ -179,9 +181,11 @@ class Session:
         if not self._settings.ours:  # a stock lighthouse cannot be notified of the end
             durable.finish(self.step)
             return False
-        return Ending(durable, self._ranks, self._settings.sizes, self._stand_by, self._agreed).see_through(self.step)
+        return TrainingEnd(durable, self._ranks, self._settings.sizes, self._stand_by, self._agreed).see_through(
+            self.step
+        )
 
-    def _stand_by(self) -> Standing | None:
+    def _stand_by(self) -> StepPosition | None:
         """Join a quorum without a step. Returns this rank's standing."""
         self._check()
         self._tell("waiting")
@@ -242,9 +246,9 @@ class Session:
         if self._era is None:
             self._watch.restore()
 
-    def keep(self) -> Kept | None:
+    def keep(self) -> KeptState | None:
         """For a restart in place: this group's own state, unless its model was being changed then."""
-        return None if self._changing else Kept(self._sharing.ahead_of(self.step) or self.step, pack(self._save()))
+        return None if self._changing else KeptState(self._sharing.ahead_of(self.step) or self.step, pack(self._save()))
 
     def abandon(self) -> None:
         """For a restart in place: leave in the middle of a step."""
@@ -286,7 +290,7 @@ class Session:
         share = self._batch.share(*standing.part, self._settings.sizes) if standing.part else range(0)
         return Attempt(self.step, self._seed, share, standing, self._buckets.add)
 
-    def _agreed(self, standing: Standing | None) -> Standing | None:
+    def _agreed(self, standing: StepPosition | None) -> StepPosition | None:
         """All ranks of the group or none: the others would wait in the model's own collectives for one that starts again."""
         if self._ranks.all(standing is not None):
             return standing
@@ -300,7 +304,7 @@ class Session:
         def start_at(step: int) -> None:
             self._membership.manager.load_state_dict({"step": step, "batches_committed": 0})
 
-        about = About(0, self._seed, self._batch.samples, self._batch.micro_samples, self._ranks.count)
+        about = StateOrigin(0, self._seed, self._batch.samples, self._batch.micro_samples, self._ranks.count)
         return Training(self._settings, self._ranks, dict(self._state), about, start_at, self._tell)
 
     def _finish(self) -> bool:

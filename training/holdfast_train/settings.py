@@ -13,7 +13,7 @@ from holdfast_train.sizes import Sizes, parse_sizes
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class TrainSettings:
     """One replica group of one job."""
 
     quorum: str
@@ -38,7 +38,7 @@ class Settings:
     ranks: int = 1
 
 
-def settings_from_env(env: Mapping[str, str]) -> Settings:
+def settings_from_env(env: Mapping[str, str]) -> TrainSettings:
     """Raises Unusable."""
     ours = env.get("HOLDFAST_QUORUM", "")
     quorum = ours or env.get("TORCHFT_LIGHTHOUSE", "")
@@ -58,7 +58,7 @@ def settings_from_env(env: Mapping[str, str]) -> Settings:
         raise Unusable(f"RANK={rank} and WORLD_SIZE={ranks} do not go together")
     if ranks > 1 and not (env.get("MASTER_ADDR") and _whole(env, "MASTER_PORT", 0)):
         raise Unusable("MASTER_ADDR or MASTER_PORT is not set: where do the ranks of this group meet?")
-    return Settings(
+    return TrainSettings(
         quorum=quorum,
         ours=bool(ours),
         token=token,

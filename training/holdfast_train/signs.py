@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from holdfast_checkpoint import lease
-from holdfast_train.background import Pulse
+from holdfast_train.background import PeriodicCall
 
 WATCHED_SIGNS = 2.5
 """A sign that does not change for this many of its intervals belongs to a group that is gone: one sign may be late."""
@@ -17,7 +17,7 @@ class Signs:
     def __init__(self, directory: str, every_s: float, show: Callable[[], None], clock: Callable[[], float]) -> None:
         """``show``: writes the sign once."""
         self._directory, self._every_s, self._show, self._clock = directory, every_s, show, clock
-        self._pulse: Pulse | None = None
+        self._pulse: PeriodicCall | None = None
         self._seen: tuple[tuple[str, int] | None, float] = (None, 0.0)
 
     @property
@@ -28,7 +28,7 @@ class Signs:
     def start(self) -> None:
         """Write the sign periodically from now on, in the background."""
         if self._pulse is None:
-            self._pulse = Pulse(self._show, self._every_s)
+            self._pulse = PeriodicCall(self._show, self._every_s)
 
     def stop(self) -> None:
         """Stop, without waiting for a write that hangs."""

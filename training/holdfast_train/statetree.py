@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-Node = Any
+StateNode = Any
 Tensors = dict[str, torch.Tensor]
 _DEPTH_MAX = 64
 
@@ -16,13 +16,13 @@ class Misfit(ValueError):
     """A tree that :func:`split` did not create; its text is one line."""
 
 
-def split(state: object) -> tuple[Node, Tensors]:
+def split(state: object) -> tuple[StateNode, Tensors]:
     """(tree, tensors by name; they share the state's memory).
 
     Raises TypeError for any value but numbers, texts, lists, tuples, dictionaries and tensors."""
     tensors: Tensors = {}
 
-    def tree(value: object, path: str) -> Node:
+    def tree(value: object, path: str) -> StateNode:
         if value is None or isinstance(value, bool | int | float | str):
             return value
         if isinstance(value, torch.Tensor):
@@ -39,12 +39,12 @@ def split(state: object) -> tuple[Node, Tensors]:
     return tree(state, ""), tensors
 
 
-def join(tree: Node, tensors: Mapping[str, torch.Tensor]) -> Any:
+def join(tree: StateNode, tensors: Mapping[str, torch.Tensor]) -> Any:
     """Join a state. Raises Misfit."""
     return _walk(tree, lambda name, _dtype, _shape: tensors[name])
 
 
-def blank(tree: Node) -> Tensors:
+def blank(tree: StateNode) -> Tensors:
     """Tensors to read into, by name. Raises Misfit."""
     made: Tensors = {}
 
@@ -58,7 +58,7 @@ def blank(tree: Node) -> Tensors:
     return made
 
 
-def shapes(tree: Node, prefix: str) -> dict[str, tuple[int, ...]]:
+def shapes(tree: StateNode, prefix: str) -> dict[str, tuple[int, ...]]:
     """Shape of each tensor below ``prefix/``, by the rest of its name. Raises Misfit."""
     found: dict[str, tuple[int, ...]] = {}
 
@@ -70,7 +70,7 @@ def shapes(tree: Node, prefix: str) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def _walk(node: Node, tensor: Callable[[str, str, list[int]], Any], depth: int = 0) -> Any:
+def _walk(node: StateNode, tensor: Callable[[str, str, list[int]], Any], depth: int = 0) -> Any:
     if depth > _DEPTH_MAX:
         raise Misfit("too deep")
     if not isinstance(node, dict):

@@ -25,7 +25,7 @@ from holdfast_checkpoint.confined import Bad
 from holdfast_checkpoint.layouts.archives import load_json
 from holdfast_checkpoint.manifest import MANIFEST, digest_fd, parse_manifest, rank_folder
 from holdfast_train.errors import TrainError
-from holdfast_train.statetree import Misfit, Node, Tensors, blank, join, split
+from holdfast_train.statetree import Misfit, StateNode, Tensors, blank, join, split
 
 _STATE = "state.json"
 
@@ -35,7 +35,7 @@ class Damaged(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class StateOrigin:
     """Settings that a state belongs to. With another seed or batch, a resumed run would train other samples at each step."""
 
     step: int
@@ -45,7 +45,7 @@ class About:
     ranks: int
     """Ranks of one group."""
 
-    def check(self, ours: About, name: str) -> None:
+    def check(self, ours: StateOrigin, name: str) -> None:
         """Raise TrainError where a checkpoint's settings differ from ours."""
         for what, there, here in (
             ("global batch", self.samples, ours.samples),
@@ -89,7 +89,7 @@ class Buffers(AsyncStager):
 class Staged:
     """A copy of one rank's state at one step, to be written to disk."""
 
-    def __init__(self, folder: Path, state: Mapping[str, Any], about: About, rank: int, buffers: Buffers) -> None:
+    def __init__(self, folder: Path, state: Mapping[str, Any], about: StateOrigin, rank: int, buffers: Buffers) -> None:
         """Copy, after the previous save has ended; the state may change once this returns. Raises TypeError for what cannot be saved."""
         tree, tensors = split(dict(state))
         self._said = json.dumps({"v": 1, **asdict(about), "state": tree}, separators=(",", ":")).encode()
@@ -123,15 +123,15 @@ def check_files(folder: Path, rank: int) -> None:
         raise Damaged(str(error)[:200]) from error
 
 
-def read_about(folder: Path, rank: int) -> tuple[About, Node]:
+def read_about(folder: Path, rank: int) -> tuple[StateOrigin, StateNode]:
     """Raises Damaged if it is no checkpoint of an elastic job, or has nothing of this rank and of rank 0."""
     for name in (rank_folder(rank), rank_folder(0)):  # a group of another size: rank 0's files have it
         try:
             said = json.loads((folder / name / _STATE).read_bytes())
-            numbers = [said[field] for field in About.__slots__]
+            numbers = [said[field] for field in StateOrigin.__slots__]
             if said["v"] != 1 or any(type(number) is not int for number in numbers):
                 raise ValueError("fields")
-            return About(*numbers), said["state"]
+            return StateOrigin(*numbers), said["state"]
         except FileNotFoundError:
             continue
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
@@ -139,7 +139,7 @@ def read_about(folder: Path, rank: int) -> tuple[About, Node]:
     raise Damaged(f"no {_STATE}: not a checkpoint of an elastic job")
 
 
-def read_state(folder: Path, rank: int, tree: Node) -> Any:
+def read_state(folder: Path, rank: int, tree: StateNode) -> Any:
     """Read this rank's state into new memory. Raises Damaged."""
     try:
         tensors = blank(tree)

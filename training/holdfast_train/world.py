@@ -22,7 +22,7 @@ def new_name() -> str:
     return f"w{secrets.token_hex(8)}"
 
 
-class World:
+class TrainingWorld:
     """With a stock lighthouse it is sent along with the state, so that healed groups know it; in a rendezvous all know the name."""
 
     def __init__(self, name: str, *, of_room: bool) -> None:

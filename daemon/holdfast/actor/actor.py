@@ -20,8 +20,8 @@ from holdfast.actor.carry_out import carry_out
 from holdfast.actor.idle import IdleWatch, idle
 from holdfast.actor.last_words import last_words
 from holdfast.actor.lease_guard import while_leading
-from holdfast.actor.limits import ActorLimits, Full, Limited, limited
-from holdfast.actor.second_look import BRAKED, Look, look_again, outlived, overtaken
+from holdfast.actor.limits import ActorLimits, Full, LimitedStep, limited
+from holdfast.actor.second_look import BRAKED, Recheck, look_again, outlived, overtaken
 from holdfast.controller.lanes import lane, pools
 from holdfast.model.action import (
     NEVER_BEGUN,
@@ -36,9 +36,9 @@ from holdfast.model.action import (
     Terminate,
 )
 from holdfast.model.book import Book
-from holdfast.model.errors import FencedOff, OutsideError
+from holdfast.model.errors import LeaderFencedOff, OutsideError
 from holdfast.model.policy import Mode
-from holdfast.ports import Lease, Outcome, Provider, Scheduler, Store
+from holdfast.ports import IntentOutcome, Lease, Provider, Scheduler, Store
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ STALE_S = 600.0
 """Maximum age of a planned step that has not started. An older one is decided again instead of done late."""
 LOOK_S = 0.5
 """How often the store is polled without a wakeup."""
-STALE = Outcome(
+STALE = IntentOutcome(
     IntentState.FAILED, "planned too long ago; will be decided again", retryable=True, result={NEVER_BEGUN: True}
 )
 _IRREVERSIBLE = (SetDown, Terminate, Replace, Reboot, StopStart, Launch)
@@ -126,22 +126,22 @@ class Actor:
                 raise
             except Exception as error:  # noqa: BLE001 - this one waits, with what comes after it; the others do not
                 unexpected.failed(TAKE, error, intent.key)
-                look = Look.WAIT
-            if look is Look.ANEW:
+                look = Recheck.WAIT
+            if look is Recheck.ANEW:
                 continue
             taken.add(queue)
-            if look is Look.GO:
+            if look is Recheck.GO:
                 future = workers[queue[1]].submit(self.step, intent, lease.fence)
                 self._busy[queue] = future
                 future.add_done_callback(lambda _done: self.ring())
 
-    def _looked_again(self, book: Book, intent: Intent, fence: int) -> Look:
+    def _looked_again(self, book: Book, intent: Intent, fence: int) -> Recheck:
         """Re-evaluate a step right before it starts. ``ANEW``: it was settled without being started."""
         ended = outlived(book, intent) or overtaken(book, intent, self.outside.clock.now())
-        look = Look.ANEW if ended is not None else look_again(book, intent, self.mode)
-        if look is Look.ANEW:
+        look = Recheck.ANEW if ended is not None else look_again(book, intent, self.mode)
+        if look is Recheck.ANEW:
             self._settle(intent, fence, ended or BRAKED)
-        return Look.WAIT if look is Look.GO and self._is_full(intent) else look
+        return Recheck.WAIT if look is Recheck.GO and self._is_full(intent) else look
 
     def _as_begun(self, intent: Intent) -> Intent:
         """The intent by this actor's own record: a step that it did not start counts as planned, whatever the store says."""
@@ -166,7 +166,7 @@ class Actor:
         if self.limits is None or (kind := limited(action)) is None:
             return True
         what = str(action.target.node)
-        if kind is Limited.STOPPED and action.target.job is not None:
+        if kind is LimitedStep.STOPPED and action.target.job is not None:
             what = f"job {action.target.job.job_id}"
             try:
                 what = next(iter(self.outside.scheduler.job(action.target.job.job_id).nodes), what)
@@ -174,10 +174,10 @@ class Actor:
                 log.debug("event=job_unreadable job=%s error=%r", action.target.job, str(error))
         return not self._held(self.limits.begin(action, what))
 
-    def _settle(self, intent: Intent, fence: int, outcome: Outcome) -> None:
+    def _settle(self, intent: Intent, fence: int, outcome: IntentOutcome) -> None:
         try:
             self.store.finish_intent(intent.key, fence, outcome, self.outside.clock.now())
-        except FencedOff as error:
+        except LeaderFencedOff as error:
             log.warning("event=fenced_off intent=%s error=%r", intent.key, str(error))
 
     def _note_controller(self) -> None:
@@ -203,7 +203,9 @@ class Actor:
         def still_leading() -> None:
             lease = self._lease()
             if lease is None or lease.fence != fence:
-                raise FencedOff(f"the lease of fence {fence} was lost in the middle of a step: the step is aborted")
+                raise LeaderFencedOff(
+                    f"the lease of fence {fence} was lost in the middle of a step: the step is aborted"
+                )
 
         return replace(
             self.outside,
@@ -246,7 +248,7 @@ class Actor:
             level = logging.INFO if outcome.state is IntentState.DONE else logging.WARNING
             log.log(level, "event=step intent=%s state=%s outcome=%r", intent.key, outcome.state.value, outcome.text)
             self.before_step(intent, "finished")
-        except FencedOff as error:
+        except LeaderFencedOff as error:
             if self.begun is not None:
                 self.begun.over(intent)  # the new leader may mark it as started at any time; it is then evaluated again
             log.warning("event=fenced_off intent=%s error=%r", intent.key, str(error))

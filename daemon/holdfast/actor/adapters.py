@@ -10,7 +10,7 @@ from threading import Lock
 from holdfast.controller.head_reach import Connect, connect
 from holdfast.decisions.common import facts
 from holdfast.decisions.common.het_jobs import whole
-from holdfast.decisions.machines.machine_proof import DOUBT, OTHER_NODE, Unproven
+from holdfast.decisions.machines.machine_proof import DOUBT, OTHER_NODE, UnprovenMachine
 from holdfast.decisions.nodes import hands_off
 from holdfast.model.action import IntentState
 from holdfast.model.book import NodeMark
@@ -18,7 +18,7 @@ from holdfast.model.cluster import HOLDING_STATES, Job, Node
 from holdfast.model.errors import HoldfastError, NotFound, Unavailable
 from holdfast.model.ids import incident_of_reason, is_reason
 from holdfast.model.policy import MaintenancePolicy
-from holdfast.ports import Clock, Notifier, Outcome, Provider, Scheduler
+from holdfast.ports import Clock, IntentOutcome, Notifier, Provider, Scheduler
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +45,14 @@ class Outside:
     """Held while the spare pool is read and written: incidents do not wait for each other, and Slurm only replaces a whole list."""
 
 
-class Refused(HoldfastError):
+class StepRefused(HoldfastError):
     """The facts have changed since the decision, so the step must not be done."""
 
 
-class NotProven(Refused):
+class NotProven(StepRefused):
     """The machine is not shown to be the node's."""
 
-    def __init__(self, unproven: Unproven) -> None:
+    def __init__(self, unproven: UnprovenMachine) -> None:
         super().__init__(unproven.text)
         self.result = {DOUBT: unproven.doubt.value, OTHER_NODE: unproven.other}
 
@@ -60,13 +60,13 @@ class NotProven(Refused):
 class NotYetProven(Unavailable):
     """The machine is not shown to be the node's, but the provider's record may catch up: retried."""
 
-    def __init__(self, unproven: Unproven) -> None:
+    def __init__(self, unproven: UnprovenMachine) -> None:
         super().__init__(f"{unproven.text}: ask again")
         self.result = {DOUBT: unproven.doubt.value, OTHER_NODE: unproven.other}
 
 
-def done(text: str, **result: object) -> Outcome:
-    return Outcome(IntentState.DONE, text, result=result)
+def done(text: str, **result: object) -> IntentOutcome:
+    return IntentOutcome(IntentState.DONE, text, result=result)
 
 
 def foreign(node: Node, outside: Outside, *setting: str) -> bool:
@@ -78,10 +78,10 @@ def foreign(node: Node, outside: Outside, *setting: str) -> bool:
 
 
 def prove_free(name: str, outside: Outside) -> None:
-    """Last check before a machine is given up: we took it out of service, and no job runs on it. Raises Refused, Unavailable."""
+    """Last check before a machine is given up: we took it out of service, and no job runs on it. Raises StepRefused, Unavailable."""
     node = outside.scheduler.node(name)
     if not node.out_of_service:
-        raise Refused(f"{name} is in service in Slurm")
+        raise StepRefused(f"{name} is in service in Slurm")
     _not_taken(node, outside)
     if node.completing or outside.scheduler.jobs_on(name):
         raise Unavailable(f"{name} still holds a job")
@@ -100,13 +100,13 @@ def _has_just_started(outside: Outside, *, certain: bool) -> bool:
 
 
 def prove_not_taken(name: str, outside: Outside) -> None:
-    """Right before the machine of a dead node is fenced: no operator has drained the node. Raises Refused, Unavailable."""
+    """Right before the machine of a dead node is fenced: no operator has drained the node. Raises StepRefused, Unavailable."""
     _not_taken(outside.scheduler.node(name), outside)
 
 
 def _not_taken(node: Node, outside: Outside) -> None:
     if foreign(node, outside):
-        raise Refused(f"{node.reason_user or 'another user'} has taken the node over: {node.reason!r}")
+        raise StepRefused(f"{node.reason_user or 'another user'} has taken the node over: {node.reason!r}")
 
 
 def prove_hands_on(name: str, outside: Outside) -> None:

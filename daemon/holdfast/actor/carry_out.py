@@ -11,7 +11,16 @@ from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_d
 
 from holdfast import unexpected
 from holdfast.actor import machine_steps
-from holdfast.actor.adapters import NotProven, NotYetProven, Outside, Refused, done, foreign, jobs_on, prove_hands_on
+from holdfast.actor.adapters import (
+    NotProven,
+    NotYetProven,
+    Outside,
+    StepRefused,
+    done,
+    foreign,
+    jobs_on,
+    prove_hands_on,
+)
 from holdfast.decisions.common import facts
 from holdfast.decisions.common.het_jobs import stragglers, whole
 from holdfast.decisions.nodes import slurm_drains
@@ -45,11 +54,11 @@ from holdfast.model.action import (
 )
 from holdfast.model.book import NodeMark
 from holdfast.model.cluster import HOLDING_STATES, Job, JobKey, Node
-from holdfast.model.errors import FencedOff, NotFound, NotPermitted, OutsideError, Rejected, Unavailable
+from holdfast.model.errors import LeaderFencedOff, NotFound, NotPermitted, OutsideError, Rejected, Unavailable
 from holdfast.model.ids import held_reason, hold_of_name, incident_of_job_hold, incident_of_reason, is_reason
 from holdfast.model.maintenance import LONGEST, RESERVATION, KeepWindow
 from holdfast.model.resizing import DelayStart, SetThrottle
-from holdfast.ports import Outcome
+from holdfast.ports import IntentOutcome
 
 log = logging.getLogger(__name__)
 
@@ -75,27 +84,27 @@ RELEASE_PATIENCE_S = 3.0
 """A release is refused while the job is COMPLETING (facts: 0.3 to 2 s): it is retried at once for this long."""
 
 
-def carry_out(intent: Intent, outside: Outside) -> Outcome:
+def carry_out(intent: Intent, outside: Outside) -> IntentOutcome:
     """Carry out the intent, or find that it is already done. Never raises for an answer of an external system."""
     try:
         if isinstance(intent.action, AT_NODES) and intent.state is not IntentState.STARTED:
             prove_hands_on(intent.action.node, outside)
         return _perform(intent.action, intent.incident_id, outside)
     except NotProven as unproven:
-        return Outcome(IntentState.REFUSED, str(unproven), result=unproven.result)
-    except Refused as refusal:
-        return Outcome(IntentState.REFUSED, str(refusal))
+        return IntentOutcome(IntentState.REFUSED, str(unproven), result=unproven.result)
+    except StepRefused as refusal:
+        return IntentOutcome(IntentState.REFUSED, str(refusal))
     except NotYetProven as unproven:
-        return Outcome(IntentState.FAILED, str(unproven), retryable=True, result=unproven.result)
+        return IntentOutcome(IntentState.FAILED, str(unproven), retryable=True, result=unproven.result)
     except (Unavailable, NotPermitted) as error:
-        return Outcome(IntentState.FAILED, str(error), retryable=True)
+        return IntentOutcome(IntentState.FAILED, str(error), retryable=True)
     except OutsideError as error:
-        return Outcome(IntentState.FAILED, str(error), retryable=_may_pass(intent.action, outside))
-    except FencedOff:
+        return IntentOutcome(IntentState.FAILED, str(error), retryable=_may_pass(intent.action, outside))
+    except LeaderFencedOff:
         raise
     except Exception as error:  # noqa: BLE001 - a step that is never settled would be begun again and again
         unexpected.failed(STEP, error, intent.key)
-        return Outcome(IntentState.FAILED, f"unexpected: {type(error).__name__}: {error}"[:300], retryable=True)
+        return IntentOutcome(IntentState.FAILED, f"unexpected: {type(error).__name__}: {error}"[:300], retryable=True)
 
 
 def _may_pass(action: Action, outside: Outside) -> bool:
@@ -112,7 +121,7 @@ def _may_pass(action: Action, outside: Outside) -> bool:
         return False
 
 
-def _perform(action: Action, incident: str, outside: Outside) -> Outcome:  # noqa: C901 - one line a step
+def _perform(action: Action, incident: str, outside: Outside) -> IntentOutcome:  # noqa: C901 - one line a step
     match action:
         case Drain():
             return _drain(action, incident, outside)
@@ -175,12 +184,12 @@ def _mark(node: Node, fallback: str = "") -> NodeMark:
 
 
 def _prove_ours(reason: str) -> None:
-    """Raises Refused for words that are not ours: HyperPod obeys some (``Action:Replace``), and any others read like an operator's."""
+    """Raises StepRefused for words that are not ours: HyperPod obeys some (``Action:Replace``), and any others read like an operator's."""
     if incident_of_reason(reason) is None:
-        raise Refused(f"{reason[:80]!r} is not a drain reason of Holdfast")
+        raise StepRefused(f"{reason[:80]!r} is not a drain reason of Holdfast")
 
 
-def _drain(action: Drain, incident: str, outside: Outside) -> Outcome:
+def _drain(action: Drain, incident: str, outside: Outside) -> IntentOutcome:
     _prove_ours(action.reason)
     node = outside.scheduler.node(action.node)
     takes_over = (
@@ -195,16 +204,16 @@ def _drain(action: Drain, incident: str, outside: Outside) -> Outcome:
         raise Unavailable(f"Slurm accepted the drain of {action.node} but does not show it")
     if foreign(node, outside, action.reason, held_reason(incident)):
         raise _taken(node)
-    return Outcome(IntentState.DONE, f"drained: {node.reason}", mark=_mark(node))
+    return IntentOutcome(IntentState.DONE, f"drained: {node.reason}", mark=_mark(node))
 
 
-def _taken(node: Node) -> Refused:
-    return Refused(
+def _taken(node: Node) -> StepRefused:
+    return StepRefused(
         f"{node.reason_user or 'another user'} has taken the node out: {node.reason or 'no reason given'!r} stays"
     )
 
 
-def _set_down(action: SetDown, incident: str, outside: Outside) -> Outcome:
+def _set_down(action: SetDown, incident: str, outside: Outside) -> IntentOutcome:
     _prove_ours(action.reason)
     node = outside.scheduler.node(action.node)
     if foreign(node, outside, action.reason, held_reason(incident)):
@@ -213,7 +222,7 @@ def _set_down(action: SetDown, incident: str, outside: Outside) -> Outcome:
         _no_other_job(action, outside)
         outside.scheduler.set_down(action.node, action.reason)
         node = outside.scheduler.node(action.node)
-    return Outcome(IntentState.DONE, f"DOWN and DRAIN: {node.reason}", mark=_mark(node))
+    return IntentOutcome(IntentState.DONE, f"DOWN and DRAIN: {node.reason}", mark=_mark(node))
 
 
 def _no_other_job(action: SetDown, outside: Outside) -> None:
@@ -226,30 +235,30 @@ def _no_other_job(action: SetDown, outside: Outside) -> None:
         raise Unavailable(f"job {','.join(new)} started on {action.node} after the decision; will be re-evaluated")
 
 
-def _undrain(action: Undrain, outside: Outside) -> Outcome:
+def _undrain(action: Undrain, outside: Outside) -> IntentOutcome:
     node = outside.scheduler.node(action.node)
     mark = outside.marks().get(action.node)
     if not node.out_of_service:
-        return Outcome(IntentState.DONE, "in service already", drop_mark=action.node)
+        return IntentOutcome(IntentState.DONE, "in service already", drop_mark=action.node)
     if mark is None or not is_reason(mark.reason, action.mark):
-        raise Refused("the store has no record of a drain by Holdfast on this node")
+        raise StepRefused("the store has no record of a drain by Holdfast on this node")
     if not facts.is_marked(mark, node) or (incident_of_reason(node.reason) is None and not node.down_by_slurm):
-        raise Refused(f"the drain is no longer ours: {node.reason!r} by {node.reason_user} at {node.reason_time}")
+        raise StepRefused(f"the drain is no longer ours: {node.reason!r} by {node.reason_user} at {node.reason_time}")
     outside.scheduler.undrain(action.node)
-    return Outcome(IntentState.DONE, "back in service", drop_mark=action.node)
+    return IntentOutcome(IntentState.DONE, "back in service", drop_mark=action.node)
 
 
-def _hold_nodes(action: HoldNodes, outside: Outside) -> Outcome:
-    """The name is one of ours, it ends in time, and the job's owner alone gets the nodes. Raises Refused."""
+def _hold_nodes(action: HoldNodes, outside: Outside) -> IntentOutcome:
+    """The name is one of ours, it ends in time, and the job's owner alone gets the nodes. Raises StepRefused."""
     if incident_of_job_hold(action.reservation) is None:
-        raise Refused(f"{action.reservation!r} is not a hold name of Holdfast")
+        raise StepRefused(f"{action.reservation!r} is not a hold name of Holdfast")
     if not 0 < action.duration_s <= LONGEST.total_seconds():
-        raise Refused(f"a hold of {action.duration_s} s is not allowed: {LONGEST.days} days at most")
+        raise StepRefused(f"a hold of {action.duration_s} s is not allowed: {LONGEST.days} days at most")
     owner = _job(action.job, outside).user
     if owner != action.user and (owner.isdecimal() or action.user.isdecimal()):
         raise Unavailable(f"the name service cannot resolve {owner} and {action.user} now")
     if owner != action.user:
-        raise Refused(f"job {action.job} is {owner}'s, not {action.user}'s")
+        raise StepRefused(f"job {action.job} is {owner}'s, not {action.user}'s")
     outside.scheduler.create_reservation(
         action.reservation,
         action.nodes,
@@ -261,15 +270,15 @@ def _hold_nodes(action: HoldNodes, outside: Outside) -> Outcome:
     return done(f"{len(action.nodes)} nodes kept for job {action.job}")
 
 
-def _drop_hold(action: DropHold, outside: Outside) -> Outcome:
-    """Raises Refused for every reservation but a hold of ours."""
+def _drop_hold(action: DropHold, outside: Outside) -> IntentOutcome:
+    """Raises StepRefused for every reservation but a hold of ours."""
     if incident_of_job_hold(action.reservation) is None and hold_of_name(action.reservation) is None:
-        raise Refused(f"{action.reservation!r} is not a hold name of Holdfast")
+        raise StepRefused(f"{action.reservation!r} is not a hold name of Holdfast")
     outside.scheduler.delete_reservation(action.reservation)
     return done(f"reservation {action.reservation} is gone")
 
 
-def _promote(action: PromoteSpare, outside: Outside) -> Outcome:
+def _promote(action: PromoteSpare, outside: Outside) -> IntentOutcome:
     """The hold already names the spare (reservations may overlap), so no other job can take it when it leaves the pool."""
     with outside.pool:
         try:
@@ -282,7 +291,7 @@ def _promote(action: PromoteSpare, outside: Outside) -> Outcome:
     return done(f"{action.node} left the spare pool, {len(left)} spares left")
 
 
-def _adopt(action: AdoptSpare, outside: Outside) -> Outcome:
+def _adopt(action: AdoptSpare, outside: Outside) -> IntentOutcome:
     name, scheduler = outside.spare_reservation, outside.scheduler
     scheduler.node(action.node)  # NotFound for ALL and for a list of nodes, which would be one to the actor's limits
     with outside.pool:
@@ -296,12 +305,12 @@ def _adopt(action: AdoptSpare, outside: Outside) -> Outcome:
     return done(f"{action.node} is in the spare pool")
 
 
-def _keep_window(action: KeepWindow, outside: Outside) -> Outcome:
+def _keep_window(action: KeepWindow, outside: Outside) -> IntentOutcome:
     name, scheduler, left = action.reservation, outside.scheduler, action.until - outside.clock.now()
     if (
         not name.startswith(RESERVATION) or left.total_seconds() > LONGEST.total_seconds() + _CLOCKS_DIFFER_S
     ):  # rule prose: the names of our own windows
-        raise Refused(
+        raise StepRefused(
             f"{name!r} until {action.until:%Y-%m-%d} is not a maintenance window of Holdfast: {RESERVATION}ID, {LONGEST.days} days at most"
         )
     if not action.nodes or left <= timedelta(0):
@@ -324,11 +333,11 @@ def _job(key: JobKey, outside: Outside) -> Job:
     if job.het_leader == key.job_id:
         job = whole(outside.scheduler.components(key.job_id))
     if not job.continues(key):
-        raise Refused(f"job id {key.job_id} belongs to another job now")
+        raise StepRefused(f"job id {key.job_id} belongs to another job now")
     return job
 
 
-def _tell_owner(action: TellOwner, outside: Outside) -> Outcome:
+def _tell_owner(action: TellOwner, outside: Outside) -> IntentOutcome:
     job = _job(action.job, outside)
     ours = action.instead_of
     if ours is not None and job.admin_comment != ours:  # rule prose: whether it is ours, word for word
@@ -337,12 +346,12 @@ def _tell_owner(action: TellOwner, outside: Outside) -> Outcome:
     return done("owner notified")
 
 
-def _requeue(action: Requeue, outside: Outside) -> Outcome:
+def _requeue(action: Requeue, outside: Outside) -> IntentOutcome:
     job = _job(action.job, outside)
     if job.restarts > action.restarts:
         return _gather(action, job, outside)
     if job.state in facts.ENDED:
-        raise Refused(f"the job has already ended: {job.state}")
+        raise StepRefused(f"the job has already ended: {job.state}")
     if job.state == "COMPLETING":
         # Slurm would requeue it all the same, also one that its user has just cancelled.
         raise Unavailable("the job is ending; retried when Slurm shows how it ended")
@@ -359,7 +368,7 @@ def _requeue(action: Requeue, outside: Outside) -> Outcome:
     return done("requeued")
 
 
-def _gather(action: Requeue, job: Job, outside: Outside) -> Outcome:
+def _gather(action: Requeue, job: Job, outside: Outside) -> IntentOutcome:
     """Requeue the remaining components of a heterogeneous job whose leader is in the queue again."""
     if not stragglers(job):
         return done("it was requeued already", restarts=job.restarts)
@@ -373,7 +382,7 @@ def _gather(action: Requeue, job: Job, outside: Outside) -> Outcome:
     return done("its other components are requeued, too")
 
 
-def _release(action: Release, outside: Outside) -> Outcome:
+def _release(action: Release, outside: Outside) -> IntentOutcome:
     job = _job(action.job, outside)
     if _started(action, job):
         return done(f"it is {job.state} already")
@@ -437,40 +446,40 @@ def _exclude(part: Job, nodes: tuple[str, ...], outside: Outside) -> None:
         outside.scheduler.set_excluded_nodes(part.key.job_id, nodes)
 
 
-def _delay_start(action: DelayStart, outside: Outside) -> Outcome:
+def _delay_start(action: DelayStart, outside: Outside) -> IntentOutcome:
     job = _job(action.job, outside)
     if job.state != "PENDING" or job.restarts != action.restarts:
-        raise Refused(f"the job is {job.state}: it started meanwhile")
+        raise StepRefused(f"the job is {job.state}: it started meanwhile")
     outside.scheduler.delay_start(action.job.job_id, action.delay_s)
     return done(f"it starts in {action.delay_s} s at the earliest, or when it is released")
 
 
-def _set_throttle(action: SetThrottle, outside: Outside) -> Outcome:
+def _set_throttle(action: SetThrottle, outside: Outside) -> IntentOutcome:
     job = _job(action.job, outside)
     if job.array_job_id != action.array_job_id:
-        raise Refused(f"job {job.key} is not an element of array {action.array_job_id}")
+        raise StepRefused(f"job {job.key} is not an element of array {action.array_job_id}")
     outside.scheduler.set_array_throttle(action.array_job_id, action.most)
     return done(f"{'all' if action.most is None else action.most} of its elements may run at a time")
 
 
-def _allow_nodes(action: AllowNodes, outside: Outside) -> Outcome:
+def _allow_nodes(action: AllowNodes, outside: Outside) -> IntentOutcome:
     job = _job(action.job, outside)
     _known(job)
     if not set(job.excluded_nodes) & set(action.nodes):
         return done("it is not kept off them")
     if job.state != "PENDING":
-        raise Refused(f"the job is {job.state}: its exclusions cannot be changed")
+        raise StepRefused(f"the job is {job.state}: its exclusions cannot be changed")
     for part in job.components:
         _exclude(part, tuple(n for n in part.excluded_nodes if n not in action.nodes), outside)
     return done(f"{','.join(action.nodes)} may serve it again")
 
 
-def _hold_job(action: HoldJob, outside: Outside) -> Outcome:
+def _hold_job(action: HoldJob, outside: Outside) -> IntentOutcome:
     job = _job(action.job, outside)
     if job.key != action.job:
         if job.state == "PENDING" and job.held:
             return done("it is held already")
-        raise Refused(f"another run of the job is {job.state}: this one is over")
+        raise StepRefused(f"another run of the job is {job.state}: this one is over")
     outside.scheduler.hold(action.job.job_id, action.reason)
     outside.scheduler.tell_owner(action.job.job_id, action.reason)
     return done("held")

@@ -20,24 +20,26 @@ from holdfast.model.action import (
 from holdfast.model.book import Book
 from holdfast.model.errors import NotFound, OutsideError
 from holdfast.model.incident import Incident, IncidentKind
-from holdfast.ports import Outcome
+from holdfast.ports import IntentOutcome
 
 _LAST_WORDS_S = 1.0
 """How long a node that is thought dead has to answer a connection before an irreversible step."""
-ANSWERS = Outcome(IntentState.FAILED, "the node answers a connection: it lives", retryable=True, result={LIVES: True})
-POWERED = Outcome(
+ANSWERS = IntentOutcome(
+    IntentState.FAILED, "the node answers a connection: it lives", retryable=True, result={LIVES: True}
+)
+POWERED = IntentOutcome(
     IntentState.FAILED, "its power was off, and is on again: it may be booting", retryable=True, result={LIVES: True}
 )
-NOT_ASKED = Outcome(
+NOT_ASKED = IntentOutcome(
     IntentState.FAILED, "the last check of the node failed: the actor has no file descriptor left", retryable=True
 )
-NOT_SHOWN = Outcome(
+NOT_SHOWN = IntentOutcome(
     IntentState.FAILED, "the last check of the node failed: Slurm does not report its address", retryable=True
 )
 _ON = frozenset({"pending", "running"})
 
 
-def last_words(book: Book, intent: Intent, outside: Outside) -> Outcome | None:
+def last_words(book: Book, intent: Intent, outside: Outside) -> IntentOutcome | None:
     """Check once more, right before a step that only a node's silence justifies, that the node does not answer. None: it does not answer,
     or the step has another reason. Setting a node DOWN and fencing it are always checked, because both stop what runs there."""
     incident, action = book.incidents.get(intent.incident_id), intent.action
@@ -53,7 +55,9 @@ def last_words(book: Book, intent: Intent, outside: Outside) -> Outcome | None:
     return _asked(action, outside)
 
 
-def _asked(action: SetDown | Terminate | Replace | Reboot | StopStart | Launch, outside: Outside) -> Outcome | None:
+def _asked(
+    action: SetDown | Terminate | Replace | Reboot | StopStart | Launch, outside: Outside
+) -> IntentOutcome | None:
     try:
         node = outside.scheduler.node(action.node)
     except NotFound:

@@ -13,7 +13,7 @@ _Port = TypeVar("_Port")
 def while_leading(port: type, adapter: _Port, still_leading: Callable[[], None]) -> _Port:
     """The scheduler or provider, which asks ``still_leading`` right before each call that its port does not mark as reading.
 
-    ``still_leading`` raises FencedOff when the lease was lost."""
+    ``still_leading`` raises LeaderFencedOff when the lease was lost."""
     return cast("_Port", _WhileLeading(reading(port), adapter, still_leading))
 
 

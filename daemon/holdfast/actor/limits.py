@@ -32,7 +32,7 @@ LEAST_OUT = 32
 """Nodes that may always be taken out within an hour: a rack that loses power all at once is no attack."""
 
 
-class Limited(StrEnum):
+class LimitedStep(StrEnum):
     """Kinds of steps; each is counted separately."""
 
     OUT = "out"
@@ -45,32 +45,36 @@ class Limited(StrEnum):
 
 
 _WORDS = {
-    Limited.OUT: "nodes taken out of service",
-    Limited.STOPPED: "nodes whose jobs were stopped",
-    Limited.ENDED: "machines ended or exchanged",
-    Limited.CYCLED: "machines rebooted, or stopped and started",
-    Limited.BOUGHT: "machines launched",
+    LimitedStep.OUT: "nodes taken out of service",
+    LimitedStep.STOPPED: "nodes whose jobs were stopped",
+    LimitedStep.ENDED: "machines ended or exchanged",
+    LimitedStep.CYCLED: "machines rebooted, or stopped and started",
+    LimitedStep.BOUGHT: "machines launched",
 }
-_BUDGETS = {BudgetKind.ENDED: Limited.ENDED, BudgetKind.CYCLED: Limited.CYCLED, BudgetKind.BOUGHT: Limited.BOUGHT}
+_BUDGETS = {
+    BudgetKind.ENDED: LimitedStep.ENDED,
+    BudgetKind.CYCLED: LimitedStep.CYCLED,
+    BudgetKind.BOUGHT: LimitedStep.BOUGHT,
+}
 
 
-def limited(action: Action) -> Limited | None:
+def limited(action: Action) -> LimitedStep | None:
     """The limit that the step counts against; None: none, it takes no capacity away."""
     if isinstance(action, Drain | SetDown | AdoptSpare):
-        return Limited.OUT
+        return LimitedStep.OUT
     if isinstance(action, Requeue | HoldJob):
-        return Limited.STOPPED
+        return LimitedStep.STOPPED
     budget = budget_of(action)
     return _BUDGETS[budget] if budget is not None else None
 
 
-def most(policy: Policy, kind: Limited, factor: float, nodes: int) -> tuple[tuple[timedelta, int], ...]:
+def most(policy: Policy, kind: LimitedStep, factor: float, nodes: int) -> tuple[tuple[timedelta, int], ...]:
     """(window, maximum within it) for a cluster of this many nodes."""
     brake = policy.brake
     out = max(brake.drains_60min, math.floor(nodes * brake.drains_60min_share))
-    if kind is Limited.OUT:
+    if kind is LimitedStep.OUT:
         return ((HOUR, max(math.ceil(factor * out), LEAST_OUT)),)
-    if kind is Limited.STOPPED:
+    if kind is LimitedStep.STOPPED:
         return ((HOUR, math.ceil(factor * (max(out, brake.stopped_jobs_60min) + brake.hang_stops_60min))),)
     budget = next(b for b, limit in _BUDGETS.items() if limit is kind)
     hour, day, _nodes = budget_limits(policy.repair, budget, nodes)
@@ -78,10 +82,10 @@ def most(policy: Policy, kind: Limited, factor: float, nodes: int) -> tuple[tupl
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class StartedStep:
     """A step that was started."""
 
-    kind: Limited
+    kind: LimitedStep
     what: str
     """The node, or the machine's node; for a launch also its token."""
     at: datetime
@@ -91,7 +95,7 @@ class Taken:
 class Full:
     """An exhausted limit."""
 
-    kind: Limited
+    kind: LimitedStep
     count: int
     most: int
     window: timedelta
@@ -110,7 +114,11 @@ class Full:
 
 
 def full(
-    taken: Iterable[Taken], kind: Limited, what: str, windows: tuple[tuple[timedelta, int], ...], now: datetime
+    taken: Iterable[StartedStep],
+    kind: LimitedStep,
+    what: str,
+    windows: tuple[tuple[timedelta, int], ...],
+    now: datetime,
 ) -> Full | None:
     """The limit that a further step would exceed; None: it may start. A node that was counted already is not counted twice."""
     mine = [each for each in taken if each.kind is kind]
@@ -136,7 +144,7 @@ class ActorLimits:
     """How many nodes Slurm shows; may raise OutsideError. Asked only where the numbers without a share are reached."""
     going: Callable[[], frozenset[str]] = frozenset
     """Nodes whose machines the provider takes away, by notices that the actor itself read: exempt from limits, as from brakes (ADR 9)."""
-    _taken: list[Taken] = field(default_factory=list)
+    _taken: list[StartedStep] = field(default_factory=list)
     _lock: Lock = field(default_factory=Lock)
     _nodes: tuple[datetime, int] | None = None
     _file: ActorFile = field(init=False)
@@ -156,7 +164,7 @@ class ActorLimits:
         kind = limited(action)
         if kind is None or self.factor <= 0:
             return None
-        what = "" if kind is Limited.STOPPED else str(action.target.node)
+        what = "" if kind is LimitedStep.STOPPED else str(action.target.node)
         if what in self.going():
             return None
         now, what = self.now(), _counted(action, what)
@@ -185,9 +193,9 @@ class ActorLimits:
                 self._count(kind, what, now)
             return held
 
-    def _count(self, kind: Limited, what: str, now: datetime) -> None:
+    def _count(self, kind: LimitedStep, what: str, now: datetime) -> None:
         self._taken = [each for each in self._taken if now - each.at < DAY and (each.kind, each.what) != (kind, what)]
-        self._taken.append(Taken(kind, what, now))
+        self._taken.append(StartedStep(kind, what, now))
         self._file.write([[each.kind.value, each.what, each.at.timestamp()] for each in self._taken])
 
     def _cluster(self, now: datetime) -> int:
@@ -205,12 +213,12 @@ def _counted(action: Action, what: str) -> str:
     return text if len(text) <= _MOST_CHARS else hashlib.sha256(text.encode(errors="replace")).hexdigest()
 
 
-def _rows(found: Any) -> list[Taken]:
+def _rows(found: Any) -> list[StartedStep]:
     return [_taken(row) for row in found]
 
 
-def _taken(row: Any) -> Taken:
+def _taken(row: Any) -> StartedStep:
     kind, what, at_s = row
     if not isinstance(what, str):
         raise TypeError("a node's name is a text")
-    return Taken(Limited(kind), what, datetime.fromtimestamp(float(at_s), UTC))
+    return StartedStep(LimitedStep(kind), what, datetime.fromtimestamp(float(at_s), UTC))

@@ -9,7 +9,7 @@ from holdfast.decisions.machines.machine_proof import (
     MachineFacts,
     OwnershipDoubt,
     ProvenMachine,
-    Unproven,
+    UnprovenMachine,
     prove_exchangeable,
     prove_expendable,
     prove_not_exchanged,
@@ -21,13 +21,13 @@ from holdfast.model.cluster import Node
 from holdfast.model.errors import NotFound, OutsideError, Rejected, Unavailable
 from holdfast.model.ids import has_slurms_words, without_slurms_words
 from holdfast.model.machine import Instance
-from holdfast.ports import Outcome
+from holdfast.ports import IntentOutcome
 
 POWER_OFF_PATIENCE_S = 30.0
 """How long one attempt waits for a terminated machine to be off."""
 
 
-def launch(action: Launch, incident: str, outside: Outside) -> Outcome:
+def launch(action: Launch, incident: str, outside: Outside) -> IntentOutcome:
     found = outside.provider.find_launched(action.token)
     if found is None and (doubt := prove_not_exchanged(action, outside.provider.instance_of(action.node))) is not None:
         raise NotYetProven(doubt)
@@ -35,7 +35,7 @@ def launch(action: Launch, incident: str, outside: Outside) -> Outcome:
     return done(f"{'found' if found else 'launched'} {made.instance_id}", instance_id=made.instance_id)
 
 
-def terminate(action: Terminate, incident: str, outside: Outside) -> Outcome:
+def terminate(action: Terminate, incident: str, outside: Outside) -> IntentOutcome:
     look = _look(action, outside)
     machine = _proven(prove_expendable(look, fence=action.fence))
     ours = not machine.serves and machine.incident == incident  # launched on trial, never served
@@ -60,7 +60,7 @@ def _prove_free(node: str, outside: Outside, *, ours: bool) -> None:
             raise
 
 
-def assign(action: Assign, incident: str, outside: Outside) -> Outcome:
+def assign(action: Assign, incident: str, outside: Outside) -> IntentOutcome:
     machine = _proven(prove_successor(_look(action, outside), incident))
     outside.provider.assign(machine.instance_id, machine.node)
     return done(f"{machine.instance_id} serves {machine.node}")
@@ -100,7 +100,7 @@ def _addresses(node: str, shown: Instance | None, outside: Outside) -> dict[str,
     return {name: each.address for name, each in outside.scheduler.all_nodes().items()}
 
 
-def _proven(verdict: ProvenMachine | Unproven) -> ProvenMachine:
+def _proven(verdict: ProvenMachine | UnprovenMachine) -> ProvenMachine:
     """The proven machine. Raises Unavailable where the provider's record may catch up, Rejected for a machine that is gone (the ladder
     continues), NotProven."""
     if isinstance(verdict, ProvenMachine):
@@ -128,7 +128,7 @@ def _state(instance_id: str, outside: Outside) -> str:
         return "terminated"
 
 
-def replace(action: Replace, incident: str, outside: Outside) -> Outcome:
+def replace(action: Replace, incident: str, outside: Outside) -> IntentOutcome:
     """Replace the machine in place. The provider detects one that is already being replaced or gone, and does not order it again."""
     machine = _proven(prove_exchangeable(_look(action, outside)))
     prove_free(action.node, outside)
@@ -143,7 +143,7 @@ def replace(action: Replace, incident: str, outside: Outside) -> Outcome:
     return done(f"{text} ({made.state})", instance_id=made.instance_id, state=made.state, launched_at=launched)
 
 
-def reboot(action: Reboot, incident: str, outside: Outside) -> Outcome:
+def reboot(action: Reboot, incident: str, outside: Outside) -> IntentOutcome:
     """Reboot the machine. Not repeated while Slurm has the order; the decision reads the reported boot time before it asks again."""
     if action.via_slurm:
         prove_free(action.node, outside)
@@ -163,14 +163,14 @@ def _reboot_reason(node: Node) -> str | None:
     return without_slurms_words(node.reason) if has_slurms_words(node.reason) else None
 
 
-def stop_start(action: StopStart, incident: str, outside: Outside) -> Outcome:
+def stop_start(action: StopStart, incident: str, outside: Outside) -> IntentOutcome:
     machine = _proven(prove_serving(_look(action, outside)))
     prove_free(action.node, outside)
     shown = outside.provider.stop_start(machine.instance_id, incident=incident, token=action.token)
     return done(f"{machine.instance_id} was stopped and started, it is {shown.state}", state=shown.state)
 
 
-def report_fault(action: ReportFault, outside: Outside) -> Outcome:
+def report_fault(action: ReportFault, outside: Outside) -> IntentOutcome:
     """Best effort; errors are ignored."""
     try:
         machine = _proven(prove_serving(_look(action, outside)))
@@ -180,9 +180,9 @@ def report_fault(action: ReportFault, outside: Outside) -> Outcome:
     return done("reported to the provider")
 
 
-def check(action: CheckInstance, outside: Outside) -> Outcome:
+def check(action: CheckInstance, outside: Outside) -> IntentOutcome:
     instance: Instance = outside.provider.instance(action.instance_id)
     if instance.node not in ("", action.node):
         text = f"{instance.instance_id} is {instance.node}'s machine: its state proves nothing about {action.node}"
-        raise NotProven(Unproven(OwnershipDoubt.ELSEWHERE, text, other=instance.node))
+        raise NotProven(UnprovenMachine(OwnershipDoubt.ELSEWHERE, text, other=instance.node))
     return done(f"{instance.instance_id} is {instance.state}", state=instance.state, healthy=instance.healthy)

@@ -38,7 +38,7 @@ from holdfast.model.budgets import budget_of
 from holdfast.model.incident import Incident, IncidentState
 from holdfast.model.maintenance import KeepWindow, window_of
 from holdfast.model.policy import Mode
-from holdfast.ports import Outcome
+from holdfast.ports import IntentOutcome
 
 _BRAKED = (Drain, Requeue, HoldJob)
 _NOT_AFTER_THE_END = (
@@ -56,7 +56,7 @@ _NOT_AFTER_THE_END = (
 )
 
 
-class Look(Enum):
+class Recheck(Enum):
     """Verdict of the re-evaluation right before a step."""
 
     GO = "go"
@@ -67,18 +67,18 @@ class Look(Enum):
     """A brake tripped first: the step is decided again, so that a job that fails on its own meanwhile need not wait for the release."""
 
 
-def look_again(book: Book, intent: Intent, mode: Mode = Mode.ACT) -> Look:
+def look_again(book: Book, intent: Intent, mode: Mode = Mode.ACT) -> Recheck:
     if isinstance(intent.action, Notify | CheckInstance | KeepWindow):
-        return Look.GO
+        return Recheck.GO
     if mode is Mode.OBSERVE or book.paused is not None or _unreadable(book, intent):
-        return Look.WAIT
+        return Recheck.WAIT
     tripped = max((b.tripped_at for b in book.brakes_on(intent.incident_id)), default=None)
     # A step planned in the cycle that tripped the brake stops no job, so it is treated like an older one.
     if tripped is None or intent.planned_at > tripped or not _braked(intent):
-        return Look.GO
+        return Recheck.GO
     if isinstance(intent.action, Requeue) and _stops_nobody(book, intent.action):
-        return Look.GO
-    return Look.ANEW if intent.state is IntentState.PLANNED else Look.WAIT
+        return Recheck.GO
+    return Recheck.ANEW if intent.state is IntentState.PLANNED else Recheck.WAIT
 
 
 def _braked(intent: Intent) -> bool:
@@ -92,9 +92,11 @@ def _unreadable(book: Book, intent: Intent) -> bool:
     return not exempt and facts.unreadable_incident(book, intent.incident_id, intent.action) is not None
 
 
-HEARD_AGAIN = Outcome(IntentState.FAILED, "the node has reported again in the meantime", retryable=True)
+HEARD_AGAIN = IntentOutcome(IntentState.FAILED, "the node has reported again in the meantime", retryable=True)
 """Retryable: it may die after all."""
-BRAKED = Outcome(IntentState.FAILED, "a brake tripped before the step started; will be decided again", retryable=True)
+BRAKED = IntentOutcome(
+    IntentState.FAILED, "a brake tripped before the step started; will be decided again", retryable=True
+)
 
 
 def _stops_nobody(book: Book, action: Requeue) -> bool:
@@ -103,7 +105,7 @@ def _stops_nobody(book: Book, action: Requeue) -> bool:
     return recovery is not None and not recovery.stops_running_job
 
 
-def outlived(book: Book, intent: Intent) -> Outcome | None:
+def outlived(book: Book, intent: Intent) -> IntentOutcome | None:
     """Outcome of a planned, not started step that is no longer wanted: an operator closed its incident or took it over, or the dead
     node reports again. None: it is still wanted."""
     incident = book.incidents.get(intent.incident_id)
@@ -116,7 +118,7 @@ def outlived(book: Book, intent: Intent) -> Outcome | None:
     if not ends or (incident.open and not incident.acknowledged):
         return None
     how = "taken over" if incident.acknowledged else "closed"
-    return Outcome(IntentState.REFUSED, f"the incident was {how} meanwhile: {incident.note}")
+    return IntentOutcome(IntentState.REFUSED, f"the incident was {how} meanwhile: {incident.note}")
 
 
 def _of_its_own_machine(incident: Incident, action: Action) -> bool:
@@ -125,12 +127,12 @@ def _of_its_own_machine(incident: Incident, action: Action) -> bool:
     return mine and incident.acknowledged
 
 
-def overtaken(book: Book, intent: Intent, now: datetime) -> Outcome | None:
+def overtaken(book: Book, intent: Intent, now: datetime) -> IntentOutcome | None:
     """Outcome of a planned, not started step at a node that an operator has since taken for maintenance. None: it may be done."""
     if intent.state is not IntentState.PLANNED or not isinstance(intent.action, AT_NODES):
         return None
     window = window_of(book.windows, intent.action.node, now)
-    return Outcome(IntentState.FAILED, in_window(window).text, retryable=True) if window is not None else None
+    return IntentOutcome(IntentState.FAILED, in_window(window).text, retryable=True) if window is not None else None
 
 
 def _of_the_dead(action: Action) -> bool:

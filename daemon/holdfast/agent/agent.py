@@ -12,9 +12,9 @@ from functools import partial
 from holdfast import unexpected
 from holdfast.agent.acting import Acting
 from holdfast.agent.findings import wire
-from holdfast.agent.findings.finding_state import Standing
+from holdfast.agent.findings.finding_state import OpenFindings
 from holdfast.agent.findings.flaps import Events
-from holdfast.agent.findings.trust import Trust, Weighed
+from holdfast.agent.findings.trust import ResultTrust, Weighed
 from holdfast.agent.jitter import JITTER
 from holdfast.agent.jobs.job_socket import JobSocket
 from holdfast.agent.jobs.launchers import ask_group_to_leave
@@ -27,28 +27,28 @@ from holdfast.agent.node.system import read_id, utc_ms
 from holdfast.agent.orders import checkpoint_verbs, probing, verbs
 from holdfast.agent.orders.evidence import collect_evidence
 from holdfast.agent.orders.inspect import Inspector
-from holdfast.agent.orders.orders import Handler, Orders
+from holdfast.agent.orders.orders import OrderHandler, Orders
 from holdfast.agent.orders.output import read_output
 from holdfast.agent.orders.resetting import Held, reset_gpu
 from holdfast.agent.orders.save_signals import SaveSignals
 from holdfast.agent.orders.stacks import collect_stacks
 from holdfast.agent.orders.stuck_job import end_stuck_job
-from holdfast.agent.orders.surveys import Surveys, look
+from holdfast.agent.orders.surveys import CheckpointSurveys, look
 from holdfast.agent.sending.authorities import Authorities
-from holdfast.agent.sending.client import Client, Controllers
-from holdfast.agent.sending.memory import Memory, only_agent
-from holdfast.agent.sending.outbox import Item, Outbox
-from holdfast.agent.sending.pace import INTERVAL, Pace
+from holdfast.agent.sending.client import ControllerClient, Controllers
+from holdfast.agent.sending.memory import AgentMemory, only_agent
+from holdfast.agent.sending.outbox import Outbox, OutboxItem
+from holdfast.agent.sending.pace import INTERVAL, HeartbeatPace
 from holdfast.agent.sending.reporting import Reporting
-from holdfast.agent.sending.sender import Identity, Sender
+from holdfast.agent.sending.sender import Sender, SenderIdentity
 from holdfast.agent.sources.checks import HostChecks, on_demand_checks, periodic_checks, settings_of, split_by_need
 from holdfast.agent.sources.fabric import Fabric
 from holdfast.agent.sources.gpus import INVENTORY_KEY, KnownGpus, pci_gpus
 from holdfast.agent.sources.gres import GresWatch
 from holdfast.agent.sources.kernel import CURSOR_KEY, KernelLog
 from holdfast.agent.sources.machine_id import machine_id
-from holdfast.agent.sources.neighbours import Neighbours
-from holdfast.agent.sources.nvml import DEADLINE_TASK, Answer, NvmlSource
+from holdfast.agent.sources.neighbours import NeighbourProbes
+from holdfast.agent.sources.nvml import DEADLINE_TASK, NvmlAnswer, NvmlSource
 from holdfast.config.agent import AgentConfig
 from holdfast.model.action import Verb
 from holdfast.systemd import sd_notify, watchdog_interval_s
@@ -83,19 +83,19 @@ class Agent:
     def __init__(self, config: AgentConfig) -> None:
         self.config = config
         boot_id = read_id(config.boot_id_path, "boot id")
-        self.identity = Identity(config.node, machine_id(config), boot_id)
+        self.identity = SenderIdentity(config.node, machine_id(config), boot_id)
         self._broken = False
         self._lock_fd = only_agent(config.state_dir)
-        self.memory = Memory(config.state_dir)
+        self.memory = AgentMemory(config.state_dir)
         self.outbox = Outbox(self.memory, boot_id, max_items=config.outbox_items, max_bytes=config.outbox_bytes)
-        self.standing = Standing(config.reminder_s)
+        self.standing = OpenFindings(config.reminder_s)
         checks = periodic_checks(config)
         self.nvml_checks, self.host_checks = split_by_need(checks)
         self.settings = settings_of(config)
         self.acting = Acting(
             (config.act_on, config.observe_only), config.state_dir, lambda: self.loop.call(self._take_lists)
         )
-        self.trust = Trust(
+        self.trust = ResultTrust(
             {**all_checks(), **on_demand_checks(config), **checks},
             self.acting.lists,
             SeenRight(places_of(checks, self.settings)),
@@ -112,9 +112,9 @@ class Agent:
         self.reporting = Reporting(config.not_reporting_after_s, config.run_dir)
         gate = JobGate()
         self.slurm = SlurmNode(config.node, config.slurmd_pid_file, config.scontrol, config.slurm_conf)
-        self.neighbours = Neighbours(self.slurm.address_of)
-        self.surveys = Surveys(lambda item: self.report([item], durable=False), look)
-        self.pace = Pace(config.heartbeat_s, lambda: self.loop.call(self._take_pace))
+        self.neighbours = NeighbourProbes(self.slurm.address_of)
+        self.surveys = CheckpointSurveys(lambda item: self.report([item], durable=False), look)
+        self.pace = HeartbeatPace(config.heartbeat_s, lambda: self.loop.call(self._take_pace))
         self.sender = Sender(
             self._client(),
             self.outbox,
@@ -150,10 +150,10 @@ class Agent:
         self.orders = Orders(self._client(), self.memory, self.identity, handlers, lambda item: self.report([item]))
         self.jobs.answers.fatal, self.jobs.answers.gate = self.standing.fatal, gate
 
-    def _client(self) -> Client:
-        return Client(self.controllers, self.config.token_file, self.config.ca_file)
+    def _client(self) -> ControllerClient:
+        return ControllerClient(self.controllers, self.config.token_file, self.config.ca_file)
 
-    def _handlers(self, inspector: Inspector) -> dict[Verb, Handler]:
+    def _handlers(self, inspector: Inspector) -> dict[Verb, OrderHandler]:
         """Order handlers: one for each verb."""
         config = self.config
         return {
@@ -265,14 +265,14 @@ class Agent:
             self.report(items, {CURSOR_KEY: self.kernel.cursor} if self.kernel.settled else {})
             self.nvml.snapshot()  # read what NVML has on the fault now
 
-    def _stated(self, item: Item) -> None:
+    def _stated(self, item: OutboxItem) -> None:
         """Queue a job's statement, from the socket's thread. Progress does not trigger a message; it goes with the next one."""
         if item.key:
             self.outbox.put([item], durable=False)
         else:
             self.report([item])
 
-    def report(self, items: list[Item], facts: dict[str, str] | None = None, *, durable: bool = True) -> None:
+    def report(self, items: list[OutboxItem], facts: dict[str, str] | None = None, *, durable: bool = True) -> None:
         """Put items into the outbox and wake the sender."""
         self.outbox.put(items, facts, durable=durable)
         self.sender.wake(urgent=any(item.kind == "finding" for item in items))
@@ -315,7 +315,7 @@ class Agent:
         """The event as it is to be reported; None: it was reported already, or it is part of a storm."""
         return self.events.admit(result, now_s if result.fault_monotonic_s is None else result.fault_monotonic_s)
 
-    def _finding(self, found: Weighed, now_s: float, *, history: bool = False) -> Item:
+    def _finding(self, found: Weighed, now_s: float, *, history: bool = False) -> OutboxItem:
         named = (found.result.check, found.result.code, found.result.component)
         log.warning("event=finding check=%s code=%s component=%s history=%s", *named, history)
         return wire.finding(found, now_s, utc_ms(), history=history)
@@ -323,7 +323,7 @@ class Agent:
     def _interval_s(self, check: Check) -> float:
         return self.config.intervals.get(check.id, check.interval_s)
 
-    def context(self, answer: Answer | None = None) -> Context:
+    def context(self, answer: NvmlAnswer | None = None) -> Context:
         """The facts that checks may read now."""
         return Context(self.settings, answer or self.nvml.latest, self.nvml.known.inventory, self.gres.listed)
 
@@ -334,7 +334,7 @@ class Agent:
     def _host_checked(self, check: Check, results: tuple[Result, ...], soon: bool) -> None:
         self.loop.call(lambda: self._judged(check, results), soon=soon)
 
-    def _gpus_answered(self, answer: Answer) -> None:
+    def _gpus_answered(self, answer: NvmlAnswer) -> None:
         self.read_kernel()  # records that waited for the GPUs to be known
         context = self.context(answer)
         for check in self.nvml.checks_of(answer):
@@ -367,5 +367,5 @@ class Agent:
 
     def _tell_inventory(self) -> None:
         known = self.nvml.known
-        self.report([Item(known.wire(), time.monotonic(), key="inventory")], {INVENTORY_KEY: known.dump()})
+        self.report([OutboxItem(known.wire(), time.monotonic(), key="inventory")], {INVENTORY_KEY: known.dump()})
         self._heartbeat()

@@ -20,7 +20,7 @@ DO = (
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class KeptItem:
     """One waiting item. Only its body is required; an invalid time counts as now."""
 
     seq: int
@@ -35,7 +35,7 @@ class Row:
     key: str
 
     @classmethod
-    def read(cls, row: Any, boot_id: str) -> Row:
+    def read(cls, row: Any, boot_id: str) -> KeptItem:
         """Parse a row. ``boot_id``: of this boot, for a row without one."""
         seq, of_boot, monotonic_s, wall_s, size, body, report, key = row
         placed = is_placed(of_boot, monotonic_s)

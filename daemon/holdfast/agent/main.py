@@ -39,12 +39,12 @@ def check(config_path: Path, *, running_only: bool = False, verbose: bool = Fals
     try:
         config = load_agent_config(config_path)
     except ConfigError as error:
-        sys.stdout.write(f"{selfcheck.Line(selfcheck.Level.FAILED, 'configuration', str(error))}\n")
+        sys.stdout.write(f"{selfcheck.SelfcheckLine(selfcheck.SelfcheckLevel.FAILED, 'configuration', str(error))}\n")
         return EXIT_CONFIG
     lines = [selfcheck.running(config.run_dir)] if running_only else list(selfcheck.check(config))
-    failed = sum(line.level is selfcheck.Level.FAILED for line in lines)
+    failed = sum(line.level is selfcheck.SelfcheckLevel.FAILED for line in lines)
     for line in lines:
-        if verbose or line.level is not selfcheck.Level.OK:
+        if verbose or line.level is not selfcheck.SelfcheckLevel.OK:
             sys.stdout.write(f"{line}\n")
     sys.stdout.write(f"{config.node}: {failed} of {len(lines)} steps failed\n" if failed else f"{config.node}: ok\n")
     return 1 if failed else 0

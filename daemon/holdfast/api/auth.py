@@ -18,7 +18,7 @@ from starlette.types import Scope
 from holdfast.api.connections import identified
 from holdfast.api.errors import ApiError
 from holdfast.model.errors import OutsideError, Unavailable
-from holdfast.model.handover import Watch, newest_used, watched
+from holdfast.model.handover import TokenWatch, newest_used, watched
 from holdfast.model.lookback import TOKEN_USE_EVERY_S, TOKEN_WATCH_EVERY_S
 from holdfast.model.tokens import TokenRow
 from holdfast.ports import Clock
@@ -130,7 +130,7 @@ class Authenticator:
         """The last use here of nodes' tokens: the store has it once an hour."""
         self._newest: dict[str, TokenRow] = {}
         """By node: its newest token that was used."""
-        self._watched: dict[str, Watch] = {}
+        self._watched: dict[str, TokenWatch] = {}
         self._newer: frozenset[str] = frozenset()
         """The tokens because of which others are watched."""
         self._looked_at: datetime | None = None

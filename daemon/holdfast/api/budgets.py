@@ -18,7 +18,7 @@ from holdfast.decisions.common.budgets import budgets
 from holdfast.model.budgets import LONGEST_H, MOST_PLUS, BudgetExtension, BudgetKind, BudgetState
 from holdfast.ports import Operation
 
-Kind = Annotated[BudgetKind, Path(description="ended, cycled or bought.")]
+BudgetKindInPath = Annotated[BudgetKind, Path(description="ended, cycled or bought.")]
 
 
 class NewExtension(BaseModel):
@@ -72,7 +72,7 @@ def budgets_router(api: Api) -> APIRouter:
         return BudgetsShape(budgets=[budget_shape(b) for b in budgets(world).values()] if world is not None else [])
 
     @operating.post("/v1/budgets/{kind}/extend")
-    async def extend(request: Request, kind: Kind, wanted: NewExtension) -> ExtendedShape:
+    async def extend(request: Request, kind: BudgetKindInPath, wanted: NewExtension) -> ExtendedShape:
         """Allow more for a time. A new extension takes the place of the one before."""
         now, who = deps.clock.now(), caller_of(request).name
         reason = clean(wanted.reason, 500)

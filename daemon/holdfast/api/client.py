@@ -30,7 +30,7 @@ LONGEST_WAIT_S = 30.0
 USER_TOKEN = Path("~/.config/holdfast/token")
 
 
-class Client:
+class ApiClient:
     """Calls one controller. Every error is ours, in one line."""
 
     def __init__(

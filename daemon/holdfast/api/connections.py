@@ -34,7 +34,7 @@ _MOST_ADDRESSES = 1000
 _SCOPE_KEY = "holdfast.connection"
 
 
-class Stage(StrEnum):
+class ConnectionStage(StrEnum):
     """What a connection does. Each ends in time, but for ANSWERING of one that is known."""
 
     HEAD = "head"
@@ -67,8 +67,12 @@ class Ended(StrEnum):
     IDLE = "idle"
 
 
-_LATE = {Stage.HEAD: Ended.HEAD_LATE, Stage.BODY: Ended.BODY_LATE, Stage.ANSWERING: Ended.ANSWER_LATE}
-_SENDING = frozenset({Stage.IDLE, Stage.ANSWERING})
+_LATE = {
+    ConnectionStage.HEAD: Ended.HEAD_LATE,
+    ConnectionStage.BODY: Ended.BODY_LATE,
+    ConnectionStage.ANSWERING: Ended.ANSWER_LATE,
+}
+_SENDING = frozenset({ConnectionStage.IDLE, ConnectionStage.ANSWERING})
 """It is the other side's turn to read."""
 TURNED_AWAY = frozenset({Ended.FULL, Ended.ADDRESS_FULL, Ended.MADE_ROOM, Ended.OWN_ROOM})
 """Closed because the limit was reached; the others were late."""
@@ -128,7 +132,7 @@ class Connection:
     since_s: float
     due_s: float
     """When its stage must be over."""
-    stage: Stage = Stage.HEAD
+    stage: ConnectionStage = ConnectionStage.HEAD
     owner: str = ""
     """Hash of the token that made it known; empty: it is not known."""
     paused: Callable[[], bool] = lambda: False
@@ -214,7 +218,7 @@ class Connections:
         if connection.owner or connection not in self._open:
             return
         connection.owner = owner
-        if connection.stage is Stage.ANSWERING:
+        if connection.stage is ConnectionStage.ANSWERING:
             connection.due_s = math.inf
         mine = self._owned.setdefault(owner, OrderedDict())
         mine[connection] = None
@@ -223,7 +227,7 @@ class Connections:
         if len(mine) > (self.bounds.most_per_agent if agent else self.bounds.most_per_name):
             self.end(next(iter(mine)), Ended.OWN_ROOM)
 
-    def enter(self, connection: Connection, stage: Stage, request: object) -> None:
+    def enter(self, connection: Connection, stage: ConnectionStage, request: object) -> None:
         """It is at this stage of this request now."""
         if (stage, request) != (connection.stage, connection.request):
             connection.stage, connection.request = stage, request
@@ -301,13 +305,13 @@ class Connections:
 
     def _most_s(self, connection: Connection) -> float:
         match connection.stage:
-            case Stage.HEAD:
+            case ConnectionStage.HEAD:
                 return self.bounds.head_s
-            case Stage.BODY:
+            case ConnectionStage.BODY:
                 return self.bounds.body_s
-            case Stage.IDLE:
+            case ConnectionStage.IDLE:
                 return self.bounds.idle_s
-            case Stage.ANSWERING:
+            case ConnectionStage.ANSWERING:
                 return math.inf if connection.owner else self.bounds.answer_s
 
     def _lateness(self, connection: Connection, now_s: float) -> Ended | None:

@@ -12,10 +12,10 @@ from holdfast.api.wire import (
     ClearItem,
     FindingItem,
     InventoryItem,
-    Item,
     OutcomeItem,
     ReportBody,
     StatementItem,
+    WireItem,
 )
 from holdfast.model.answers import with_refusal
 from holdfast.model.observed import would_be
@@ -37,7 +37,7 @@ class Notes:
     """Ages below zero (a clock that stepped) or beyond seven days."""
 
 
-def to_report(body: ReportBody, items: Iterable[Item], received_at: datetime) -> tuple[Report, Notes]:
+def to_report(body: ReportBody, items: Iterable[WireItem], received_at: datetime) -> tuple[Report, Notes]:
     """The report to be stored, and what was set aside."""
     kinds = tuple(items)
     findings = [i for i in kinds if isinstance(i, FindingItem)]

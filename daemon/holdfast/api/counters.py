@@ -9,7 +9,7 @@ from holdfast.model.report import Report
 from holdfast.ports import Accepted
 
 
-class Counters:
+class ApiCounters:
     """Counters since the controller started."""
 
     def __init__(self) -> None:

@@ -16,11 +16,11 @@ from starlette.responses import Response
 
 from holdfast.api.auth import Authenticator, TokenStore
 from holdfast.api.connections import Connections
-from holdfast.api.counters import Counters
+from holdfast.api.counters import ApiCounters
 from holdfast.api.errors import ApiError
-from holdfast.api.quota import Quota
-from holdfast.api.readers import Readers, metered
-from holdfast.api.shared import Shared
+from holdfast.api.quota import AgentQuota
+from holdfast.api.readers import ReaderQuotas, metered
+from holdfast.api.shared import SharedAnswers
 from holdfast.api.stranger_turns import Strangers
 from holdfast.config.sections import EnrolmentSection, QuorumSection
 from holdfast.controller.agents import AgentRegistry
@@ -31,7 +31,7 @@ from holdfast.decisions.parts import Certificate
 from holdfast.decisions.turn import STAGES
 from holdfast.model.book import World
 from holdfast.model.cluster import Node
-from holdfast.model.enrolment import Identity, Proof
+from holdfast.model.enrolment import EnrolmentProof, StsIdentity
 from holdfast.model.parts import DiskRoom, NotifierState, ProcessSeen
 from holdfast.model.policy import Mode
 from holdfast.model.report import Report, SeenFinding
@@ -42,7 +42,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Evidence(Protocol):
+class EvidenceBundle(Protocol):
     """An evidence bundle that an agent collected before the hardware was released."""
 
     @property
@@ -54,7 +54,7 @@ class Evidence(Protocol):
 class WhoSigned(Protocol):
     """Finds out who signed a proof."""
 
-    def identity(self, proof: Proof) -> Identity:
+    def identity(self, proof: EnrolmentProof) -> StsIdentity:
         """Raises Rejected, Unavailable."""
         ...
 
@@ -76,7 +76,7 @@ class ApiStore(Store, TokenStore, Protocol):
         used up. Raises Rejected without."""
         ...
 
-    def evidence(self, incident_id: str) -> Evidence | None:
+    def evidence(self, incident_id: str) -> EvidenceBundle | None:
         """The incident's newest evidence bundle."""
         ...
 
@@ -223,16 +223,18 @@ class Api:
     deps: ApiDeps
     threads: Threads
     auth: Authenticator
-    quota: Quota
-    readers: Readers
-    counters: Counters
+    quota: AgentQuota
+    readers: ReaderQuotas
+    counters: ApiCounters
     strangers: Strangers
-    shared: Shared
+    shared: SharedAnswers
 
     @classmethod
     def of(cls, deps: ApiDeps) -> Api:
         threads = Threads(deps.settings)
         auth = Authenticator(deps.store, threads.read, deps.clock)
-        counters, monotonic_s = Counters(), deps.clock.monotonic_s
-        readers = Readers(monotonic_s, refused=counters.limited.inc)
-        return cls(deps, threads, auth, Quota(monotonic_s), readers, counters, Strangers(), Shared(monotonic_s))
+        counters, monotonic_s = ApiCounters(), deps.clock.monotonic_s
+        readers = ReaderQuotas(monotonic_s, refused=counters.limited.inc)
+        return cls(
+            deps, threads, auth, AgentQuota(monotonic_s), readers, counters, Strangers(), SharedAnswers(monotonic_s)
+        )

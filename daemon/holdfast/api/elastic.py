@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from holdfast.api.job_shapes import DecisionShape, ElasticJobShape, GroupShape
-from holdfast.decisions.common.elastic_jobs import ElasticJob, Group, elastic_jobs
+from holdfast.decisions.common.elastic_jobs import ElasticJob, ReplicaGroup, elastic_jobs
 from holdfast.decisions.elastic.naming import known_room
 from holdfast.decisions.elastic.resize import asked_to_leave, last_decision, leaving_groups
 from holdfast.decisions.hangs.progress_stall import newest_of, words_of
@@ -58,7 +58,9 @@ def _job(world: World, job: ElasticJob) -> ElasticJobShape:
     )
 
 
-def _group(world: World, group: Group, troubles: Mapping[JobRun | None, Incident], *, leaving: bool) -> GroupShape:
+def _group(
+    world: World, group: ReplicaGroup, troubles: Mapping[JobRun | None, Incident], *, leaving: bool
+) -> GroupShape:
     words = words_of(world, group.job) if group.start else ()
     told = newest_of(words) if words else None
     trouble = troubles.get(group.job.run) if group.start else None

@@ -19,7 +19,7 @@ from holdfast.api.deps import Api
 from holdfast.api.errors import ApiError, answers
 from holdfast.api.wire import Name, check_version, parse
 from holdfast.bucket import Bucket
-from holdfast.model.enrolment import Identity, Proof, judge, machines_of, why_not_sent
+from holdfast.model.enrolment import EnrolmentProof, StsIdentity, judge, machines_of, why_not_sent
 from holdfast.model.errors import Rejected, Unavailable
 
 log = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ class _Enrolment:
         message = parse_object(await read_body(request, LIMIT_BYTES))
         check_version(message)
         body = parse(EnrolBody, message)
-        proof = Proof(body.node, body.controller, body.date, body.authorization, body.security_token)
+        proof = EnrolmentProof(body.node, body.controller, body.date, body.authorization, body.security_token)
         if why := why_not_sent(proof, settings.names, self._deps.clock.now()):
             raise self._refused(proof, why)
         world = self._deps.world()
@@ -98,7 +98,7 @@ class _Enrolment:
         now = self._deps.clock.now()
         return await self._api.threads.read(lambda: self._deps.store.enrolment_open(node, machines, now))
 
-    async def _ask(self, proof: Proof) -> Identity:
+    async def _ask(self, proof: EnrolmentProof) -> StsIdentity:
         sts, now_s = self._deps.sts, self._deps.clock.monotonic_s()
         if not self._bucket.take(now_s):
             wait_s = max(1, round(self._bucket.wait_s(now_s)))
@@ -112,7 +112,7 @@ class _Enrolment:
         except Rejected as error:
             raise self._refused(proof, str(error)) from None
 
-    async def _give(self, proof: Proof, identity: Identity, *, needs_allowance: bool) -> Response:
+    async def _give(self, proof: EnrolmentProof, identity: StsIdentity, *, needs_allowance: bool) -> Response:
         token, now = secrets.token_urlsafe(32), self._deps.clock.now()
         hashed = hash_token(token)
         try:
@@ -129,7 +129,7 @@ class _Enrolment:
         )  # fmt: skip
         return JSONResponse({"token": token, "node": proof.node})
 
-    def _refused(self, proof: Proof, why: str) -> ApiError:
+    def _refused(self, proof: EnrolmentProof, why: str) -> ApiError:
         if self._logged.take(self._deps.clock.monotonic_s()):
             log.warning("event=enrolment_refused node=%s reason=%r", proof.node, why)
         return ApiError(403, "forbidden", f"No token for {proof.node}: {why}")

@@ -10,7 +10,7 @@ from holdfast.api.wire import HeartbeatBody, ReportBody
 from holdfast.model import steps
 from holdfast.model.action import Verb
 from holdfast.model.room_names import RoomName
-from holdfast.model.steps import Key
+from holdfast.model.steps import StepKey
 
 _SECURITY: list[dict[str, list[str]]] = [{"bearer": []}]
 _ENVELOPE: dict[str, Any] = {
@@ -126,7 +126,7 @@ ORDERS: dict[str, Any] = {
         {
             "orders": [
                 {
-                    "id": Key("0h3k5d2m8x1q", steps.validate("n1", 0), 1).text,
+                    "id": StepKey("0h3k5d2m8x1q", steps.validate("n1", 0), 1).text,
                     "incident": "0h3k5d2m8x1q",
                     "verb": Verb.VALIDATE.value,
                     "args": {},

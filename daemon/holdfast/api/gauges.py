@@ -14,7 +14,7 @@ from holdfast.api.deps import ApiDeps
 from holdfast.api.spares import spares_shape
 from holdfast.api.status import head_of, vitals
 from holdfast.api.views import cluster_shape
-from holdfast.decisions.inputs import Part
+from holdfast.decisions.inputs import InputKind
 from holdfast.decisions.parts import parts_of
 from holdfast.decisions.probing.suspects import CHECKS
 from holdfast.model.book import BrakeKind
@@ -51,7 +51,7 @@ class Gauges(Collector):
         aside = sum(a.set_aside for n in shown.nodes for a in n.agents)
         yield _plain("holdfast_agents_set_aside", "Files and items that agents cannot read and have set aside.", aside)
         inputs = Counter(each.part.value for each in deps.aside())
-        about = {part.value: inputs[part.value] for part in Part}
+        about = {part.value: inputs[part.value] for part in InputKind}
         yield _labelled(
             "holdfast_inputs_set_aside", "Inputs that no decision can be made about, by part.", "part", about
         )

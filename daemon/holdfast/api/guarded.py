@@ -25,7 +25,7 @@ READERS = (Role.VIEWER, Role.OPERATOR)
 LIMIT_BYTES = 256 * 1024
 """Of an order: names of nodes and a reason."""
 
-Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+RouteHandler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 def guarded_router(api: Api, tag: str, *roles: Role) -> APIRouter:
@@ -37,7 +37,7 @@ def guarded_router(api: Api, tag: str, *roles: Role) -> APIRouter:
                 given["responses"] = answers(400, 408, 409, 413) | (given.get("responses") or {})
             super().__init__(path, endpoint, **given)
 
-        def get_route_handler(self) -> Handler:
+        def get_route_handler(self) -> RouteHandler:
             handler = super().get_route_handler()
             has_body = self.body_field is not None
 

@@ -18,7 +18,7 @@ from holdfast.api import examples
 from holdfast.api.auth import Principal, Role
 from holdfast.api.body import parse_object, read_body
 from holdfast.api.convert import Notes, to_report
-from holdfast.api.counters import Counters
+from holdfast.api.counters import ApiCounters
 from holdfast.api.deps import Api
 from holdfast.api.errors import ApiError, answers
 from holdfast.api.quota import Load
@@ -38,7 +38,7 @@ MAX_WAIT_S = 60.0
 STANDBY = b'{"leader":false}'
 
 
-def ingest_router(api: Api, counters: Counters) -> APIRouter:
+def ingest_router(api: Api, counters: ApiCounters) -> APIRouter:
     router = APIRouter(tags=["agents"])
     ingest = _Ingest(api, counters)
 
@@ -61,7 +61,7 @@ def ingest_router(api: Api, counters: Counters) -> APIRouter:
 
 
 class _Ingest:
-    def __init__(self, api: Api, counters: Counters) -> None:
+    def __init__(self, api: Api, counters: ApiCounters) -> None:
         self._api = api
         self._deps = api.deps
         self._counters = counters

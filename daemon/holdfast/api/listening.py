@@ -77,7 +77,7 @@ class _Accepted(socket.socket):
             self.shutdown(socket.SHUT_RDWR)
 
 
-class Guard:
+class ConnectionGuard:
     """The connections of one server, by descriptor, and the clock that ends the late ones."""
 
     def __init__(self, connections: Connections) -> None:
@@ -129,7 +129,7 @@ class Guard:
 class Listener(socket.socket):
     """Takes the connections that the guard takes, a few in one turn of the loop."""
 
-    guard: Guard
+    guard: ConnectionGuard
     _taken = _refused = 0
     _paused_until_s = 0.0
 
@@ -169,7 +169,7 @@ class Listener(socket.socket):
         self.guard.connections.shed(SHED_AT_ONCE)
 
 
-def listeners(guard: Guard, host: str, port: int, backlog: int) -> list[socket.socket]:
+def listeners(guard: ConnectionGuard, host: str, port: int, backlog: int) -> list[socket.socket]:
     """One for each address of the host, bound. Raises OSError."""
     found = dict.fromkeys(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE))
     made: list[Listener] = []
@@ -216,7 +216,7 @@ class SeldomWarnings(logging.Filter):
 class GuardedConfig(uvicorn.Config):
     """uvicorn's configuration, with the guard of its connections."""
 
-    guard: Guard
+    guard: ConnectionGuard
 
 
 class GuardedServer(uvicorn.Server):

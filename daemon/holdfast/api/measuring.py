@@ -11,7 +11,7 @@ from fastapi import APIRouter, Query
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import Response
 
-from holdfast.api.counters import Counters
+from holdfast.api.counters import ApiCounters
 from holdfast.api.deps import Api, ApiStore
 from holdfast.api.guarded import READERS, guarded_router
 from holdfast.api.shapes import EPOCH, MetricsShape, SpreadShape
@@ -27,7 +27,7 @@ EARLY = timedelta(hours=1)
 PAGE = 10_000
 
 
-def measuring_router(api: Api, counters: Counters) -> APIRouter:
+def measuring_router(api: Api, counters: ApiCounters) -> APIRouter:
     router = guarded_router(api, "measuring", *READERS)
 
     @router.get("/v1/metrics", response_model=MetricsShape)

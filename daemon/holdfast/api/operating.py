@@ -12,7 +12,7 @@ from holdfast.api.deps import Api
 from holdfast.api.errors import answers
 from holdfast.api.guarded import caller_of, guarded_router
 from holdfast.api.operator_shapes import Done, Word
-from holdfast.api.reading import IncidentId
+from holdfast.api.reading import IncidentIdInPath
 from holdfast.api.views import incident_shape
 from holdfast.api.wire import clean
 from holdfast.model.book import World
@@ -60,17 +60,17 @@ def operating_router(api: Api) -> APIRouter:
         return Done()
 
     @router.post("/v1/incidents/{incident_id}/acknowledge", responses=answers(404, 409))
-    async def acknowledge(request: Request, incident_id: IncidentId, word: Word = NO_WORD) -> Done:
+    async def acknowledge(request: Request, incident_id: IncidentIdInPath, word: Word = NO_WORD) -> Done:
         """Take it over: recorded, never acted upon by Holdfast."""
         return await with_incident(request, "acknowledge", word, incident_id)
 
     @router.post("/v1/incidents/{incident_id}/close", responses=answers(404, 409))
-    async def close(request: Request, incident_id: IncidentId, word: Word = NO_WORD) -> Done:
+    async def close(request: Request, incident_id: IncidentIdInPath, word: Word = NO_WORD) -> Done:
         """Close it by hand."""
         return await with_incident(request, "close", word, incident_id)
 
     @router.post("/v1/incidents/{incident_id}/retry", responses=answers(404, 409))
-    async def retry(request: Request, incident_id: IncidentId, word: Word = NO_WORD) -> Done:
+    async def retry(request: Request, incident_id: IncidentIdInPath, word: Word = NO_WORD) -> Done:
         """Continue the repair of an incident that waits for an operator."""
         return await with_incident(request, "retry", word, incident_id)
 

@@ -14,9 +14,9 @@ import h11
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from holdfast.api.connections import Connection, Stage, attach
+from holdfast.api.connections import Connection, ConnectionStage, attach
 from holdfast.api.errors import ApiError, error_response
-from holdfast.api.listening import Guard
+from holdfast.api.listening import ConnectionGuard
 
 MAX_HEAD_BYTES = 64 * 1024
 """Of a request's target and headers together."""
@@ -50,7 +50,7 @@ class _Guarded(asyncio.Protocol):
     transport: Any
     cycle: Any
     flow: Any
-    _guard: Guard
+    _guard: ConnectionGuard
     _connection: Connection | None = None
     """None: the event loop does not accept by our listener."""
 
@@ -114,12 +114,12 @@ class _Guarded(asyncio.Protocol):
         if self._connection is not None:
             self._guard.connections.enter(self._connection, self._stage(), self.cycle)
 
-    def _stage(self) -> Stage:
+    def _stage(self) -> ConnectionStage:
         if self.cycle is None:
-            return Stage.HEAD
-        return self._reading() or (Stage.IDLE if self.cycle.response_complete else Stage.ANSWERING)
+            return ConnectionStage.HEAD
+        return self._reading() or (ConnectionStage.IDLE if self.cycle.response_complete else ConnectionStage.ANSWERING)
 
-    def _reading(self) -> Stage | None:
+    def _reading(self) -> ConnectionStage | None:
         """What of a request is incomplete; None: nothing."""
         raise NotImplementedError
 
@@ -135,11 +135,11 @@ class GuardedH11(_Guarded, H11Protocol):
         else:
             super().send_400_response(msg)
 
-    def _reading(self) -> Stage | None:
+    def _reading(self) -> ConnectionStage | None:
         if self.conn.their_state is h11.SEND_BODY:
-            return Stage.BODY
+            return ConnectionStage.BODY
         begun = self.conn.their_state is h11.IDLE and self.conn.trailing_data[0]
-        return Stage.HEAD if begun else None
+        return ConnectionStage.HEAD if begun else None
 
 
 protocol: type[asyncio.Protocol] = GuardedH11
@@ -152,7 +152,7 @@ with contextlib.suppress(ImportError):
     class GuardedHttpTools(_Guarded, HttpToolsProtocol):
         """By httptools, whose parser calls back."""
 
-        _incomplete: Stage | None = None
+        _incomplete: ConnectionStage | None = None
         _kept_bytes = 0
         """What was given to the parser since it last came to another part of a request: a head or a trailer that it keeps."""
         _came_on = False
@@ -169,10 +169,10 @@ with contextlib.suppress(ImportError):
         def abandon(self) -> None:
             self.parser = None  # type: ignore[assignment]
 
-        def _reading(self) -> Stage | None:
+        def _reading(self) -> ConnectionStage | None:
             return self._incomplete
 
-        def _enter(self, incomplete: Stage | None) -> None:
+        def _enter(self, incomplete: ConnectionStage | None) -> None:
             self._incomplete, self._came_on = incomplete, True
 
         def on_message_begin(self) -> None:
@@ -180,18 +180,18 @@ with contextlib.suppress(ImportError):
                 raise httptools.HttpParserError("too many requests in a row")
             super().on_message_begin()
             self._headers = 0
-            self._enter(Stage.HEAD)
+            self._enter(ConnectionStage.HEAD)
 
         def on_header(self, name: bytes, value: bytes) -> None:
             self._headers += 1
             if (
-                self._incomplete is Stage.HEAD and self._headers <= MAX_HEADERS + 1
+                self._incomplete is ConnectionStage.HEAD and self._headers <= MAX_HEADERS + 1
             ):  # neither trailers nor what is refused
                 super().on_header(name, value)
 
         def on_headers_complete(self) -> None:
             super().on_headers_complete()
-            self._enter(Stage.BODY)
+            self._enter(ConnectionStage.BODY)
 
         def on_body(self, body: bytes) -> None:
             super().on_body(body)

@@ -33,29 +33,29 @@ class Load(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class RateLimit:
     """As much may be sent at once, and so much a second for ever."""
 
     burst: float
     per_s: float
 
 
-LIMITS: Mapping[Load, Limit] = {
-    Load.REPORTS: Limit(200, 5),
-    Load.BYTES: Limit(32 * 1024 * 1024, 512 * 1024),
-    Load.ITEMS: Limit(10_000, 50),
-    Load.FAULTS: Limit(1_000, 2),
-    Load.HEARTBEATS: Limit(100, 5),
-    Load.ORDERS: Limit(100, 5),
-    Load.ROOMS: Limit(200, 5),
+LIMITS: Mapping[Load, RateLimit] = {
+    Load.REPORTS: RateLimit(200, 5),
+    Load.BYTES: RateLimit(32 * 1024 * 1024, 512 * 1024),
+    Load.ITEMS: RateLimit(10_000, 50),
+    Load.FAULTS: RateLimit(1_000, 2),
+    Load.HEARTBEATS: RateLimit(100, 5),
+    Load.ORDERS: RateLimit(100, 5),
+    Load.ROOMS: RateLimit(200, 5),
 }
 
 
-class Quota:
+class AgentQuota:
     """For one event loop. A bucket that holds anything takes the whole request and may fall below nothing, so that no report is too large
     for ever."""
 
-    def __init__(self, monotonic_s: Callable[[], float], limits: Mapping[Load, Limit] = LIMITS) -> None:
+    def __init__(self, monotonic_s: Callable[[], float], limits: Mapping[Load, RateLimit] = LIMITS) -> None:
         self._monotonic_s = monotonic_s
         self._limits = limits
         self._left: dict[tuple[str, Load], tuple[float, float]] = {}

@@ -91,7 +91,7 @@ class _Reader:
     said_s: float = field(default=-math.inf)
 
 
-class Readers:
+class ReaderQuotas:
     """For one event loop."""
 
     def __init__(

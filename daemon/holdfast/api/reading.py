@@ -45,11 +45,11 @@ from holdfast.model.action import Intent
 from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import Incident
 
-IncidentId = Annotated[str, Path(pattern="^[0-9a-z]{1,32}$", description="Id of an incident.")]
+IncidentIdInPath = Annotated[str, Path(pattern="^[0-9a-z]{1,32}$", description="Id of an incident.")]
 OfIncident = Annotated[str | None, Query(pattern="^[0-9a-z]{1,32}$", description="Only of this incident.")]
 OfNode = Annotated[str | None, Query(pattern="^[A-Za-z0-9._-]{1,252}$", description="Only of this node.")]
 SinceQuery = Annotated[Since | None, Query(description="Not before this time (ISO 8601; UTC without an offset).")]
-Limit = Annotated[int, Query(ge=1, le=1000, description="How many at most.")]
+LimitQuery = Annotated[int, Query(ge=1, le=1000, description="How many at most.")]
 
 
 def reading_router(api: Api) -> APIRouter:
@@ -66,19 +66,19 @@ def reading_router(api: Api) -> APIRouter:
         node: OfNode = None,
         since: SinceQuery = None,
         only_open: Annotated[bool, Query(alias="open", description="Only open ones.")] = False,
-        limit: Limit = 200,
+        limit: LimitQuery = 200,
     ) -> Response:
         """Incidents, newest first."""
         found = partial(store.incidents, only_open=only_open, node=node, since=since, limit=limit)
         return await threads.render(lambda: _incidents(found()))
 
     @router.get("/v1/incidents/{incident_id}", responses=answers(404), response_model=IncidentStory)
-    async def incident(incident_id: IncidentId) -> Response:
+    async def incident(incident_id: IncidentIdInPath) -> Response:
         """One incident with its findings, timeline, actions, recoveries and timings."""
         return await threads.render(partial(incident_story, api, incident_id))
 
     @router.get("/v1/incidents/{incident_id}/bundle", responses=answers(404), response_class=Response)
-    async def bundle(incident_id: IncidentId) -> Response:
+    async def bundle(incident_id: IncidentIdInPath) -> Response:
         """The evidence that the node's agent collected before the hardware was released: a tar.gz."""
         found = await threads.read(store.evidence, incident_id)
         if found is None:
@@ -93,7 +93,7 @@ def reading_router(api: Api) -> APIRouter:
         return SuppressionsShape(suppressions=[SuppressionShape.model_validate(each) for each in held])
 
     @router.get("/v1/actions", response_model=ActionsShape)
-    async def actions(incident: OfIncident = None, limit: Limit = 200) -> Response:
+    async def actions(incident: OfIncident = None, limit: LimitQuery = 200) -> Response:
         """Every step outside, planned, done, failed, refused or withheld."""
         return await threads.render(lambda: _actions(store.intents(incident_id=incident, limit=limit)))
 
@@ -103,7 +103,7 @@ def reading_router(api: Api) -> APIRouter:
         incident: OfIncident = None,
         since: SinceQuery = None,
         kind: Annotated[list[EventKind] | None, Query(description="Only these kinds.", max_length=50)] = None,
-        limit: Limit = 200,
+        limit: LimitQuery = 200,
     ) -> Response:
         """The append-only record, oldest first."""
         kinds = tuple(kind or ())

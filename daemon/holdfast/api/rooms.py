@@ -21,7 +21,7 @@ from holdfast.api.wire import parse
 from holdfast.controller.quorum_names import ask_room
 from holdfast.decisions.common import facts
 from holdfast.decisions.common.elastic_jobs import ElasticJob, elastic_jobs
-from holdfast.decisions.elastic.admission import Admission, Asked, Refusal, Why, admit
+from holdfast.decisions.elastic.admission import Admission, AdmissionReason, AdmissionRefusal, RendezvousRequest, admit
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView
 from holdfast.model.rooms import OpenRoom, RoomRules
@@ -74,8 +74,10 @@ class _Desk:
         body = parse(RoomBody, parse_object(await read_body(request, LIMIT_BYTES)))
         rooms, world = self._rooms(), self._world()
         view = self._view(world)
-        found = admit(view, elastic_jobs(view), Asked(caller.node or "", body.job_id, body.uid, body.restarts))
-        if isinstance(found, Refusal):
+        found = admit(
+            view, elastic_jobs(view), RendezvousRequest(caller.node or "", body.job_id, body.uid, body.restarts)
+        )
+        if isinstance(found, AdmissionRefusal):
             return self._refuse(found, body.job_id)
         job, section = found.job, self._deps.quorum
         times_s = section.heartbeat_timeout_s, section.join_timeout_s
@@ -109,10 +111,10 @@ class _Desk:
             raise ApiError(503, "unavailable", _NOT_READ)
         return view
 
-    def _refuse(self, refusal: Refusal, job_id: int) -> Response:
-        if refusal.why is Why.NEVER:
+    def _refuse(self, refusal: AdmissionRefusal, job_id: int) -> Response:
+        if refusal.why is AdmissionReason.NEVER:
             raise ApiError(404, "not_found", refusal.line)
-        if refusal.why is Why.NOT_YET:
+        if refusal.why is AdmissionReason.NOT_YET:
             self._deps.look(job_id)
         error = {"code": "not_yet", "message": refusal.line, "field": None}
         return JSONResponse({"error": error, "retry": True}, status_code=409)

@@ -74,5 +74,5 @@ def build_server(
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=STOP_S,
     )
-    config.guard = listening.Guard(connections or connections_for(ServerSection()))
+    config.guard = listening.ConnectionGuard(connections or connections_for(ServerSection()))
     return listening.GuardedServer(config)

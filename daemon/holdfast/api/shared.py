@@ -38,7 +38,7 @@ def key_of(request: Request) -> str | None:
     return f"{request.url.path}?{request.url.query}"
 
 
-class Shared:
+class SharedAnswers:
     """For one event loop."""
 
     def __init__(self, monotonic_s: Callable[[], float]) -> None:

@@ -39,7 +39,7 @@ class StrangerBounds:
 Waiter = asyncio.Future[bool]
 
 
-class Turns:
+class StrangerTurns:
     """Who waits, and who is next: one of each address in turn, in the order in which they came. Pure: every moment is handed in."""
 
     def __init__(self, bounds: StrangerBounds) -> None:
@@ -93,7 +93,7 @@ class Strangers:
     """For one event loop: in each of its turns at most one of them continues."""
 
     def __init__(self, bounds: StrangerBounds = StrangerBounds()) -> None:
-        self._turns = Turns(bounds)
+        self._turns = StrangerTurns(bounds)
         self._runs = False
         self._said_s = -math.inf
 

@@ -193,11 +193,11 @@ def _word_of(kind: type[StrEnum], where: str, instead: StrEnum | None = None) ->
 
 
 Name = Annotated[str, AfterValidator(_name)]
-Word = Annotated[str, AfterValidator(_word)]
+WireWord = Annotated[str, AfterValidator(_word)]
 OptWord = Annotated[str | None, AfterValidator(lambda v: None if v is None else _word(v))]
 Text = Annotated[str, BeforeValidator(_text)]
 Scalars = Annotated[dict[str, Scalar], BeforeValidator(_scalars)]
-Evidence = Annotated[dict[str, Scalar], BeforeValidator(_evidence)]
+WireEvidence = Annotated[dict[str, Scalar], BeforeValidator(_evidence)]
 Age = Annotated[float, BeforeValidator(_age)]
 OptGres = Annotated[dict[str, tuple[int, ...]] | None, BeforeValidator(_gres)]
 OptSilence = Annotated[float | None, BeforeValidator(_silence)]
@@ -217,9 +217,9 @@ class FindingItem(_Wire):
     """A check's judged result that is not OK. With a verdict that this release does not know it is a finding all the same."""
 
     kind: Literal["finding"] = "finding"
-    check: Annotated[Word, Field(min_length=1)]
-    component: Word = "node"
-    code: Word = ""
+    check: Annotated[WireWord, Field(min_length=1)]
+    component: WireWord = "node"
+    code: WireWord = ""
     verdict: Annotated[Verdict, BeforeValidator(_word_of(Verdict, "finding.verdict", Verdict.DEGRADED))]
     severity: Annotated[Severity | None, BeforeValidator(_word_of(Severity, "finding.severity"))] = None
     remedy: Annotated[Remedy | None, BeforeValidator(_word_of(Remedy, "finding.remedy"))] = None
@@ -227,7 +227,7 @@ class FindingItem(_Wire):
     age_s: Age = 0.0
     monotonic_s: float | None = None
     wall_time: OptWord = None
-    evidence: Evidence = {}
+    evidence: WireEvidence = {}
     gpu_uuid: OptWord = None
     gpu_minor: Annotated[int, Field(ge=0, le=1023)] | None = None
     pci: OptWord = None
@@ -240,8 +240,8 @@ class ClearItem(_Wire):
     """A positive OK of a check that had found something sticky."""
 
     kind: Literal["clear"] = "clear"
-    check: Annotated[Word, Field(min_length=1)]
-    component: Word = "node"
+    check: Annotated[WireWord, Field(min_length=1)]
+    component: WireWord = "node"
     age_s: Age = 0.0
 
 
@@ -266,7 +266,7 @@ class InventoryItem(_Wire):
 
     kind: Literal["inventory"] = "inventory"
     gpus: Annotated[dict[str, dict[str, Scalar]], BeforeValidator(_gpus)] = {}
-    driver_version: Word = ""
+    driver_version: WireWord = ""
     detail: Scalars = {}
 
 
@@ -274,7 +274,7 @@ class OutcomeItem(_Wire):
     """What became of an order."""
 
     kind: Literal["order_outcome"] = "order_outcome"
-    order_id: Annotated[Word, Field(min_length=1)]
+    order_id: Annotated[WireWord, Field(min_length=1)]
     ok: bool
     summary: Text = ""
     detail: Annotated[dict[str, Any], BeforeValidator(_details)] = {}
@@ -284,8 +284,8 @@ class OutcomeItem(_Wire):
 
 STATEMENTS = frozenset(get_args(StatementItem.model_fields["statement"].annotation))
 """Kinds of statements that this release knows."""
-Item = FindingItem | ClearItem | StatementItem | InventoryItem | OutcomeItem
-ITEMS: Mapping[str, type[Item]] = {
+WireItem = FindingItem | ClearItem | StatementItem | InventoryItem | OutcomeItem
+ITEMS: Mapping[str, type[WireItem]] = {
     "finding": FindingItem,
     "clear": ClearItem,
     "statement": StatementItem,
@@ -299,15 +299,15 @@ class Envelope(_Wire):
 
     version: int
     node: Name
-    instance_id: Word = ""
-    boot_id: Annotated[Word, Field(min_length=1)]
-    agent_version: Word = ""
+    instance_id: WireWord = ""
+    boot_id: Annotated[WireWord, Field(min_length=1)]
+    agent_version: WireWord = ""
 
 
 class ReportBody(Envelope):
     """``POST /v1/reports``. Items are parsed one by one, see :func:`parse_items`."""
 
-    outbox_id: Annotated[Word, Field(min_length=1)]
+    outbox_id: Annotated[WireWord, Field(min_length=1)]
     sequence: Count
     items: Annotated[list[Any], Field(max_length=MAX_ITEMS)] = []
 
@@ -367,7 +367,7 @@ class RefusedItem:
 class Items:
     """The items of one report, sorted."""
 
-    taken: tuple[Item, ...]
+    taken: tuple[WireItem, ...]
     unknown: int
     """How many are of a kind, or of a kind of statement, that this release does not know."""
     refused: tuple[RefusedItem, ...]
@@ -375,7 +375,7 @@ class Items:
 
 def parse_items(raw: list[Any]) -> Items:
     """Each item separately, so that a bad one keeps no fault from being stored. Raises ApiError 422, naming the first, when all are bad."""
-    taken: list[Item] = []
+    taken: list[WireItem] = []
     refused: list[RefusedItem] = []
     unknown = 0
     for number, each in enumerate(raw):
@@ -393,7 +393,7 @@ def parse_items(raw: list[Any]) -> Items:
     return Items(tuple(taken), unknown, tuple(refused))
 
 
-def _parse_item(number: int, raw: Any) -> Item | None:
+def _parse_item(number: int, raw: Any) -> WireItem | None:
     """None: of a kind that this release does not know. Raises ApiError 422 naming the item."""
     if not isinstance(raw, Mapping):
         raise ApiError(422, "invalid", f"items.{number}: must be an object", f"items.{number}")

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import typer
 
-from holdfast.api.client import Client
+from holdfast.api.client import ApiClient
 from holdfast.cli.answers import read
 from holdfast.cli.options import Json, Url
 from holdfast.cli.restraints import machines
@@ -24,7 +24,7 @@ _COUNTS = {
 
 def show(url: Url = None, as_data: Json = False) -> None:
     """Machines that may still be ended, cycled (rebooted, stopped and started) and bought, within an hour and a day."""
-    got = Client(url).get("/v1/budgets")
+    got = ApiClient(url).get("/v1/budgets")
     if as_data:
         as_json(got)
         return
@@ -75,7 +75,7 @@ def extend(
     body = {"plus": plus, "nodes": nodes, "hours": wanted_h, "reason": reason}
     from holdfast.api.budgets import ExtendedShape  # noqa: PLC0415
 
-    made = read(ExtendedShape, Client(url).post(f"/v1/budgets/{quote(kind, safe='')}/extend", body))
+    made = read(ExtendedShape, ApiClient(url).post(f"/v1/budgets/{quote(kind, safe='')}/extend", body))
     more = machines(made.plus, made.plus_nodes)
     line(
         f"budget {made.kind} is extended by {more} until {moment(made.until)} UTC; `holdfast budget show` shows what is left"

@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
+from holdfast.cli.options import Json
+
 Directory = Annotated[str, typer.Argument(help="Where the job's checkpoints are.")]
-Json = Annotated[bool, typer.Option("--json", help="JSON for programs.")]
 AnyOwner = Annotated[bool, typer.Option("--any-owner", help="Take files of other users too.")]
 
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from holdfast.api.client import Client
+from holdfast.api.client import ApiClient
 from holdfast.cli.answers import read
 from holdfast.cli.options import Json, Url
 from holdfast.cli.reading import listed
@@ -20,7 +20,7 @@ _FEW = 8
 
 def checks(url: Url = None, as_data: Json = False) -> None:
     """Every health check: whether it acts (nodes are drained for it) or only observes, and the nodes on which that is otherwise."""
-    got = Client(url).get("/v1/checks")
+    got = ApiClient(url).get("/v1/checks")
     if as_data:
         as_json(got)
         return

@@ -19,7 +19,7 @@ from holdfast.model.errors import OutsideError, Usage
 
 if TYPE_CHECKING:
     from holdfast.api.node_shapes import AgentShape, ClusterShape
-    from holdfast.config.controller import Settings
+    from holdfast.config.controller import ControllerSettings
     from holdfast.doctor import Advice
     from holdfast.doctor.facts import ControllerFacts
     from holdfast.model.parts import PartState
@@ -71,7 +71,7 @@ def check(
         line(f"  profile {settings.profile}: {key} = {value}")
 
 
-def _missing_here(settings: Settings) -> Iterator[str]:
+def _missing_here(settings: ControllerSettings) -> Iterator[str]:
     """What the file names and this machine, the head node by what the verb is for, does not have."""
     from holdfast.model.errors import ConfigError  # noqa: PLC0415
     from holdfast.providers.command.settings import CommandSettings  # noqa: PLC0415
@@ -232,7 +232,7 @@ def doctor(config: Config = DEFAULT_PATH, as_data: Json = False) -> None:
     raise typer.Exit(exit_code(advice))
 
 
-def _diagnosis(settings: Settings) -> list[Advice]:
+def _diagnosis(settings: ControllerSettings) -> list[Advice]:
     from holdfast.doctor import run, site_of  # noqa: PLC0415
     from holdfast.doctor.facts import Aside  # noqa: PLC0415
     from holdfast.head.wiring import provider_of, scheduler_of  # noqa: PLC0415
@@ -247,7 +247,7 @@ def _diagnosis(settings: Settings) -> list[Advice]:
     return run(scheduler_of(settings), site, agents, rows=rows, untaken=untaken, controller=controller, tokens=tokens)
 
 
-def _tokens(settings: Settings) -> tuple[TokenRow, ...]:
+def _tokens(settings: ControllerSettings) -> tuple[TokenRow, ...]:
     """None of a store that this user cannot read, or whose schema is another release's."""
     from holdfast.model.errors import ConfigError  # noqa: PLC0415
     from holdfast.store import read_tokens  # noqa: PLC0415
@@ -260,12 +260,12 @@ def _tokens(settings: Settings) -> tuple[TokenRow, ...]:
 
 def _cluster() -> ClusterShape | None:
     """The cluster as the controller shows it; None when it was not asked or did not answer."""
-    from holdfast.api.client import Client  # noqa: PLC0415
+    from holdfast.api.client import ApiClient  # noqa: PLC0415
     from holdfast.api.node_shapes import ClusterShape  # noqa: PLC0415
     from holdfast.cli.answers import read  # noqa: PLC0415
 
     try:
-        return read(ClusterShape, Client().get("/v1/nodes"))
+        return read(ClusterShape, ApiClient().get("/v1/nodes"))
     except (Usage, OutsideError):
         return None
 
@@ -288,13 +288,13 @@ def _controller(shown: ClusterShape) -> ControllerFacts:
 
 def _parts() -> tuple[PartState, ...]:
     """Those that this release knows; none where the controller, of an older release, does not answer the question."""
-    from holdfast.api.client import Client  # noqa: PLC0415
+    from holdfast.api.client import ApiClient  # noqa: PLC0415
     from holdfast.api.status_shapes import StatusShape  # noqa: PLC0415
     from holdfast.cli.answers import read  # noqa: PLC0415
     from holdfast.model.parts import Condition, PartName, PartState  # noqa: PLC0415
 
     try:
-        shown = read(StatusShape, Client().get("/v1/status"))
+        shown = read(StatusShape, ApiClient().get("/v1/status"))
     except (Usage, OutsideError):
         return ()
     return tuple(

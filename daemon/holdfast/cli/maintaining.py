@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.api.client import Client
+from holdfast.api.client import ApiClient
 from holdfast.cli.answers import read
 from holdfast.cli.options import Json, Url
 from holdfast.cli.show import as_json, counted, line, moment, table
@@ -53,7 +53,7 @@ def _begin(nodes: str, duration: str, why: str, url: str | None) -> None:
     if not duration or not why:
         raise Usage("say how long and why: --for 4h --why TEXT")
     wanted = hours(duration, LONGEST_H)
-    got = Client(url).post("/v1/maintenance", {"nodes": nodes, "hours": wanted, "why": why})
+    got = ApiClient(url).post("/v1/maintenance", {"nodes": nodes, "hours": wanted, "why": why})
     from holdfast.api.operator_shapes import WindowShape  # noqa: PLC0415
 
     made = read(WindowShape, got)
@@ -66,7 +66,7 @@ def _begin(nodes: str, duration: str, why: str, url: str | None) -> None:
 def _end(nodes: str, url: str | None) -> None:
     from holdfast.api.operator_shapes import WindowsShape  # noqa: PLC0415
 
-    client = Client(url)
+    client = ApiClient(url)
     held = {n for w in read(WindowsShape, client.get("/v1/maintenance")).windows for n in w.nodes}
     client.post("/v1/maintenance/end", {"nodes": nodes})
     line(f"the maintenance of {nodes} is over: what is still wrong is acted upon")
@@ -75,7 +75,7 @@ def _end(nodes: str, url: str | None) -> None:
 
 
 def _list(url: str | None, as_data: bool) -> None:
-    got = Client(url).get("/v1/maintenance")
+    got = ApiClient(url).get("/v1/maintenance")
     if as_data:
         as_json(got)
         return

@@ -7,22 +7,22 @@ from urllib.parse import quote
 
 import typer
 
-from holdfast.api.client import Client
+from holdfast.api.client import ApiClient
 from holdfast.cli.answers import read
-from holdfast.cli.options import IncidentId, Reason, Url
+from holdfast.cli.options import IncidentIdArgument, Reason, Url
 from holdfast.cli.show import line
 from holdfast.model.errors import Usage
 
 
 def pause(reason: Reason = "", url: Url = None) -> None:
     """Do nothing outside until resumed; faults are still recorded."""
-    Client(url).post("/v1/pause", {"reason": reason})
+    ApiClient(url).post("/v1/pause", {"reason": reason})
     line("paused; `holdfast resume` ends it")
 
 
 def resume(reason: Reason = "", url: Url = None) -> None:
     """End a pause."""
-    Client(url).post("/v1/resume", {"reason": reason})
+    ApiClient(url).post("/v1/resume", {"reason": reason})
     line("resumed")
 
 
@@ -37,7 +37,7 @@ def release(
 
     if kind not in tuple(BrakeKind):
         raise Usage(f"{kind!r} is none of the brakes: {', '.join(BrakeKind)}")
-    client = Client(url)
+    client = ApiClient(url)
     holding = [b for b in read(ClusterShape, client.get("/v1/nodes")).brakes if b.kind == kind]
     client.post(f"/v1/brakes/{quote(kind, safe='')}/release", {"reason": reason})
     for brake in holding:
@@ -47,24 +47,24 @@ def release(
     )
 
 
-def ack(incident_id: IncidentId, reason: Reason = "", url: Url = None) -> None:
+def ack(incident_id: IncidentIdArgument, reason: Reason = "", url: Url = None) -> None:
     """Take an incident over: recorded, never acted upon by Holdfast."""
     _incident("acknowledge", incident_id, reason, url)
 
 
-def close(incident_id: IncidentId, reason: Reason = "", url: Url = None) -> None:
+def close(incident_id: IncidentIdArgument, reason: Reason = "", url: Url = None) -> None:
     """Close an incident by hand."""
     _incident("close", incident_id, reason, url)
 
 
-def retry(incident_id: IncidentId, reason: Reason = "", url: Url = None) -> None:
+def retry(incident_id: IncidentIdArgument, reason: Reason = "", url: Url = None) -> None:
     """Continue the repair of an incident that waits for an operator: the node gets another machine (to keep it, resume the node in
     Slurm)."""
     _incident("retry", incident_id, reason, url)
 
 
 def _incident(verb: str, incident_id: str, reason: str, url: str | None) -> None:
-    got = Client(url).post(f"/v1/incidents/{quote(incident_id, safe='')}/{verb}", {"reason": reason})
+    got = ApiClient(url).post(f"/v1/incidents/{quote(incident_id, safe='')}/{verb}", {"reason": reason})
     from holdfast.api.operator_shapes import Done  # noqa: PLC0415
 
     after = read(Done, got).incident

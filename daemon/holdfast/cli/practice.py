@@ -18,17 +18,17 @@ from holdfast.model.errors import Usage
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.practice.cluster.site import Site
+    from holdfast.practice.cluster.site import PracticeSite
     from holdfast.practice.faults.inject import Injector
 
 FOLDER_VARIABLE = "HOLDFAST_PRACTICE_DIR"
 """Not the mark of a cluster's own processes (``processes.MARK``): what carries that is killed by ``down``."""
-Folder = Annotated[Path, typer.Option("--dir", "-d", envvar=FOLDER_VARIABLE, help="The cluster's own folder.")]
+FolderOption = Annotated[Path, typer.Option("--dir", "-d", envvar=FOLDER_VARIABLE, help="The cluster's own folder.")]
 DEFAULT_FOLDER = Path("/tmp/holdfast-practice")  # noqa: S108 - short, since Unix socket paths are
 
 
 def up(
-    folder: Folder = DEFAULT_FOLDER,
+    folder: FolderOption = DEFAULT_FOLDER,
     nodes: Annotated[int, typer.Option(min=2, max=64, help="Nodes, spares included.")] = 5,
     spares: Annotated[int, typer.Option(min=0, max=16, help="How many of them are spares.")] = 1,
     provider: Annotated[str, typer.Option(help="Provider of the nodes: ec2, hyperpod or command.")] = "ec2",
@@ -40,7 +40,7 @@ def up(
     ] = False,
 ) -> None:
     """Start it: Slurm, Holdfast, an agent per node, and an emulator of the provider."""
-    from holdfast.practice.cluster.site import Site  # noqa: PLC0415
+    from holdfast.practice.cluster.site import PracticeSite  # noqa: PLC0415
 
     if spares >= nodes:
         raise Usage(f"{spares} spares of {nodes} nodes leave none to work")
@@ -51,7 +51,7 @@ def up(
                 f"the practice cluster in {folder} is there already, without --elastic: end it first, or name another --dir"
             )
     else:
-        site = Site.create(folder, nodes=nodes, spares=spares, provider=provider, elastic=elastic)
+        site = PracticeSite.create(folder, nodes=nodes, spares=spares, provider=provider, elastic=elastic)
     site.up()
     where = "" if folder == DEFAULT_FOLDER else f" --dir {shlex.quote(str(folder))}"
     program = shlex.quote(str(Path(sys.executable).with_name("holdfast")))
@@ -62,7 +62,7 @@ def up(
     typer.echo(f"to end it:                holdfast practice down{where}")
 
 
-def env(folder: Folder = DEFAULT_FOLDER) -> None:
+def env(folder: FolderOption = DEFAULT_FOLDER) -> None:
     """Print the lines that let this shell use it: eval "$(holdfast practice env)"."""
     for key, value in {**_site(folder).client_env(), FOLDER_VARIABLE: str(folder.absolute())}.items():
         typer.echo(f"export {key}={shlex.quote(value)}")
@@ -72,20 +72,20 @@ def _is_site(folder: Path) -> bool:
     return (folder / "etc" / "controller.toml").exists()
 
 
-def _site(folder: Path) -> Site:
+def _site(folder: Path) -> PracticeSite:
     from holdfast.practice import Practice  # noqa: PLC0415
-    from holdfast.practice.cluster.site import Site  # noqa: PLC0415
+    from holdfast.practice.cluster.site import PracticeSite  # noqa: PLC0415
 
     practice = Practice.load(folder)
     if not _is_site(folder):
         raise Usage(
             f"the practice cluster in {folder} has no Holdfast on it: it was not made by `holdfast practice up`"
         )
-    return Site(practice)
+    return PracticeSite(practice)
 
 
 def down(
-    folder: Folder = DEFAULT_FOLDER,
+    folder: FolderOption = DEFAULT_FOLDER,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the folder and its logs.")] = False,
 ) -> None:
     """Stop everything and leave nothing behind."""
@@ -99,7 +99,7 @@ def down(
     line("down")
 
 
-def status(folder: Folder = DEFAULT_FOLDER, as_data: Json = False) -> None:
+def status(folder: FolderOption = DEFAULT_FOLDER, as_data: Json = False) -> None:
     """What runs, node by node. Exit status 1 when something does not."""
     from holdfast.practice import Practice  # noqa: PLC0415
 
@@ -136,7 +136,7 @@ def inject(
     value: Annotated[
         str | None, typer.Argument(help="What the list names: code, seconds, text, …", show_default=False)
     ] = None,
-    folder: Folder = DEFAULT_FOLDER,
+    folder: FolderOption = DEFAULT_FOLDER,
     gpu: Annotated[int, typer.Option(help="Device minor of the GPU.")] = 0,
 ) -> None:
     """Throw a fault, such as xid 79, power_loss, cut_off all, efa_gone or disk_full; `heal` undoes what can be undone."""

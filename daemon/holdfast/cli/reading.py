@@ -9,9 +9,9 @@ from urllib.parse import quote
 
 import typer
 
-from holdfast.api.client import Client
+from holdfast.api.client import ApiClient
 from holdfast.cli.answers import read
-from holdfast.cli.options import IncidentId, Json, Url
+from holdfast.cli.options import IncidentIdArgument, Json, Url
 from holdfast.cli.restraints import held_lines
 from holdfast.cli.show import as_json, counted, line, moment, narrow, seconds, table
 from holdfast.model.errors import Usage
@@ -31,7 +31,7 @@ INCIDENT_COLUMNS = ("ID", "NODE", "STATE", "SEVERITY", "FAULT (UTC)", "WHAT", "R
 
 def all_nodes(url: Url, as_data: Json) -> None:
     """A row for each."""
-    got = Client(url).get("/v1/nodes")
+    got = ApiClient(url).get("/v1/nodes")
     if as_data:
         as_json(got)
         return
@@ -90,7 +90,7 @@ def incidents(
     limit: Annotated[int, typer.Option(min=1, max=1000, help="How many at most.")] = 50,
 ) -> None:
     """Incidents, newest first."""
-    got = Client(url).get("/v1/incidents", open="true" if only_open else None, node=node, since=since, limit=limit)
+    got = ApiClient(url).get("/v1/incidents", open="true" if only_open else None, node=node, since=since, limit=limit)
     if as_data:
         as_json(got)
         return
@@ -115,7 +115,7 @@ def incident_row(i: IncidentShape) -> list[object]:
 
 
 def show(
-    incident_id: IncidentId,
+    incident_id: IncidentIdArgument,
     url: Url = None,
     as_data: Json = False,
     everything: Annotated[
@@ -124,7 +124,7 @@ def show(
     ] = False,
 ) -> None:
     """One incident: what was found, what happened, how long it took, what was lost."""
-    got = Client(url).get(f"/v1/incidents/{quote(incident_id, safe='')}")
+    got = ApiClient(url).get(f"/v1/incidents/{quote(incident_id, safe='')}")
     if as_data:
         as_json(got)
         return
@@ -194,7 +194,7 @@ def finding_row(finding: FindingShape) -> list[object]:
 
 
 def bundle(
-    incident_id: IncidentId,
+    incident_id: IncidentIdArgument,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="File to write; default: ID.tar.gz here.")
     ] = None,
@@ -204,7 +204,7 @@ def bundle(
     target = output or Path(f"{incident_id}.tar.gz")
     if target.exists():
         raise Usage(f"{target} exists already: name another file with --output")
-    data = Client(url).fetch(f"/v1/incidents/{quote(incident_id, safe='')}/bundle")
+    data = ApiClient(url).fetch(f"/v1/incidents/{quote(incident_id, safe='')}/bundle")
     target.write_bytes(data)
     line(f"{target}: {len(data)} bytes")
 
@@ -280,7 +280,7 @@ def jobs(
     url: Url = None, as_data: Json = False, job: Annotated[int | None, typer.Option(help="Only this job.")] = None
 ) -> None:
     """Jobs made of replica groups, with their size and where each group is; jobs that were recovered or registered checkpoints."""
-    got = Client(url).get("/v1/jobs", job_id=job)
+    got = ApiClient(url).get("/v1/jobs", job_id=job)
     if as_data:
         as_json(got)
         return
@@ -340,7 +340,7 @@ def metrics(
     each: Annotated[bool, typer.Option("--each", help="Also every incident (with --json).")] = False,
 ) -> None:
     """MTTD, MTTR, the phases and what was lost, from the record of events."""
-    got = Client(url).get("/v1/metrics", window_s=days * 86400, each="true" if each else None)
+    got = ApiClient(url).get("/v1/metrics", window_s=days * 86400, each="true" if each else None)
     if as_data:
         as_json(got)
         return

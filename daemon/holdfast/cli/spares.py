@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import typer
 
-from holdfast.api.client import Client
+from holdfast.api.client import ApiClient
 from holdfast.cli.answers import read
 from holdfast.cli.options import Json, Url
 from holdfast.cli.reading import all_nodes, listed, roles_of
@@ -27,7 +27,7 @@ def nodes(
     if name is None:
         all_nodes(url, as_data)
         return
-    got = Client(url).get(f"/v1/nodes/{quote(name, safe='')}")
+    got = ApiClient(url).get(f"/v1/nodes/{quote(name, safe='')}")
     if as_data:
         as_json(got)
         return
@@ -75,7 +75,7 @@ def node_lines(got: NodeStory) -> list[str]:
 
 def spares(url: Url = None, as_data: Json = False) -> None:
     """The spare pool: each spare, ready or not and why; how many are wanted, and why."""
-    got = Client(url).get("/v1/spares")
+    got = ApiClient(url).get("/v1/spares")
     if as_data:
         as_json(got)
         return

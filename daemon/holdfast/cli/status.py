@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from holdfast.api.client import Client
+from holdfast.api.client import ApiClient
 from holdfast.cli.answers import read
 from holdfast.cli.options import Json, Url
 from holdfast.cli.problems import Exit
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def status(url: Url = None, as_data: Json = False) -> None:
     """Whether it acts, what holds it back (pause, brakes), extended budgets; each part: store, disk, loop, lease, actor, notifier, Slurm,
     provider, agents, certificate, connections. Exit status 1 when a part has failed; a pause or a brake is no failure."""
-    got = Client(url).get("/v1/status")
+    got = ApiClient(url).get("/v1/status")
     from holdfast.api.status_shapes import StatusShape  # noqa: PLC0415
     from holdfast.model.parts import Condition  # noqa: PLC0415
 

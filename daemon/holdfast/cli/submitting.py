@@ -12,7 +12,7 @@ import typer
 from holdfast.cli.options import Json
 from holdfast.cli.show import as_json, line
 from holdfast.launcher import arrays
-from holdfast.launcher.arrays import Request
+from holdfast.launcher.arrays import ArrayRequest
 from holdfast.launcher.place import WrongUse
 from holdfast.model.elastic import SPARES_MAX, ElasticSpec
 from holdfast.model.errors import HoldfastError, Rejected, Unavailable, Usage
@@ -112,13 +112,13 @@ def _places(
     return base_options, flexible_options
 
 
-def _request(spec: ElasticSpec, typed: list[str], base: tuple[str, ...], flexible: tuple[str, ...]) -> Request:
+def _request(spec: ElasticSpec, typed: list[str], base: tuple[str, ...], flexible: tuple[str, ...]) -> ArrayRequest:
     options, script = arrays.split(typed)
     if not script and not arrays.named(options, "wrap", "-"):
         raise Usage("which script? see holdfast submit --help")
     options, comment = arrays.take_comment(options)
     words = arrays.foreign_words((_script_comment(script[0]) if script else "", comment))
-    return Request(spec, base, flexible, (*options, *script), words)
+    return ArrayRequest(spec, base, flexible, (*options, *script), words)
 
 
 def _script_comment(path: str) -> str:
@@ -129,7 +129,7 @@ def _script_comment(path: str) -> str:
         return ""
 
 
-def _submit(request: Request) -> tuple[int, int | None]:
+def _submit(request: ArrayRequest) -> tuple[int, int | None]:
     """Both array ids. Raises Unavailable or Rejected, with nothing left in the queue, or with the words what is."""
     base_id = _sbatch(request.base)
     flexible = request.flexible(base_id)

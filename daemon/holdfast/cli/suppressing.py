@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import typer
 
-from holdfast.api.client import Client
+from holdfast.api.client import ApiClient
 from holdfast.cli.answers import read
 from holdfast.cli.options import Json, Url
 from holdfast.cli.show import as_json, line, moment, table
@@ -32,7 +32,7 @@ def suppress(
     body = {"node": node, "check": check, "component": component, "hours": hours(duration), "reason": reason}
     from holdfast.api.operator_shapes import SuppressionShape  # noqa: PLC0415
 
-    made = read(SuppressionShape, Client(url).post("/v1/suppressions", body))
+    made = read(SuppressionShape, ApiClient(url).post("/v1/suppressions", body))
     line(f"{made.id} holds until {moment(made.until)} UTC; `holdfast unsuppress {made.id}` ends it")
 
 
@@ -49,7 +49,7 @@ def hours(text: str, longest_h: float = LONGEST_H) -> float:
 
 def suppressions(url: Url = None, as_data: Json = False) -> None:
     """What is suppressed, by whom, why, and until when."""
-    got = Client(url).get("/v1/suppressions")
+    got = ApiClient(url).get("/v1/suppressions")
     if as_data:
         as_json(got)
         return
@@ -70,5 +70,5 @@ def unsuppress(
     """End a suppression now."""
     if not _ID.fullmatch(suppression_id):
         raise Usage(f"{suppression_id!r} is no suppression's id; `holdfast suppressions` shows them")
-    Client(url).delete(f"/v1/suppressions/{quote(suppression_id, safe='')}")
+    ApiClient(url).delete(f"/v1/suppressions/{quote(suppression_id, safe='')}")
     line(f"{suppression_id} is over: what it covered counts again")

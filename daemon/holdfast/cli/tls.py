@@ -17,9 +17,9 @@ from holdfast.model.errors import OutsideError, Rejected, Usage
 
 if TYPE_CHECKING:
     from holdfast.api.node_shapes import AgentShape
-    from holdfast.tls.folder import Folder
-    from holdfast.tls.plan import Plan, State, Step, Wishes
-    from holdfast.tls.survey import Survey
+    from holdfast.tls.folder import TlsFolder
+    from holdfast.tls.plan import Plan, TlsState, TlsStep, Wishes
+    from holdfast.tls.survey import TlsSurvey
 
 Dir = Annotated[Path, typer.Option("--dir", help="Folder of ca.pem, tls.pem, tls.key and ca/.", file_okay=False)]
 Names = Annotated[
@@ -88,10 +88,10 @@ def renew(
 
 def show(folder: Dir = _FOLDER, as_data: Json = False) -> None:
     """Show the certificates, until when they are good, and which agents trust them. Exit status 1 on a problem."""
-    from holdfast.tls.folder import Folder  # noqa: PLC0415
+    from holdfast.tls.folder import TlsFolder  # noqa: PLC0415
     from holdfast.tls.survey import survey  # noqa: PLC0415
 
-    place = Folder(folder)
+    place = TlsFolder(folder)
     found = survey(place.certificate, place.trust)
     agents = _authorities_of_agents()
     problems = _problems(found, datetime.now(UTC))
@@ -113,12 +113,12 @@ def _wishes(names: list[str] | None, *, new_key: bool = False, within: int | Non
     return Wishes(tuple(names or ()), found_names(), new_key, due)
 
 
-def _carry_out(folder: Path, decide: Callable[[State], Plan], days: int, ca_days: int = _CA_DAYS) -> None:
+def _carry_out(folder: Path, decide: Callable[[TlsState], Plan], days: int, ca_days: int = _CA_DAYS) -> None:
     """Read what is there, decide, do it and say it; one process at a time."""
-    from holdfast.tls.folder import Folder, Maker, read_state, service_owner  # noqa: PLC0415
+    from holdfast.tls.folder import Maker, TlsFolder, read_state, service_owner  # noqa: PLC0415
     from holdfast.tls.plan import Keep, Refuse  # noqa: PLC0415
 
-    place = Folder(folder)
+    place = TlsFolder(folder)
     with place.alone():
         plan = decide(read_state(place))
         if isinstance(plan, Refuse):
@@ -133,7 +133,7 @@ def _carry_out(folder: Path, decide: Callable[[State], Plan], days: int, ca_days
         line(hint)
 
 
-def _next_steps(place: Folder, steps: Sequence[Step]) -> list[str]:
+def _next_steps(place: TlsFolder, steps: Sequence[TlsStep]) -> list[str]:
     from holdfast.tls.plan import Issue, MakeAuthority  # noqa: PLC0415
 
     first = any(isinstance(step, MakeAuthority) for step in steps)
@@ -146,12 +146,12 @@ def _next_steps(place: Folder, steps: Sequence[Step]) -> list[str]:
 
 def _authorities_of_agents() -> dict[str, tuple[str, ...] | None] | None:
     """Node → the authorities that its agents report (None: it does not say); None: the controller was not asked."""
-    from holdfast.api.client import Client  # noqa: PLC0415
+    from holdfast.api.client import ApiClient  # noqa: PLC0415
     from holdfast.api.node_shapes import ClusterShape  # noqa: PLC0415
     from holdfast.cli.answers import read  # noqa: PLC0415
 
     try:
-        nodes = read(ClusterShape, Client().get("/v1/nodes")).nodes
+        nodes = read(ClusterShape, ApiClient().get("/v1/nodes")).nodes
     except (Usage, OutsideError):
         return None
     heard = {n.name: [a for a in n.agents if a.last_heard is not None] for n in nodes}
@@ -164,7 +164,7 @@ def _common(agents: list[AgentShape]) -> tuple[str, ...] | None:
     return tuple(sorted(set.intersection(*told))) if told and len(told) == len(agents) else None
 
 
-def _problems(found: Survey, now: datetime) -> list[str]:
+def _problems(found: TlsSurvey, now: datetime) -> list[str]:
     problems = [found.problem] if found.problem else []
     for one in (*([found.served] if found.served else []), *found.trusted):
         if one.ends_at <= now:
@@ -174,7 +174,7 @@ def _problems(found: Survey, now: datetime) -> list[str]:
     return [*problems, *(f"Python 3.13 refuses it: {why}: holdfast tls renew --new-ca" for why in found.refused)]
 
 
-def _show_certificates(found: Survey, place: Folder) -> None:
+def _show_certificates(found: TlsSurvey, place: TlsFolder) -> None:
     rows = []
     if found.served is not None:
         one = found.served
@@ -187,7 +187,7 @@ def _show_certificates(found: Survey, place: Folder) -> None:
     table("", ("WHAT", "FILE", "FOR", "UNTIL", "FINGERPRINT"), rows, "no certificates; `holdfast tls init` makes them")
 
 
-def _show_agents(found: Survey, agents: Mapping[str, tuple[str, ...] | None] | None) -> None:
+def _show_agents(found: TlsSurvey, agents: Mapping[str, tuple[str, ...] | None] | None) -> None:
     from holdfast.tls.plan import without  # noqa: PLC0415
 
     if agents is None:
@@ -201,7 +201,7 @@ def _show_agents(found: Survey, agents: Mapping[str, tuple[str, ...] | None] | N
         line(f"{one.subject}: trusted by {len(agents) - len(behind)} of {len(agents)} agents{missing}")
 
 
-def _plain(found: Survey) -> dict[str, object]:
+def _plain(found: TlsSurvey) -> dict[str, object]:
     def text(value: object) -> object:
         if isinstance(value, datetime):
             return value.isoformat()

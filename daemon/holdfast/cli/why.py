@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.api.client import Client
+from holdfast.api.client import ApiClient
 from holdfast.cli.answers import read
 from holdfast.cli.options import Json, Url
 from holdfast.cli.show import as_json, line, moment
@@ -41,7 +41,7 @@ def why(
     as_data: Json = False,
 ) -> None:
     """Why a job died: a fault of a node, memory, a full disk, the time limit, the program, or unknown; what comes next; what to do."""
-    got = Client(url).get(_path(job_id))
+    got = ApiClient(url).get(_path(job_id))
     if as_data:
         as_json(got)
         return

@@ -36,7 +36,7 @@ from holdfast_checks.settings.option import TomlTable, option
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ControllerSettings:
     """All settings of the controller's processes, and so the tables of the file. Paths are absolute."""
 
     path: Path
@@ -70,17 +70,17 @@ class Settings:
     """``section.key`` → value that the profile set: printed at the start."""
 
 
-SECTIONS: Mapping[str, FileTable] = {table.name: table for table in tables_of(Settings)}
+SECTIONS: Mapping[str, FileTable] = {table.name: table for table in tables_of(ControllerSettings)}
 """The tables of the file by name, in its order."""
 
 
-def load(path: Path | str) -> Settings:
+def load(path: Path | str) -> ControllerSettings:
     """Read and check the file. Raises ConfigError in one line that names file, key and the nearest valid key."""
     path = Path(path)
     return read(strict.load(path), path)
 
 
-def read(table: Mapping[str, Any], path: Path) -> Settings:
+def read(table: Mapping[str, Any], path: Path) -> ControllerSettings:
     """The same from a parsed table."""
     where = str(path)
     strict.refuse_unknown(table, ["profile", *SECTIONS], where)
@@ -89,7 +89,7 @@ def read(table: Mapping[str, Any], path: Path) -> Settings:
     if "act" in tables["hangs"]:  # as before there was a setting of its own for groups
         tables["hangs"].setdefault("group_act", tables["hangs"]["act"])
     settings = fill(
-        Settings,
+        ControllerSettings,
         tables,
         where,
         path=path.resolve(),
@@ -171,7 +171,7 @@ def _provider(kind: str, table: Mapping[str, Any], cluster: str, where: str) -> 
     return built
 
 
-def _resolved(settings: Settings) -> Settings:
+def _resolved(settings: ControllerSettings) -> ControllerSettings:
     base = settings.path.parent
 
     def absolute(path: Path | None) -> Path | None:
@@ -188,7 +188,7 @@ def _resolved(settings: Settings) -> Settings:
     )
 
 
-def _checked(settings: Settings, where: str) -> Settings:
+def _checked(settings: ControllerSettings, where: str) -> ControllerSettings:
     check_spares(settings.policy.spares, f"{where}: spares")
     check_ids(settings.checks, f"{where}: checks")
     if why := limits.wrong_domains(settings.policy.death) or check_windows(

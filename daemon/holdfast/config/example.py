@@ -20,7 +20,7 @@ HEAD = """\
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SettingRow:
     """One key of the file."""
 
     section: str
@@ -30,17 +30,17 @@ class Row:
     doc: str
 
 
-def rows() -> Iterator[Row]:
+def rows() -> Iterator[SettingRow]:
     """All keys, in the order of the file."""
-    yield Row("", "profile", None, f"A shipped set of other defaults: {', '.join(PROFILES)}.")
+    yield SettingRow("", "profile", None, f"A shipped set of other defaults: {', '.join(PROFILES)}.")
     for name, table in SECTIONS.items():
         for key, field in table.keys.items():
-            yield Row(name, key, default_of(field), declaration_of(field).doc)
+            yield SettingRow(name, key, default_of(field), declaration_of(field).doc)
         if name == "provider":
             yield from _provider_rows()
 
 
-def _provider_rows() -> Iterator[Row]:
+def _provider_rows() -> Iterator[SettingRow]:
     """Keys of several kinds with the same meaning and default are one row."""
     kinds: dict[tuple[str, str, str], list[str]] = {}
     defaults: dict[tuple[str, str, str], Any] = {}
@@ -53,7 +53,7 @@ def _provider_rows() -> Iterator[Row]:
                 kinds.setdefault(same, []).append(kind)
                 defaults[same] = default_of(field)
     for same, of in kinds.items():
-        yield Row("provider", same[0], defaults[same], f"{', '.join(of)}: {same[2]}")
+        yield SettingRow("provider", same[0], defaults[same], f"{', '.join(of)}: {same[2]}")
 
 
 def example() -> str:
@@ -68,7 +68,7 @@ def example() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _line(row: Row) -> str:
+def _line(row: SettingRow) -> str:
     shown = toml(row.default)
     of_one_kind = row.section == "provider" and row.key != "kind"
     return f"# {row.key} = {shown}" if row.default is None or of_one_kind else f"{row.key} = {shown}"

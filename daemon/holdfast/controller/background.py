@@ -19,7 +19,7 @@ from holdfast.model.background import Background, Outage
 from holdfast.model.book import World
 from holdfast.model.errors import OutsideError
 from holdfast.model.event import Event
-from holdfast.model.lookback import Kept, longest
+from holdfast.model.lookback import KeptData, longest
 from holdfast.ports import Scheduler, Store
 from holdfast_checks.whole_file import write_whole
 
@@ -71,7 +71,7 @@ class BackgroundWatch:
             write_lemons(Path(policy.history.lemon_file), (n for n in lemons if now.lemon(n, world.now)), world.now)
 
     def _outages(self, world: World) -> tuple[datetime | None, tuple[Outage, ...]]:
-        since = world.now - longest(world.policy, Kept.RECORD)
+        since = world.now - longest(world.policy, KeptData.RECORD)
         events: list[Event] = []
         while page := self._page(since, events[-1].id if events else 0):
             events += page

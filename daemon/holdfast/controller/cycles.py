@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass
 
 from holdfast import unexpected
-from holdfast.model.errors import FencedOff, OutsideError
+from holdfast.model.errors import LeaderFencedOff, OutsideError
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class Cycles:
         self.failed += 1
         self._why = str(error)
         match error:
-            case FencedOff():
+            case LeaderFencedOff():
                 log.warning("event=fenced_off error=%r", self._why)
             case OutsideError():
                 log.warning("event=cycle_failed in_a_row=%d error=%r", self.failed, self._why)

@@ -8,13 +8,13 @@ from holdfast.decisions.brakes.guard import harmless
 from holdfast.model.action import NEVER_BEGUN, Intent, IntentState, SendOrder, UnknownAction
 from holdfast.model.book import World
 from holdfast.model.policy import Mode
-from holdfast.ports import Outcome
+from holdfast.ports import IntentOutcome
 
 ORDER_SLACK_S = 10.0
 """An order without an outcome this long after it expired has failed: the agent did not fetch it, or its outcome was lost."""
-LATE = Outcome(IntentState.FAILED, "no answer from the agent before the order expired")
+LATE = IntentOutcome(IntentState.FAILED, "no answer from the agent before the order expired")
 _UNBEGUN = {NEVER_BEGUN: True}
-UNFETCHED = Outcome(
+UNFETCHED = IntentOutcome(
     IntentState.FAILED,
     "no agent had fetched the order when it expired; to be decided again",
     retryable=True,
@@ -22,12 +22,12 @@ UNFETCHED = Outcome(
 )
 MOST_UNFETCHED = 2
 """When a reporting agent lets more orders of one step expire than this, it does not fetch its orders: that is a failure."""
-UNKNOWN = Outcome(
+UNKNOWN = IntentOutcome(
     IntentState.FAILED, "planned by another release: this one does not know the step, and never carries it out"
 )
 
 
-OBSERVED = Outcome(
+OBSERVED = IntentOutcome(
     IntentState.FAILED,
     "observe mode: the step had not started and is not started now",
     retryable=True,
@@ -35,7 +35,7 @@ OBSERVED = Outcome(
 )
 
 
-def expired(world: World, intent: Intent) -> Outcome | None:
+def expired(world: World, intent: Intent) -> IntentOutcome | None:
     """Outcome of an intent that will not be carried out any more; None: it continues, or has ended."""
     action = intent.action
     if intent.settled:

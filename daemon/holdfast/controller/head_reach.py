@@ -32,12 +32,12 @@ _SHORT_BATCHES = 3
 _FOR_A_NAME = 4
 """Descriptors that resolving a name needs."""
 
-Target = tuple[str, int]
+ConnectTarget = tuple[str, int]
 """Address or name, and port."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class HeadReached:
     """Result of connects to many nodes. A node in neither set was tried, and its kernel did not answer."""
 
     answered: frozenset[str] = frozenset()
@@ -46,11 +46,11 @@ class Reached:
     """This process could not even try, for example for lack of descriptors: this proves nothing about the node."""
 
 
-Connect = Callable[[Mapping[str, Target], float], Reached]
+Connect = Callable[[Mapping[str, ConnectTarget], float], HeadReached]
 """Targets by node, and seconds for each batch."""
 
 
-def connect(targets: Mapping[str, Target], timeout_s: float) -> Reached:
+def connect(targets: Mapping[str, ConnectTarget], timeout_s: float) -> HeadReached:
     """Connect to each once. Raises nothing."""
     left, answered = sorted(targets.items()), set[str]()
     for _ in range(len(left) // _BATCH + _SHORT_BATCHES):
@@ -61,10 +61,10 @@ def connect(targets: Mapping[str, Target], timeout_s: float) -> Reached:
             break
     if left:
         log.warning("event=nodes_not_tried nodes=%d reason=no_descriptors", len(left))
-    return Reached(frozenset(answered), frozenset(node for node, _ in left))
+    return HeadReached(frozenset(answered), frozenset(node for node, _ in left))
 
 
-def _connect(targets: Iterable[tuple[str, Target]], timeout_s: float) -> tuple[int, set[str]]:
+def _connect(targets: Iterable[tuple[str, ConnectTarget]], timeout_s: float) -> tuple[int, set[str]]:
     """Number of targets that could be tried, from the first on, and the nodes that answered."""
     begun = 0
     try:
@@ -106,7 +106,7 @@ class _OwnLack(Exception):
     """This process or its machine lacks a resource that a connect needs."""
 
 
-def _begin(selector: selectors.BaseSelector, node: str, target: Target) -> None:
+def _begin(selector: selectors.BaseSelector, node: str, target: ConnectTarget) -> None:
     """Start a connect, unless the name does not resolve or there is no route. Raises _OwnLack."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(*target, type=socket.SOCK_STREAM)[0]

@@ -33,7 +33,7 @@ class Holder:
 
 
 @dataclass
-class Standing:
+class ObservedLease:
     """A lease as read from the store, and how long it has been unchanged by this process's monotonic clock."""
 
     ttl_s: float

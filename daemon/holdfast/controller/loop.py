@@ -15,20 +15,20 @@ from holdfast.controller.cycles import MOST_FAILED_TURNS, Cycles
 from holdfast.controller.expiring import expired
 from holdfast.controller.first_drains import drains, faulty_nodes, only_drains, with_nodes, worth_reading
 from holdfast.controller.head_reach import EVERY_S
-from holdfast.controller.lease_holder import Standing
+from holdfast.controller.lease_holder import ObservedLease
 from holdfast.controller.observe import Observer
 from holdfast.controller.orders import OrderHub
 from holdfast.controller.quorum_watch import QuorumWatch
 from holdfast.controller.slurm_reader import SlurmReader, begins_something, wait_for
 from holdfast.controller.stage_times import StageTimes
 from holdfast.controller.steps_untaken import UntakenWatch
-from holdfast.decisions.careful import SetAside, Turned, careful_turn, turn_without
+from holdfast.decisions.careful import InputSetAside, Turned, careful_turn, turn_without
 from holdfast.decisions.inputs import Input
 from holdfast.decisions.nodes.adopt_drains import lost_memory
 from holdfast.decisions.turn import apply, turn
 from holdfast.model.action import IntentState, SendOrder
 from holdfast.model.book import Change, NodeRecord, World
-from holdfast.model.errors import FencedOff, OutsideError
+from holdfast.model.errors import LeaderFencedOff, OutsideError
 from holdfast.model.event import Event, EventKind
 from holdfast.ports import Lease, Operation, Store
 
@@ -67,7 +67,7 @@ class ControlLoop:
     lease: Lease | None = None
     ended: frozenset[str] = frozenset()
     """Ids of earlier processes on this machine that have ended: their lease is taken over at once."""
-    standing: Standing = field(default_factory=lambda: Standing(LEASE_TTL_S))
+    standing: ObservedLease = field(default_factory=lambda: ObservedLease(LEASE_TTL_S))
     """Another controller's lease, while it is not renewed."""
     led_by: str | None = None
     """Lease holder as of the last turn; None: not known."""
@@ -82,7 +82,7 @@ class ControlLoop:
     """Steps that no actor takes."""
     rooms: QuorumWatch | None = None
     """Client of the quorum service; None: this site has none."""
-    aside: tuple[SetAside, ...] = ()
+    aside: tuple[InputSetAside, ...] = ()
     """Inputs that no decision can be made about; kept unchanged in the store."""
     cycles: Cycles = field(default_factory=Cycles)
     """Outcome of the last cycles."""
@@ -126,7 +126,7 @@ class ControlLoop:
                         await self._cycle()
                 except Exception as error:  # a process that exits would meet it again after its restart
                     self.cycles.ended(error)
-                    if isinstance(error, FencedOff):
+                    if isinstance(error, LeaderFencedOff):
                         self._lost()
                     if self.cycles.failed_turns >= MOST_FAILED_TURNS:
                         raise

@@ -19,7 +19,7 @@ KEEP_S = 60.0
 
 
 @dataclass
-class Neighbours:
+class NeighbourLists:
     """For the event loop of the API."""
 
     world: Callable[[], World | None]

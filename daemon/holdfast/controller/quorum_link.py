@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from holdfast.model.errors import NotFound, OutsideError, Rejected, Unavailable
 from holdfast.model.rooms import OpenRoom, RoomRecord, RoomRules, RoomView
-from holdfast_checks.aside import SetAside
+from holdfast_checks.aside import FilesSetAside
 
 T = TypeVar("T")
 
@@ -72,13 +72,13 @@ class QuorumLink:
             after_id = page[-1].id
         return first
 
-    def set_aside(self) -> SetAside:
+    def set_aside(self) -> FilesSetAside:
         """Rendezvous that the service could not read. Raises OutsideError; Rejected by a service of an earlier release."""
         answer = self._ask(do="set_aside")
         count, since_s = answer.get("count"), answer.get("since_s")
         if type(count) is not int:
             raise Unavailable("the quorum service does not report what it has set aside")
-        return SetAside(count, float(since_s) if isinstance(since_s, int | float) else None)
+        return FilesSetAside(count, float(since_s) if isinstance(since_s, int | float) else None)
 
     def _page(self, after_id: int, limit: int, **of: str) -> tuple[RoomRecord, ...]:
         answer = self._ask(do="events", after_id=after_id, limit=limit, **of)

@@ -10,7 +10,7 @@ from holdfast.decisions.common import facts
 from holdfast.decisions.common.elastic_jobs import ElasticJob, elastic_jobs
 from holdfast.decisions.elastic.naming import Opened, remembered, room_of, unsettled
 from holdfast.model.book import World
-from holdfast.model.errors import FencedOff, OutsideError
+from holdfast.model.errors import LeaderFencedOff, OutsideError
 from holdfast.model.room_names import KnownRoom
 from holdfast.model.rooms import RoomView
 from holdfast.ports import QuorumRooms, Store
@@ -30,7 +30,7 @@ def remember(world: World, service: QuorumRooms, rooms: Iterable[RoomView], stor
     if now != known:
         try:
             store.remember_rooms(now.values(), fence)
-        except FencedOff:
+        except LeaderFencedOff:
             return world
         except OutsideError as error:  # an eviction does not wait for the store
             log.debug("event=rooms_not_kept error=%r", str(error))

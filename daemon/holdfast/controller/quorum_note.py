@@ -43,7 +43,7 @@ def read_note(note: str | None) -> Read | None:
 
 def restored(store: Store, note: str, now: datetime, fence: int) -> None:
     """Move an unreadable note aside, under another name, and start a new one. The events of the store show the position, so that no event
-    is recorded twice; which groups a rendezvous misses is then not known. Raises OutsideError, Stale, FencedOff."""
+    is recorded twice; which groups a rendezvous misses is then not known. Raises OutsideError, Stale, LeaderFencedOff."""
     kept = f"{NOTE}.unreadable-{now:%Y%m%dT%H%M%SZ}"
     store.set_note(kept, note)
     read = Read(_last_recorded(store))

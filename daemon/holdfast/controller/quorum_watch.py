@@ -18,7 +18,7 @@ from holdfast.controller.quorum_note import NOTE, read_note, restored, write_not
 from holdfast.decisions.elastic.evictions import Eviction, Fading, Met, due, forsaken, met_in
 from holdfast.decisions.elastic.ledger import fold
 from holdfast.model.book import World
-from holdfast.model.errors import FencedOff, NotFound, OutsideError, Stale
+from holdfast.model.errors import LeaderFencedOff, NotFound, OutsideError, Stale
 from holdfast.model.rooms import RoomView
 from holdfast.ports import Clock, QuorumRooms, Store
 
@@ -130,7 +130,7 @@ class QuorumWatch:
                     return
                 read, events = fold(read, records, jobs)
                 self.store.record_once(NOTE, before, write_note(read), events, fence)
-        except (Stale, FencedOff):
+        except (Stale, LeaderFencedOff):
             return  # another controller reads it now
         except OutsideError as error:
             log.debug("event=quorum_record_unread error=%r", str(error))

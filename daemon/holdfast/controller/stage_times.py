@@ -25,7 +25,7 @@ class StageTimes:
     """Seconds since the start, by name of the stage."""
 
     def around(self, name: str, run: Callable[[], Change]) -> Change:
-        """Run one stage (:data:`holdfast.decisions.turn.Around`); what it raises passes through."""
+        """Run one stage (:data:`holdfast.decisions.turn.StageRunner`); what it raises passes through."""
         began_s = self.clock_s()
         try:
             return run()

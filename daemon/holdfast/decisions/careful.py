@@ -11,17 +11,17 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from holdfast.decisions.incidents.correlate import NO_INCIDENT, acts
-from holdfast.decisions.inputs import Input, Part, inputs, without
+from holdfast.decisions.inputs import Input, InputKind, inputs, without
 from holdfast.decisions.turn import apply, merge
 from holdfast.model.book import Change, World
 from holdfast.model.event import Event
+from holdfast.model.ids import NewId
 from holdfast.model.incident import Incident, IncidentKind, IncidentState
 from holdfast.model.report import Finding
 from holdfast.model.transitions import NewIncident, open_incident
 from holdfast_checks.result import Remedy, Severity
 
-Turn = Callable[[World], Change]
-NewId = Callable[[datetime], str]
+TurnFunction = Callable[[World], Change]
 
 TRIES = 200
 """Most turns that one search may take."""
@@ -29,7 +29,9 @@ SET_ASIDE = "holdfast.set_aside"
 """Check shown with the incident of a held node if the input set aside is not a finding."""
 AGAIN_S = 600.0
 """Retry an input that was set aside after this long: its surroundings may have changed."""
-_HOLDS = frozenset({Part.FINDING, Part.ORDER_OUTCOME, Part.AGENT, Part.NODE_RECORD, Part.MARK, Part.NODE})
+_HOLDS = frozenset(
+    {InputKind.FINDING, InputKind.ORDER_OUTCOME, InputKind.AGENT, InputKind.NODE_RECORD, InputKind.MARK, InputKind.NODE}
+)
 """Parts about a node's health or owner: while one of them is set aside, the only action on the node is a drain."""
 
 
@@ -38,7 +40,7 @@ class TurnFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class SetAside:
+class InputSetAside:
     """An input that made a turn fail."""
 
     what: Input
@@ -52,20 +54,20 @@ class Turned:
     """Result of a turn."""
 
     change: Change
-    aside: tuple[SetAside, ...] = ()
+    aside: tuple[InputSetAside, ...] = ()
     """All inputs set aside in this turn, including those of earlier turns."""
-    new: tuple[SetAside, ...] = ()
+    new: tuple[InputSetAside, ...] = ()
     """Set aside by this turn."""
 
 
-def turn_without(world: World, turn: Turn, aside: Collection[SetAside]) -> Turned:
+def turn_without(world: World, turn: TurnFunction, aside: Collection[InputSetAside]) -> Turned:
     """Turn once, without what earlier turns have set aside. Raises what the turn raises."""
     known = tuple(a for a in aside if world.now - a.at < timedelta(seconds=AGAIN_S))
     left = without(_without_held_findings(world), (a.what for a in known))
     return Turned(_kept(turn(left), known), known)
 
 
-def careful_turn(world: World, turn: Turn, new_id: NewId, aside: Collection[SetAside] = ()) -> Turned:
+def careful_turn(world: World, turn: TurnFunction, new_id: NewId, aside: Collection[InputSetAside] = ()) -> Turned:
     """Turn once, without the inputs that make the turn raise. ``aside``: those of earlier turns. Raises TurnFailed."""
     try:
         return turn_without(world, turn, aside)
@@ -84,11 +86,11 @@ def careful_turn(world: World, turn: Turn, new_id: NewId, aside: Collection[SetA
     return Turned(_kept(merge(held, change), every), every, new)
 
 
-def _blamed(world: World, turn: Turn, error: Exception) -> tuple[SetAside, ...]:
+def _blamed(world: World, turn: TurnFunction, error: Exception) -> tuple[InputSetAside, ...]:
     found = blame(world, turn)
     if found is None:
         raise TurnFailed(_text(error)) from error
-    return tuple(SetAside(each, world.now, _text(error)) for each in found)
+    return tuple(InputSetAside(each, world.now, _text(error)) for each in found)
 
 
 def _text(error: BaseException) -> str:
@@ -101,7 +103,7 @@ class _Trial:
     """Counts the turns that are tried."""
 
     world: World
-    turn: Turn
+    turn: TurnFunction
     left: int = TRIES
     _known: dict[frozenset[Input], bool] = field(default_factory=dict)
 
@@ -123,12 +125,12 @@ class _Trial:
         return True
 
 
-def blame(world: World, turn: Turn, tries: int = TRIES) -> tuple[Input, ...] | None:
+def blame(world: World, turn: TurnFunction, tries: int = TRIES) -> tuple[Input, ...] | None:
     """The fewest inputs without which the turn does not raise, found by halves; None: there are none, or they are too many to find.
 
     Inputs of one part are tried before those of several, findings first."""
     trial, every = _Trial(world, turn, tries), list[Input]()
-    for part in Part:
+    for part in InputKind:
         found = inputs(world, part)
         every += found
         if found and trial.passes(found):
@@ -161,11 +163,11 @@ def _without_held_findings(world: World) -> World:
     return replace(world, book=replace(world.book, findings=findings))
 
 
-def _held(world: World, left: World, new: Iterable[SetAside], new_id: NewId) -> Change:
+def _held(world: World, left: World, new: Iterable[InputSetAside], new_id: NewId) -> Change:
     """Open an incident for an operator on each node with an input set aside, and assign each such finding to its incident."""
     change, findings = Change(), {str(n): f for n, f in world.book.findings.items()}
     for each in new:
-        finding = findings.get(each.what.key) if each.what.part is Part.FINDING else None
+        finding = findings.get(each.what.key) if each.what.part is InputKind.FINDING else None
         if finding is None and each.what.part not in _HOLDS:
             continue
         book = apply(left.book, change)
@@ -181,7 +183,7 @@ def _held(world: World, left: World, new: Iterable[SetAside], new_id: NewId) -> 
     return change
 
 
-def _open(world: World, each: SetAside, finding: Finding | None, new_id: NewId) -> tuple[Incident, list[Event]]:
+def _open(world: World, each: InputSetAside, finding: Finding | None, new_id: NewId) -> tuple[Incident, list[Event]]:
     record = world.book.nodes.get(each.what.node)
     new = NewIncident(
         id=new_id(world.now),
@@ -199,14 +201,14 @@ def _open(world: World, each: SetAside, finding: Finding | None, new_id: NewId) 
     return open_incident(new, IncidentState.AWAITING_HUMAN, world.now)
 
 
-def _kept(change: Change, aside: Iterable[SetAside]) -> Change:
+def _kept(change: Change, aside: Iterable[InputSetAside]) -> Change:
     """Drop changes that would overwrite a record with its substitute."""
     out = {(a.what.part, a.what.key) for a in aside}
     if not out:
         return change
     return replace(
         change,
-        incidents=tuple(i for i in change.incidents if (Part.INCIDENT, i.id) not in out),
-        recoveries=tuple(r for r in change.recoveries if (Part.RECOVERY, r.id) not in out),
-        nodes=tuple(n for n in change.nodes if (Part.NODE_RECORD, n.name) not in out),
+        incidents=tuple(i for i in change.incidents if (InputKind.INCIDENT, i.id) not in out),
+        recoveries=tuple(r for r in change.recoveries if (InputKind.RECOVERY, r.id) not in out),
+        nodes=tuple(n for n in change.nodes if (InputKind.NODE_RECORD, n.name) not in out),
     )

@@ -22,7 +22,7 @@ from holdfast_checks.result import Remedy, Severity
 NO_DECISION = "Holdfast cannot decide about it"
 
 
-class Part(StrEnum):
+class InputKind(StrEnum):
     """Kinds of input, in the order in which they are tried: the most harmless to leave out first."""
 
     FINDING = "finding"
@@ -55,7 +55,7 @@ class Part(StrEnum):
 class Input:
     """Names one input of a turn."""
 
-    part: Part
+    part: InputKind
     key: str
     node: str = ""
     """Node that it is about; empty: about none, or about many."""
@@ -77,17 +77,17 @@ class _Kind:
     """Replaces the inputs with these keys."""
 
 
-def inputs(world: World, part: Part) -> tuple[Input, ...]:
+def inputs(world: World, part: InputKind) -> tuple[Input, ...]:
     """All inputs of this part."""
     return tuple(_KINDS[part].found(world))
 
 
 def without(world: World, left_out: Iterable[Input]) -> World:
     """The world with substitutes for these inputs. Inputs that it does not contain change nothing."""
-    keys: dict[Part, set[str]] = {}
+    keys: dict[InputKind, set[str]] = {}
     for each in left_out:
         keys.setdefault(each.part, set()).add(each.key)
-    for part in Part:
+    for part in InputKind:
         if part in keys:
             world = _KINDS[part].without(world, keys[part])
     return world
@@ -99,7 +99,7 @@ def _book(world: World, **changed: object) -> World:
 
 def _findings(world: World) -> Iterator[Input]:
     newest_first = sorted(world.book.findings.values(), key=lambda f: (f.incident_id is not None, -f.id))
-    return (Input(Part.FINDING, str(f.id), f.node, f.check) for f in newest_first)
+    return (Input(InputKind.FINDING, str(f.id), f.node, f.check) for f in newest_first)
 
 
 def _no_findings(world: World, keys: Collection[str]) -> World:
@@ -109,7 +109,7 @@ def _no_findings(world: World, keys: Collection[str]) -> World:
 def _outcomes(world: World) -> Iterator[Input]:
     answered = (i for i in world.book.intents.values() if i.result)
     newest_first = sorted(answered, key=lambda i: (i.planned_at, i.key), reverse=True)
-    return (Input(Part.ORDER_OUTCOME, i.key, i.action.target.node or "", i.kind) for i in newest_first)
+    return (Input(InputKind.ORDER_OUTCOME, i.key, i.action.target.node or "", i.kind) for i in newest_first)
 
 
 def _no_outcomes(world: World, keys: Collection[str]) -> World:
@@ -122,7 +122,7 @@ def _unanswered(intent: Intent) -> Intent:
 
 def _agents(world: World) -> Iterator[Input]:
     every = (a for _, agents in sorted(world.agents.items()) for a in agents)
-    return (Input(Part.AGENT, f"{a.node}/{a.instance_id}", a.node, a.agent_version) for a in every)
+    return (Input(InputKind.AGENT, f"{a.node}/{a.instance_id}", a.node, a.agent_version) for a in every)
 
 
 def _plain_agents(world: World, keys: Collection[str]) -> World:
@@ -136,7 +136,7 @@ def _plain_agents(world: World, keys: Collection[str]) -> World:
 
 def _claims(world: World) -> Iterator[Input]:
     for job, claims in sorted(world.book.checkpoints.items(), reverse=True):
-        yield from (Input(Part.CHECKPOINT, f"{job}/{node}", node, f"job {job}") for node in sorted(claims))
+        yield from (Input(InputKind.CHECKPOINT, f"{job}/{node}", node, f"job {job}") for node in sorted(claims))
 
 
 def _no_claims(world: World, keys: Collection[str]) -> World:
@@ -149,7 +149,7 @@ def _no_claims(world: World, keys: Collection[str]) -> World:
 
 def _notices(world: World) -> Iterator[Input]:
     notices = world.book.provider.notices if world.book.provider is not None else ()
-    return (Input(Part.PROVIDER_NOTICE, f"{n.instance_id}/{n.code}", n.node, n.kind.value) for n in notices)
+    return (Input(InputKind.PROVIDER_NOTICE, f"{n.instance_id}/{n.code}", n.node, n.kind.value) for n in notices)
 
 
 def _no_notices(world: World, keys: Collection[str]) -> World:
@@ -161,7 +161,7 @@ def _no_notices(world: World, keys: Collection[str]) -> World:
 
 
 def _records(world: World) -> Iterator[Input]:
-    return (Input(Part.NODE_RECORD, name, name) for name in sorted(world.book.nodes))
+    return (Input(InputKind.NODE_RECORD, name, name) for name in sorted(world.book.nodes))
 
 
 def _plain_records(world: World, keys: Collection[str]) -> World:
@@ -171,7 +171,7 @@ def _plain_records(world: World, keys: Collection[str]) -> World:
 
 def _recoveries(world: World) -> Iterator[Input]:
     newest_first = sorted(world.book.recoveries.values(), key=lambda r: (r.created_at, r.id), reverse=True)
-    return (Input(Part.RECOVERY, r.id, what=r.phase.value) for r in newest_first)
+    return (Input(InputKind.RECOVERY, r.id, what=r.phase.value) for r in newest_first)
 
 
 def _left_recoveries(world: World, keys: Collection[str]) -> World:
@@ -183,7 +183,7 @@ def _left_recoveries(world: World, keys: Collection[str]) -> World:
 
 def _incidents(world: World) -> Iterator[Input]:
     newest_first = sorted(world.book.incidents.values(), key=lambda i: i.id, reverse=True)
-    return (Input(Part.INCIDENT, i.id, i.node, i.check) for i in newest_first)
+    return (Input(InputKind.INCIDENT, i.id, i.node, i.check) for i in newest_first)
 
 
 def _held_incidents(world: World, keys: Collection[str]) -> World:
@@ -210,7 +210,7 @@ def _held(incident: Incident) -> Incident:
 
 def _jobs(world: World) -> Iterator[Input]:
     jobs = world.view.jobs if world.view is not None else {}
-    return (Input(Part.JOB, str(number), what=str(jobs[number].user)) for number in sorted(jobs, reverse=True))
+    return (Input(InputKind.JOB, str(number), what=str(jobs[number].user)) for number in sorted(jobs, reverse=True))
 
 
 def _plain_jobs(world: World, keys: Collection[str]) -> World:
@@ -223,7 +223,7 @@ def _plain_jobs(world: World, keys: Collection[str]) -> World:
 
 
 def _nodes(world: World) -> Iterator[Input]:
-    return (Input(Part.NODE, name, name) for name in sorted(world.view.nodes if world.view is not None else ()))
+    return (Input(InputKind.NODE, name, name) for name in sorted(world.view.nodes if world.view is not None else ()))
 
 
 def _plain_nodes(world: World, keys: Collection[str]) -> World:
@@ -237,29 +237,29 @@ def _view(world: World, changed: Callable[[ClusterView], ClusterView]) -> World:
     return world if world.view is None else replace(world, view=changed(world.view))
 
 
-def _kept(part: Part, of: Callable[[Book], Mapping[str, object]], field: str) -> _Kind:
+def _kept(part: InputKind, of: Callable[[Book], Mapping[str, object]], field: str) -> _Kind:
     """Kind of input kept in a mapping, whose entries are simply left out."""
 
     def kept(world: World, keys: Collection[str]) -> World:
         return _book(world, **{field: {k: each for k, each in of(world.book).items() if k not in keys}})
 
     def found(world: World) -> Iterator[Input]:
-        return (Input(part, key, key if part is Part.MARK else "") for key in sorted(of(world.book)))
+        return (Input(part, key, key if part is InputKind.MARK else "") for key in sorted(of(world.book)))
 
     return _Kind(found, kept)
 
 
-_KINDS: Mapping[Part, _Kind] = {
-    Part.FINDING: _Kind(_findings, _no_findings),
-    Part.ORDER_OUTCOME: _Kind(_outcomes, _no_outcomes),
-    Part.AGENT: _Kind(_agents, _plain_agents),
-    Part.CHECKPOINT: _Kind(_claims, _no_claims),
-    Part.SUPPRESSION: _kept(Part.SUPPRESSION, lambda b: b.suppressions, "suppressions"),
-    Part.PROVIDER_NOTICE: _Kind(_notices, _no_notices),
-    Part.NODE_RECORD: _Kind(_records, _plain_records),
-    Part.MARK: _kept(Part.MARK, lambda b: b.marks, "marks"),
-    Part.RECOVERY: _Kind(_recoveries, _left_recoveries),
-    Part.INCIDENT: _Kind(_incidents, _held_incidents),
-    Part.JOB: _Kind(_jobs, _plain_jobs),
-    Part.NODE: _Kind(_nodes, _plain_nodes),
+_KINDS: Mapping[InputKind, _Kind] = {
+    InputKind.FINDING: _Kind(_findings, _no_findings),
+    InputKind.ORDER_OUTCOME: _Kind(_outcomes, _no_outcomes),
+    InputKind.AGENT: _Kind(_agents, _plain_agents),
+    InputKind.CHECKPOINT: _Kind(_claims, _no_claims),
+    InputKind.SUPPRESSION: _kept(InputKind.SUPPRESSION, lambda b: b.suppressions, "suppressions"),
+    InputKind.PROVIDER_NOTICE: _Kind(_notices, _no_notices),
+    InputKind.NODE_RECORD: _Kind(_records, _plain_records),
+    InputKind.MARK: _kept(InputKind.MARK, lambda b: b.marks, "marks"),
+    InputKind.RECOVERY: _Kind(_recoveries, _left_recoveries),
+    InputKind.INCIDENT: _Kind(_incidents, _held_incidents),
+    InputKind.JOB: _Kind(_jobs, _plain_jobs),
+    InputKind.NODE: _Kind(_nodes, _plain_nodes),
 }

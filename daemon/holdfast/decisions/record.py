@@ -13,7 +13,7 @@ from holdfast.model.action import HoldJob, Intent, IntentState, Notify, Proposal
 from holdfast.model.book import Brake, Change, World
 from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import Incident, Recovery, RecoveryPhase
-from holdfast.model.steps import Key
+from holdfast.model.steps import StepKey
 
 
 def record(world: World, decision: Decision, guarded: Guarded, fence: int) -> Change:
@@ -79,7 +79,7 @@ def _again(world: World) -> list[Proposal]:
 def _key(world: World, proposal: Proposal) -> str:
     """The attempt's number follows the last one's: the first ones may be forgotten while the last are not."""
     latest = facts.last(world.book.planned(proposal.incident_id, proposal.step))
-    return Key(proposal.incident_id, proposal.step, latest.attempt + 1 if latest is not None else 1).text
+    return StepKey(proposal.incident_id, proposal.step, latest.attempt + 1 if latest is not None else 1).text
 
 
 def _intent(world: World, proposal: Proposal, fence: int, order: int) -> Intent:
@@ -98,7 +98,7 @@ def _intent(world: World, proposal: Proposal, fence: int, order: int) -> Intent:
 def _withheld(world: World, proposal: Proposal, why: str, fence: int) -> Intent:
     """Attempt 0: what would have been done. Recorded once; it never counts as an attempt."""
     intent = _intent(world, proposal, fence, 0)
-    key = Key(proposal.incident_id, proposal.step, 0).text
+    key = StepKey(proposal.incident_id, proposal.step, 0).text
     return replace(intent, key=key, state=IntentState.WITHHELD, outcome=why, finished_at=world.now)
 
 

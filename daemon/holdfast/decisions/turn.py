@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import partial
 
 from holdfast.decisions.brakes.guard import guard
@@ -35,10 +34,11 @@ from holdfast.decisions.recovery.held_jobs import follow_held_jobs
 from holdfast.decisions.silence.silent_nodes import silent_nodes, watch_silence
 from holdfast.decisions.spares.spare_checks import follow_upkeep
 from holdfast.model.book import Book, Change, World
+from holdfast.model.ids import NewId
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class TurnStage:
     """One step of a turn."""
 
     name: str
@@ -46,35 +46,34 @@ class Stage:
     run: Callable[[World], Change]
 
 
-NewId = Callable[[datetime], str]
-Around = Callable[[str, Callable[[], Change]], Change]
+StageRunner = Callable[[str, Callable[[], Change]], Change]
 """Runs one stage, given its name, and returns its change: what measures it lies outside of this folder, which has no clock."""
 
 
-def stages(new_id: NewId, fence: int, decided: Callable[[World], Decision] = decide) -> tuple[Stage, ...]:
+def stages(new_id: NewId, fence: int, decided: Callable[[World], Decision] = decide) -> tuple[TurnStage, ...]:
     """All stages of a turn in their order. Each sees the world as the earlier ones left it."""
     return (
-        Stage("adopt_drains", adopt),
-        Stage("restored_store", forget_old_findings),
-        Stage("identity", follow_identity),
-        Stage("hands_off", remember),
-        Stage("correlate", lambda w: correlate(w, new_id)),
-        Stage("disputes", lambda w: follow_disputes(w, new_id)),
-        Stage("planned_stops", lambda w: plan_stops(w, new_id)),
-        Stage("slurm_drains", lambda w: follow_slurm_drains(w, new_id)),
-        Stage("stays_down", lambda w: follow_stays_down(w, new_id)),
-        Stage("unreached", lambda w: unreached.remember(w, silent_nodes(w))),
-        Stage("silence", lambda w: watch_silence(w, new_id)),
-        Stage("job_ends", follow_job_ends),
-        Stage("recoveries", follow_jobs),
-        Stage("held_jobs", lambda w: follow_held_jobs(w, new_id)),
-        Stage("hangs", lambda w: follow_hangs(w, new_id)),
-        Stage("stragglers", lambda w: follow_stragglers(w, new_id)),
-        Stage("suspects", lambda w: follow_suspects(w, new_id)),
-        Stage("incidents", follow_incidents),
-        Stage("returns", follow_returns),
-        Stage("spare_checks", lambda w: follow_upkeep(w, new_id)),
-        Stage("decide", lambda w: _decide(w, decided, fence)),
+        TurnStage("adopt_drains", adopt),
+        TurnStage("restored_store", forget_old_findings),
+        TurnStage("identity", follow_identity),
+        TurnStage("hands_off", remember),
+        TurnStage("correlate", lambda w: correlate(w, new_id)),
+        TurnStage("disputes", lambda w: follow_disputes(w, new_id)),
+        TurnStage("planned_stops", lambda w: plan_stops(w, new_id)),
+        TurnStage("slurm_drains", lambda w: follow_slurm_drains(w, new_id)),
+        TurnStage("stays_down", lambda w: follow_stays_down(w, new_id)),
+        TurnStage("unreached", lambda w: unreached.remember(w, silent_nodes(w))),
+        TurnStage("silence", lambda w: watch_silence(w, new_id)),
+        TurnStage("job_ends", follow_job_ends),
+        TurnStage("recoveries", follow_jobs),
+        TurnStage("held_jobs", lambda w: follow_held_jobs(w, new_id)),
+        TurnStage("hangs", lambda w: follow_hangs(w, new_id)),
+        TurnStage("stragglers", lambda w: follow_stragglers(w, new_id)),
+        TurnStage("suspects", lambda w: follow_suspects(w, new_id)),
+        TurnStage("incidents", follow_incidents),
+        TurnStage("returns", follow_returns),
+        TurnStage("spare_checks", lambda w: follow_upkeep(w, new_id)),
+        TurnStage("decide", lambda w: _decide(w, decided, fence)),
     )
 
 
@@ -87,7 +86,7 @@ def turn(
     new_id: NewId,
     fence: int,
     decided: Callable[[World], Decision] = decide,
-    around: Around = lambda _, run: run(),
+    around: StageRunner = lambda _, run: run(),
 ) -> Change:
     """Everything that this turn changes. The same world gives the same change, but for the ids of new incidents. ``decided``: makes the
     decision. ``around``: runs each stage. What a stage raises has its name as a note."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Level(StrEnum):
+class AdviceLevel(StrEnum):
     ERROR = "error"
     """Holdfast cannot do its work, or part of it."""
     WARNING = "warning"
@@ -16,7 +16,7 @@ class Level(StrEnum):
     """Worth knowing; a choice that may well be meant."""
 
 
-_RANK = {level: rank for rank, level in enumerate(Level)}
+_RANK = {level: rank for rank, level in enumerate(AdviceLevel)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Advice:
 
     id: str
     """Stable name, ``room.subject``; ``docs/doctor.md`` has a line for each."""
-    level: Level
+    level: AdviceLevel
     what: str
     """What was found, with its value."""
     why: str
@@ -41,4 +41,4 @@ def by_urgency(advice: Iterable[Advice]) -> list[Advice]:
 
 def exit_code(advice: Iterable[Advice]) -> int:
     """1 if anything is an error, else 0."""
-    return int(any(one.level is Level.ERROR for one in advice))
+    return int(any(one.level is AdviceLevel.ERROR for one in advice))

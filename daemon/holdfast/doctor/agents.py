@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from holdfast.doctor.advice import Advice, Level
+from holdfast.doctor.advice import Advice, AdviceLevel
 from holdfast.doctor.facts import DoctorFacts, SlurmFacts, names
 from holdfast.model.report import AgentView
 
@@ -20,7 +20,7 @@ def heard(slurm: SlurmFacts, facts: DoctorFacts) -> Iterator[Advice]:
     if facts.agents is None:
         yield Advice(
             "agents.not_asked",
-            Level.WARNING,
+            AdviceLevel.WARNING,
             "the controller did not answer which agents report",
             "Not checked: whether every node has an agent and a correct clock.",
             "systemctl status holdfast-controller   # on the head node; then run the doctor again",
@@ -30,7 +30,7 @@ def heard(slurm: SlurmFacts, facts: DoctorFacts) -> Iterator[Advice]:
     if missing:
         yield Advice(
             "agents.missing",
-            Level.ERROR,
+            AdviceLevel.ERROR,
             f"no agent reports from {len(missing)} of {len(slurm.computing)} nodes: {names(missing)}",
             "Faults on these nodes are not detected.",
             "systemctl enable --now holdfast-agent   # on each of them (docs/install.md)",
@@ -39,7 +39,7 @@ def heard(slurm: SlurmFacts, facts: DoctorFacts) -> Iterator[Advice]:
     if unknown:
         yield Advice(
             "agents.unknown_node",
-            Level.WARNING,
+            AdviceLevel.WARNING,
             f"agents report for nodes that Slurm does not have: {names(unknown)}",
             "Their findings reach no job. Mostly the host's name differs from Slurm's NodeName.",
             'agent.toml: node = "NODENAME"   # as scontrol show nodes spells it',
@@ -56,7 +56,7 @@ def silent(_: SlurmFacts, facts: DoctorFacts) -> Iterator[Advice]:
     if quiet:
         yield Advice(
             "agents.silent",
-            Level.ERROR,
+            AdviceLevel.ERROR,
             f"agents that have fallen silent: {names(quiet)}",
             "Such a node is unknown to Holdfast: neither healthy nor failed, and its faults are not seen.",
             "systemctl restart holdfast-agent   # on each of them; journalctl -u holdfast-agent says why",
@@ -74,7 +74,7 @@ def clocks(_: SlurmFacts, facts: DoctorFacts) -> Iterator[Advice]:
         worst = max(wrong, key=lambda name: abs(offsets[name]))
         yield Advice(
             "agents.clock_skew",
-            Level.ERROR if abs(offsets[worst]) > MUNGE_SKEW_S else Level.WARNING,
+            AdviceLevel.ERROR if abs(offsets[worst]) > MUNGE_SKEW_S else AdviceLevel.WARNING,
             f"clocks off by more than {CLOCK_SKEW_S:.0f} s: {names(wrong)} (worst: {worst}, {offsets[worst]:+.1f} s)",
             f"Logs cannot be compared, and beyond {MUNGE_SKEW_S:.0f} s munge shuts the node out of Slurm. Timings stay right.",
             "systemctl enable --now chrony   # on each of them",
@@ -86,7 +86,7 @@ def versions(_: SlurmFacts, facts: DoctorFacts) -> Iterator[Advice]:
     if len(running) > 1:
         yield Advice(
             "agents.versions",
-            Level.HINT,
+            AdviceLevel.HINT,
             f"agents of {len(running)} versions: {names(running)}",
             "The controller speaks with this version and the one before; finish the roll-out before the next one.",
             "lifecycle-scripts/install.sh agent && systemctl restart holdfast-agent   # on the older ones",

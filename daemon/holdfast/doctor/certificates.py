@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 
-from holdfast.doctor.advice import Advice, Level
+from holdfast.doctor.advice import Advice, AdviceLevel
 from holdfast.doctor.facts import DoctorFacts, names
 from holdfast.tls.judge import CertificateView
 from holdfast.tls.plan import RENEW_WITHIN, without
@@ -21,7 +21,7 @@ def unusable(facts: DoctorFacts) -> Iterator[Advice]:
     if facts.tls is not None and facts.tls.problem:
         yield Advice(
             "tls.unusable",
-            Level.ERROR,
+            AdviceLevel.ERROR,
             facts.tls.problem,
             "No agent can verify the controller: none reports.",
             "holdfast tls show   # as root on the head node; holdfast tls init makes what is missing",
@@ -43,7 +43,7 @@ def _ends(facts: DoctorFacts, one: CertificateView, what: str, within: timedelta
         shown = f"ends in {left.days} days, on" if left > timedelta() else "has ended on"
         yield Advice(
             "tls.ends",
-            Level.ERROR if left < URGENT else Level.WARNING,
+            AdviceLevel.ERROR if left < URGENT else AdviceLevel.WARNING,
             f"the {what} {one.subject} {shown} {one.ends_at:%Y-%m-%d}",
             "From that day on every agent refuses the controller: none reports, and faults are seen by no one.",
             fix,
@@ -54,7 +54,7 @@ def refused(facts: DoctorFacts) -> Iterator[Advice]:
     if facts.tls is not None and facts.tls.refused:
         yield Advice(
             "tls.strict",
-            Level.ERROR,
+            AdviceLevel.ERROR,
             f"strict verification refuses the certificate: {names(facts.tls.refused, 3)}",
             "Python 3.13 (Debian 13) verifies so by default: agents and command lines on it cannot connect.",
             _NEW_CA,
@@ -67,7 +67,7 @@ def not_reloaded(facts: DoctorFacts) -> Iterator[Advice]:
     if facts.tls_running != facts.tls.served.fingerprint:
         yield Advice(
             "tls.not_reloaded",
-            Level.WARNING,
+            AdviceLevel.WARNING,
             f"the controller serves another certificate than {facts.tls.path} holds",
             "The new one takes effect with a reload; until then the old one's end counts.",
             "systemctl reload holdfast-controller",
@@ -84,7 +84,7 @@ def overlap(facts: DoctorFacts) -> Iterator[Advice]:
     what = f"agents not known to trust it: {names(behind)}" if behind else "every agent trusts it"
     yield Advice(
         "tls.overlap",
-        Level.HINT,
+        AdviceLevel.HINT,
         f"a new authority replaces the old one; {what}",
         "The old one is trusted until it is retired, no matter who has its key.",
         fix,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holdfast.decisions.parts import disk_part
-from holdfast.doctor.advice import Advice, Level
+from holdfast.doctor.advice import Advice, AdviceLevel
 from holdfast.doctor.facts import DoctorFacts, names
 from holdfast.model.parts import Condition, PartName, PartState
 
@@ -14,7 +14,7 @@ def failing(facts: DoctorFacts) -> Iterator[Advice]:
     if facts.controller.failing:
         yield Advice(
             "controller.failing",
-            Level.ERROR,
+            AdviceLevel.ERROR,
             f"parts of the controller fail unexpectedly: {names(facts.controller.failing)}",
             "What such a part does is left undone until it passes again; while turns fail no node is drained and no job recovered.",
             "journalctl -u holdfast-controller -g unexpected_error   # docs/runbooks/turn-fails.md",
@@ -25,7 +25,7 @@ def set_aside(facts: DoctorFacts) -> Iterator[Advice]:
     if facts.controller.set_aside:
         yield Advice(
             "controller.set_aside",
-            Level.ERROR,
+            AdviceLevel.ERROR,
             f"set aside, as no decision can be made about it: {names(facts.controller.set_aside)}",
             "It is kept in the store; the controller decides as if it were not known, and tries it again every ten minutes.",
             "journalctl -u holdfast-controller -g input_set_aside   # docs/runbooks/turn-fails.md",
@@ -36,7 +36,7 @@ def held(facts: DoctorFacts) -> Iterator[Advice]:
     if facts.controller.held:
         yield Advice(
             "controller.held_nodes",
-            Level.ERROR,
+            AdviceLevel.ERROR,
             f"nodes that are held, as no decision can be made about an incident of theirs: {names(facts.controller.held)}",
             "Nothing but a drain for another fault is done about such a node until an operator has closed the incident.",
             "holdfast nodes; holdfast incident show ID; holdfast incident close ID   # docs/runbooks/turn-fails.md",
@@ -66,7 +66,7 @@ _PARTS = {
     ),
 }
 """Parts with a rule here, each with its id and what is lost; the others have separate rules."""
-_LEVELS = {Condition.FAILED: Level.ERROR, Condition.WARNING: Level.WARNING}
+_LEVELS = {Condition.FAILED: AdviceLevel.ERROR, Condition.WARNING: AdviceLevel.WARNING}
 
 
 def parts(facts: DoctorFacts) -> Iterator[Advice]:
@@ -74,7 +74,7 @@ def parts(facts: DoctorFacts) -> Iterator[Advice]:
         if part.condition in _LEVELS and part.name in _PARTS and not _said_elsewhere(part, facts):
             name, cost = _PARTS[part.name]
             no_address = part.name is PartName.NOTIFIER and part.condition is Condition.WARNING
-            level = Level.HINT if no_address else _LEVELS[part.condition]
+            level = AdviceLevel.HINT if no_address else _LEVELS[part.condition]
             yield Advice(name, level, f"{part.name}: {part.text}", cost, part.next_step)
 
 

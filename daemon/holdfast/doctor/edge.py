@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
-from holdfast.config.controller import Settings
+from holdfast.config.controller import ControllerSettings
 from holdfast.config.sections import ServerSection
 from holdfast.controller.quorum_link import QuorumLink
 from holdfast.doctor import metadata_edge, plugin_facts, tls_edge
@@ -24,7 +24,7 @@ from holdfast.model.report import AgentView
 from holdfast.model.tokens import TokenRow
 from holdfast.ports import Provider, QuorumRooms, Scheduler
 from holdfast.store.mounts import mount_type, network_type
-from holdfast_checks.aside import SetAside
+from holdfast_checks.aside import FilesSetAside
 
 NO_SUCH_RESERVATION = "holdfast-doctor-no-such-reservation"
 """Slurm checks the caller's right before it looks a node or a reservation up: to change one that is not there shows the right and
@@ -34,7 +34,7 @@ NODES_ASKED = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class DoctorSite:
     """What the doctor wants to know of the site's configuration."""
 
     policy: Policy = field(default_factory=Policy)
@@ -46,7 +46,7 @@ class Site:
     """The quorum service; None: the site has none."""
     rooms_bind: str = ""
     """Address that its rendezvous listen on."""
-    rooms_aside: Callable[[], SetAside] | None = None
+    rooms_aside: Callable[[], FilesSetAside] | None = None
     """What the quorum service has set aside; None: it cannot be asked. May raise OutsideError."""
     server: ServerSection = field(default_factory=ServerSection)
     """Where the controller listens, and with which certificate."""
@@ -55,18 +55,18 @@ class Site:
 _SQLITE = "sqlite:///"
 
 
-def site_of(settings: Settings, provider: Provider | None = None) -> Site:
+def site_of(settings: ControllerSettings, provider: Provider | None = None) -> DoctorSite:
     """The site as ``controller.toml`` describes it."""
     url = settings.store.url
     rooms = QuorumLink(settings.quorum.socket) if settings.quorum.enabled else None
     path = Path(url.removeprefix(_SQLITE)) if url.startswith(_SQLITE) else None
     aside = rooms.set_aside if rooms is not None else None
-    return Site(settings.policy, path, provider, rooms, settings.quorum.bind, aside, settings.server)
+    return DoctorSite(settings.policy, path, provider, rooms, settings.quorum.bind, aside, settings.server)
 
 
 def run(
     scheduler: Scheduler,
-    site: Site,
+    site: DoctorSite,
     agents: Mapping[str, tuple[AgentView, ...]] | None = None,
     now: datetime | None = None,
     rows: Aside | None = None,
@@ -85,7 +85,7 @@ def run(
 
 
 def gather(
-    scheduler: Scheduler, site: Site, agents: Mapping[str, tuple[AgentView, ...]] | None, now: datetime
+    scheduler: Scheduler, site: DoctorSite, agents: Mapping[str, tuple[AgentView, ...]] | None, now: datetime
 ) -> DoctorFacts:
     """Read everything once. Raises nothing for an outside that does not answer: that is a fact too."""
     slurm, problem = _slurm(scheduler)
@@ -121,7 +121,7 @@ def gather(
     )
 
 
-def _quorum(site: Site) -> QuorumFacts | None:
+def _quorum(site: DoctorSite) -> QuorumFacts | None:
     """One that refuses to speak to this user is there."""
     if site.rooms is None:
         return None
@@ -134,10 +134,10 @@ def _quorum(site: Site) -> QuorumFacts | None:
         return facts
 
 
-def _rooms_aside(site: Site) -> Aside:
+def _rooms_aside(site: DoctorSite) -> Aside:
     """Nothing where the service does not answer, or is of a release that sets nothing aside."""
     try:
-        found = site.rooms_aside() if site.rooms_aside is not None else SetAside()
+        found = site.rooms_aside() if site.rooms_aside is not None else FilesSetAside()
     except OutsideError:
         return Aside()
     return Aside(found.count, None if found.since_s is None else datetime.fromtimestamp(found.since_s, UTC))

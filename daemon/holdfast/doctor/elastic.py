@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast.doctor.advice import Advice, Level
+from holdfast.doctor.advice import Advice, AdviceLevel
 from holdfast.doctor.facts import DoctorFacts, SlurmFacts, names
 from holdfast.model.cluster import Partition
 from holdfast.model.elastic import NO_REQUEUE_EXIT, REQUEUE_EXIT
@@ -31,7 +31,7 @@ def requeue_exit(slurm: SlurmFacts, _: DoctorFacts) -> Iterator[Advice]:
     if wrong:
         yield Advice(
             "elastic.no_requeue_exit",
-            Level.WARNING,
+            AdviceLevel.WARNING,
             f"RequeueExit or RequeueExitHold has {NO_REQUEUE_EXIT}, which means: do not queue me again",
             "A job that exits because it cannot continue is started over and over.",
             f"slurm.conf: RequeueExit and RequeueExitHold without {NO_REQUEUE_EXIT}",
@@ -45,7 +45,7 @@ def preemption(slurm: SlurmFacts, _: DoctorFacts) -> Iterator[Advice]:
     if kind in ("", _NO_PREEMPTION):
         yield Advice(
             "elastic.no_preemption",
-            Level.HINT,
+            AdviceLevel.HINT,
             "PreemptType is preempt/none: no job gives way to another",
             "Elastic jobs shrink for more important ones only when Holdfast asks, and Slurm guarantees no job its minimum.",
             "slurm.conf: PreemptType=preempt/partition_prio, PreemptMode=REQUEUE",
@@ -96,8 +96,8 @@ def _flexible(slurm: SlurmFacts) -> list[Partition]:
     return [p for p in slurm.partitions if p.priority_tier < highest and "OFF" not in p.preempt_mode.upper()]
 
 
-def _urgent(slurm: SlurmFacts) -> Level:
-    return Level.WARNING if slurm.elastic_jobs else Level.HINT
+def _urgent(slurm: SlurmFacts) -> AdviceLevel:
+    return AdviceLevel.WARNING if slurm.elastic_jobs else AdviceLevel.HINT
 
 
 def _codes(text: str) -> set[int]:

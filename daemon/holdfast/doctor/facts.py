@@ -12,7 +12,7 @@ from holdfast.model.parts import DiskRoom, PartState
 from holdfast.model.policy import Policy
 from holdfast.model.report import AgentView
 from holdfast.model.tokens import TokenRow
-from holdfast.tls.survey import Survey
+from holdfast.tls.survey import TlsSurvey
 
 _NO_VALUE = frozenset({"", "(null)", "(null type)", "none", "n/a"})
 _GONE_FLAGS = frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_DOWN"})
@@ -80,7 +80,7 @@ class SpankLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Script:
+class SlurmScript:
     """A Prolog or Epilog of Holdfast's in slurm.conf, as it lies on this machine."""
 
     key: str
@@ -105,7 +105,7 @@ class PluginFacts:
     lua_module_there: bool = False
     lemons_not_writable: str = ""
     """The file of lemons in job_submit.lua, where SlurmUser may not write to it; empty: it may, or this machine does not show it."""
-    scripts: tuple[Script, ...] = ()
+    scripts: tuple[SlurmScript, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +203,7 @@ class DoctorFacts:
     """How EC2 serves this machine's metadata; None: it could not be had."""
     tokens: tuple[TokenRow, ...] = ()
     """Bearer tokens of the API; empty too where the store cannot be read."""
-    tls: Survey | None = None
+    tls: TlsSurvey | None = None
     """The certificate that agents meet; None: the controller serves none."""
     tls_running: str = ""
     """Fingerprint of what the running controller serves; empty: it was not reached."""

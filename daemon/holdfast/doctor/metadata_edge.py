@@ -11,7 +11,7 @@ from holdfast_checks.probes import sysfs as files
 from holdfast_checks.probes.imds import base_url, on_ec2
 from holdfast_checks.probes.imds_users import addresses, try_as_user
 from holdfast_checks.registry import NotApplicable, NotGathered
-from holdfast_checks.settings import Settings
+from holdfast_checks.settings import CheckSettings
 
 
 def meant_open(etc: Path = Path("/etc/holdfast")) -> bool:
@@ -28,10 +28,10 @@ def meant_open(etc: Path = Path("/etc/holdfast")) -> bool:
     return said == "open" or (not said and (etc / "metadata.open").exists())
 
 
-def metadata(settings: Settings | None = None) -> MetadataFacts | None:
+def metadata(settings: CheckSettings | None = None) -> MetadataFacts | None:
     """None: this is no machine of EC2, or it could not be found out although root asked."""
     try:
-        bases = addresses(base_url(settings or Settings()))
+        bases = addresses(base_url(settings or CheckSettings()))
     except NotApplicable:
         return None
     if os.geteuid() != 0:
@@ -42,8 +42,8 @@ def metadata(settings: Settings | None = None) -> MetadataFacts | None:
         return None
 
 
-def own_id(settings: Settings | None = None) -> str:
+def own_id(settings: CheckSettings | None = None) -> str:
     """This machine's id on EC2, by its firmware; empty: it is none of EC2, or the firmware does not say (machines without Nitro)."""
-    settings = settings or Settings()
+    settings = settings or CheckSettings()
     told = files.text(f"{settings.sysfs}/class/dmi/id/board_asset_tag") or ""
     return told if on_ec2(settings) and re.fullmatch(r"i-[0-9a-f]{8,17}", told) else ""

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from holdfast.doctor.elf import exported_uint32
-from holdfast.doctor.facts import PluginFacts, Script, SlurmFacts, SpankLine
+from holdfast.doctor.facts import PluginFacts, SlurmFacts, SlurmScript, SpankLine
 
 _LARGEST_BYTES = 16 << 20
 _INCLUDES = 4
@@ -81,11 +81,11 @@ def _release(file: Path) -> tuple[int, int] | None:
     return None if number is None else (number >> 16 & 0xFF, number >> 8 & 0xFF)
 
 
-def _scripts(slurm: SlurmFacts) -> Iterator[Script]:
+def _scripts(slurm: SlurmFacts) -> Iterator[SlurmScript]:
     for key in ("Prolog", "Epilog"):
         for path in slurm.value(key).split(","):
             if "holdfast" in path:
-                yield Script(key, path, Path(path).is_file(), os.access(path, os.X_OK))
+                yield SlurmScript(key, path, Path(path).is_file(), os.access(path, os.X_OK))
 
 
 def _text(file: Path) -> str | None:

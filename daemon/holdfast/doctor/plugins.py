@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from holdfast.doctor.advice import Advice, Level
+from holdfast.doctor.advice import Advice, AdviceLevel
 from holdfast.doctor.facts import DoctorFacts, SlurmFacts, SpankLine
 
 _BUILD = "make -C slurm-plugins/spank install PREFIX=/usr/local   # on a machine with this Slurm's headers"
@@ -18,7 +18,7 @@ def none_at_all(slurm: SlurmFacts, facts: DoctorFacts) -> Iterator[Advice]:
         return
     yield Advice(
         "plugins.none",
-        Level.HINT,
+        AdviceLevel.HINT,
         f"no plug-in of Holdfast is in Slurm's configuration ({seen.folder})",
         "Users opt in by --comment=holdfast instead of --holdfast, and ask for their checkpoint themselves.",
         f"{seen.folder}/plugstack.conf: optional /usr/local/lib/holdfast/spank_holdfast.so   # docs/slurm-plugins.md",
@@ -35,7 +35,7 @@ def _spank_line(slurm: SlurmFacts, facts: DoctorFacts, line: SpankLine) -> Itera
     if line.kind != "optional":
         yield Advice(
             "plugins.spank_required",
-            Level.ERROR,
+            AdviceLevel.ERROR,
             f"plugstack.conf has the plug-in as {line.kind!r}",
             "When it cannot be loaded, as after an upgrade of Slurm, no job starts any more.",
             f"{where}: optional {line.path}",
@@ -43,7 +43,7 @@ def _spank_line(slurm: SlurmFacts, facts: DoctorFacts, line: SpankLine) -> Itera
     if not line.there or not line.readable:
         yield Advice(
             "plugins.spank_missing",
-            Level.WARNING,
+            AdviceLevel.WARNING,
             f"plugstack.conf names {line.path}, which {'cannot be read' if line.there else 'is not there'}",
             "A script with #SBATCH --holdfast is refused, as with any unknown option; jobs start without a resume path.",
             f"chmod 0755 {line.path}" if line.there else _BUILD,
@@ -52,7 +52,7 @@ def _spank_line(slurm: SlurmFacts, facts: DoctorFacts, line: SpankLine) -> Itera
         built = f"{line.release[0]}.{line.release[1]:02d}"
         yield Advice(
             "plugins.spank_release",
-            Level.WARNING,
+            AdviceLevel.WARNING,
             f"{line.path} was compiled for Slurm {built}, and {slurm.version} runs",
             "Slurm does not load it: scripts with #SBATCH --holdfast are refused; jobs start without a resume path.",
             _BUILD,
@@ -67,7 +67,7 @@ def lua(slurm: SlurmFacts, facts: DoctorFacts) -> Iterator[Advice]:
     if _BARE_DOFILE.search(seen.lua_glue):
         yield Advice(
             "plugins.lua_unprotected",
-            Level.ERROR,
+            AdviceLevel.ERROR,
             f"{where} loads holdfast.lua without pcall",
             "When that file is missing, the whole script fails to load, and Slurm refuses every submission.",
             f'{where}: local here, holdfast = pcall(dofile, "{seen.lua_module or "…/holdfast.lua"}")',
@@ -75,7 +75,7 @@ def lua(slurm: SlurmFacts, facts: DoctorFacts) -> Iterator[Advice]:
     if "lua" not in slurm.options("JobSubmitPlugins"):
         yield Advice(
             "plugins.lua_unused",
-            Level.WARNING,
+            AdviceLevel.WARNING,
             f"{where} calls Holdfast, and JobSubmitPlugins has no lua",
             "Opted-in jobs get no requeue by default.",
             f"slurm.conf: JobSubmitPlugins={_joined(slurm.value('JobSubmitPlugins'), 'lua')}",
@@ -83,7 +83,7 @@ def lua(slurm: SlurmFacts, facts: DoctorFacts) -> Iterator[Advice]:
     if seen.lua_module and not seen.lua_module_there:
         yield Advice(
             "plugins.lua_missing",
-            Level.WARNING,
+            AdviceLevel.WARNING,
             f"{where} names {seen.lua_module}, which is not there or cannot be read",
             "Opted-in jobs are not requeued by default; submissions still work.",
             f"install -D -m 0644 slurm-plugins/lua/holdfast.lua {seen.lua_module}",
@@ -91,7 +91,7 @@ def lua(slurm: SlurmFacts, facts: DoctorFacts) -> Iterator[Advice]:
     if seen.lemons_not_writable:
         yield Advice(
             "plugins.lua_lemons",
-            Level.WARNING,
+            AdviceLevel.WARNING,
             f"SlurmUser may not write to {seen.lemons_not_writable}",
             "slurmctld opens it only in the way that waits for nothing, which needs that right: large jobs are not kept off lemons.",
             "give its folder slurmctld's group and set-gid: docs/slurm-plugins.md#the-lua-module",
@@ -103,7 +103,7 @@ def scripts(_: SlurmFacts, facts: DoctorFacts) -> Iterator[Advice]:
         if not script.there or not script.executable:
             yield Advice(
                 "plugins.prolog_missing",
-                Level.WARNING,
+                AdviceLevel.WARNING,
                 f"{script.key}={script.path} {'is not executable' if script.there else 'is not there'} on this machine",
                 f"A node on which it is so drains at its next job: Slurm takes a {script.key} that cannot be run for a failed one.",
                 f"install -D -m 0755 slurm-plugins/{script.key.lower()}.sh {script.path}   # on every node",
@@ -114,7 +114,7 @@ def scripts(_: SlurmFacts, facts: DoctorFacts) -> Iterator[Advice]:
         other = "Epilog" if key == "Prolog" else "Prolog"
         yield Advice(
             "plugins.prolog_half",
-            Level.HINT,
+            AdviceLevel.HINT,
             f"{key} asks the agent for fatal findings, {other} does not",
             "While the controller is down, a node that fails between two jobs takes the next one."
             if other == "Prolog"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast.doctor.advice import Advice, Level
+from holdfast.doctor.advice import Advice, AdviceLevel
 from holdfast.doctor.facts import DoctorFacts, SlurmFacts, names
 from holdfast.model.cluster import Node
 from holdfast.model.ids import incident_of_reason
@@ -17,7 +17,7 @@ def spares(slurm: SlurmFacts, facts: DoctorFacts) -> Iterator[Advice]:
     if not found:
         yield Advice(
             "pool.no_spare",
-            Level.WARNING,
+            AdviceLevel.WARNING,
             f"no spare: there is no node in the reservation {pool}",
             "A recovered job waits until some node comes free, or until the bad one is repaired.",
             f"scontrol create reservation ReservationName={pool} StartTime=now Duration=UNLIMITED Users={owner} Nodes=NODE",
@@ -25,7 +25,7 @@ def spares(slurm: SlurmFacts, facts: DoctorFacts) -> Iterator[Advice]:
     elif all(node.out_of_service for node in found):
         yield Advice(
             "pool.no_spare",
-            Level.WARNING,
+            AdviceLevel.WARNING,
             f"every spare is drained or down: {names(node.name for node in found)}",
             "A recovered job waits until some node comes free, or until the bad one is repaired.",
             f"scontrol show node {found[0].name}   # Reason= says why",
@@ -43,7 +43,7 @@ def spare_fits(slurm: SlurmFacts, facts: DoctorFacts) -> Iterator[Advice]:
         if not any(_fits(spare, partition, needed) for spare in found):
             yield Advice(
                 "pool.spare_does_not_fit",
-                Level.WARNING,
+                AdviceLevel.WARNING,
                 f"no spare in partition {partition} has {needed} GPUs",
                 "A job of that partition cannot use the spares that there are.",
                 f"slurm.conf: add a spare ({names(spare_names)}) to PartitionName={partition} Nodes=…",
@@ -59,7 +59,7 @@ def invalid(slurm: SlurmFacts, _: DoctorFacts) -> Iterator[Advice]:
     if bad:
         yield Advice(
             "pool.invalid_registration",
-            Level.WARNING,
+            AdviceLevel.WARNING,
             f"registered with less than slurm.conf promises: {names(bad)}",
             "Slurm drains such a node automatically, mostly because a GPU is missing that Gres= promises.",
             f"scontrol show node {min(bad)}   # compare with slurmd -C and slurmd -G on the node",
@@ -71,7 +71,7 @@ def foreign_drains(slurm: SlurmFacts, _: DoctorFacts) -> Iterator[Advice]:
     if theirs:
         yield Advice(
             "pool.foreign_drain",
-            Level.HINT,
+            AdviceLevel.HINT,
             f"taken out of service by an operator or another tool: {names(theirs)}",
             "Holdfast never clears these drains; the nodes are out of service until an operator resumes them.",
             f"scontrol update NodeName={min(theirs)} State=RESUME   # when its reason no longer holds",

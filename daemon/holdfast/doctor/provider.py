@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast.doctor.advice import Advice, Level
+from holdfast.doctor.advice import Advice, AdviceLevel
 from holdfast.doctor.facts import DoctorFacts
 from holdfast.model.policy import Mode
 from holdfast.providers.registry import KINDS
@@ -15,7 +15,7 @@ def reachable(facts: DoctorFacts) -> Iterator[Advice]:
     if facts.provider_problem:
         yield Advice(
             "site.provider_unreachable",
-            Level.ERROR,
+            AdviceLevel.ERROR,
             f"the provider {chosen} does not answer: {facts.provider_problem}",
             "Bad nodes are drained and their jobs recovered, but no node is replaced.",
             "check the actor's credentials (/etc/holdfast/actor/environment), [provider] region, and the way to the endpoint",
@@ -23,7 +23,7 @@ def reachable(facts: DoctorFacts) -> Iterator[Advice]:
     elif chosen == "none":
         yield Advice(
             "site.no_provider",
-            Level.HINT,
+            AdviceLevel.HINT,
             "no provider: Holdfast cannot replace a node",
             "A bad node is drained and waits for an operator; the spares are used up one after the other.",
             'controller.toml: [provider] kind = "ec2"   # or another: docs/providers.md',
@@ -37,7 +37,7 @@ def rights(facts: DoctorFacts) -> Iterator[Advice]:
         policy = f"docs/iam/{chosen}.json" if KINDS[chosen].iam else "docs/providers.md"
         yield Advice(
             "provider.permission",
-            Level.WARNING if facts.policy.mode is Mode.OBSERVE else Level.ERROR,
+            AdviceLevel.WARNING if facts.policy.mode is Mode.OBSERVE else AdviceLevel.ERROR,
             f"user {facts.user} may not, at the provider {chosen}: {calls}",
             f"{next(iter(facts.provider_denied.values()))}. Steps of the ladder that need it fail.",
             f"grant it to the actor: {policy}   # and run the doctor with the actor's credentials: docs/doctor.md",
@@ -45,7 +45,7 @@ def rights(facts: DoctorFacts) -> Iterator[Advice]:
     for call, reason in sorted(facts.provider_refused.items()):
         yield Advice(
             "provider.refused",
-            Level.WARNING,
+            AdviceLevel.WARNING,
             f"the provider {chosen} would refuse {call}: {reason}",
             "A dry run met this error; the real call would meet it in the middle of a recovery.",
             "controller.toml: [provider]   # what the error names: template, subnet, offer, script",
@@ -57,7 +57,7 @@ def repairs_itself(facts: DoctorFacts) -> Iterator[Advice]:
         chosen = facts.policy.repair.provider
         yield Advice(
             "provider.repairs_itself",
-            Level.HINT,
+            AdviceLevel.HINT,
             f"repairs of machines are left to the provider {chosen} itself",
             "Two repairers would undo each other's work: Holdfast drains and recovers jobs, and only watches the machine's repair.",
             KINDS[chosen].leave_repairs,
@@ -70,7 +70,7 @@ def metadata(facts: DoctorFacts) -> Iterator[Advice]:
     if not facts.metadata.tried:
         yield Advice(
             "site.metadata_untried",
-            Level.HINT,
+            AdviceLevel.HINT,
             "whether users of this machine reach its role by EC2's instance metadata could not be tried: this user is not root",
             "With the head node's role any user could do what the actor may do at the provider.",
             "sudo holdfast doctor   # once, for this line",
@@ -78,7 +78,7 @@ def metadata(facts: DoctorFacts) -> Iterator[Advice]:
     elif facts.metadata.open_at:
         yield Advice(
             "site.metadata_open",
-            Level.HINT if facts.metadata.meant else Level.ERROR,
+            AdviceLevel.HINT if facts.metadata.meant else AdviceLevel.ERROR,
             f"any user of this machine reads its role from EC2's instance metadata ({', '.join(facts.metadata.open_at)})"
             + (", as configured here" if facts.metadata.meant else ""),
             "What the role may do, every user may: on a head node what the actor may, on the others the tokens of agents.",
@@ -94,7 +94,7 @@ def metadata_options(facts: DoctorFacts) -> Iterator[Advice]:
     if not options.tokens_required:
         yield Advice(
             "site.metadata_without_token",
-            Level.WARNING,
+            AdviceLevel.WARNING,
             "this machine's instance metadata is served without a token, too (HttpTokens is optional)",
             "A program here that fetches URLs for others can be made to fetch the machine's role.",
             f"{set_line} --http-tokens required   # and in the launch template of the nodes: docs/how-to-ec2.md",
@@ -102,7 +102,7 @@ def metadata_options(facts: DoctorFacts) -> Iterator[Advice]:
     if options.hop_limit > 1:
         yield Advice(
             "site.metadata_hops",
-            Level.WARNING,
+            AdviceLevel.WARNING,
             f"containers with their own network reach this machine's instance metadata (hop limit {options.hop_limit})",
             "Anyone who starts a container here can read the machine's role, unless the firewall prevents it.",
             f"{set_line} --http-put-response-hop-limit 1   # and in the launch template of the nodes: docs/how-to-ec2.md",

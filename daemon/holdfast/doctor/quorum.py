@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holdfast.config.binding import is_loopback
-from holdfast.doctor.advice import Advice, Level
+from holdfast.doctor.advice import Advice, AdviceLevel
 from holdfast.doctor.facts import DoctorFacts, names
 
 
@@ -13,7 +13,7 @@ def away(facts: DoctorFacts) -> Iterator[Advice]:
     if facts.quorum is not None and facts.quorum.problem:
         yield Advice(
             "quorum.away",
-            Level.ERROR if _elastic_jobs(facts) else Level.WARNING,
+            AdviceLevel.ERROR if _elastic_jobs(facts) else AdviceLevel.WARNING,
             facts.quorum.problem,
             "Elastic jobs cannot start; running ones wait at their next step, some for ten minutes, then they end.",
             "systemctl enable --now holdfast-quorum   # on the head node; or controller.toml: [quorum] enabled = false",
@@ -28,7 +28,7 @@ def reach(facts: DoctorFacts) -> Iterator[Advice]:
     if far:
         yield Advice(
             "quorum.loopback",
-            Level.ERROR if _elastic_jobs(facts) else Level.HINT,
+            AdviceLevel.ERROR if _elastic_jobs(facts) else AdviceLevel.HINT,
             f"the quorum service listens on {facts.quorum.bind}, which no other node reaches: {names(far)}",
             "The groups of an elastic job cannot form a quorum, unless they run on the head node.",
             'controller.toml: [quorum] bind = "ADDRESS"   # of the head node on the cluster\'s own network',
@@ -40,7 +40,7 @@ def unwritten(facts: DoctorFacts) -> Iterator[Advice]:
         rooms = facts.quorum.unwritten
         yield Advice(
             "quorum.unwritten",
-            Level.ERROR,
+            AdviceLevel.ERROR,
             f"rendezvous that cannot be recorded: {names(rooms)}: {next(iter(rooms.values()))}",
             "Their groups keep training; a group that joins or leaves stops the others until the database answers.",
             "journalctl -u holdfast-quorum   # and the database, or the disk, that store.url names",

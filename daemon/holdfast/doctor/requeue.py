@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast.doctor.advice import Advice, Level
+from holdfast.doctor.advice import Advice, AdviceLevel
 from holdfast.doctor.facts import DoctorFacts, SlurmFacts
 
 DEFAULT_CRED_EXPIRE_S = 120
@@ -27,7 +27,7 @@ def job_requeue(slurm: SlurmFacts, _: DoctorFacts) -> Iterator[Advice]:
     if slurm.value("JobRequeue") == "0":
         yield Advice(
             "slurm.job_requeue",
-            Level.ERROR,
+            AdviceLevel.ERROR,
             "JobRequeue=0: only jobs submitted with --requeue can be requeued",
             "A job without --requeue is lost with its node; Holdfast can only notify its owner.",
             "slurm.conf: JobRequeue=1",
@@ -39,7 +39,7 @@ def max_batch_requeue(slurm: SlurmFacts, _: DoctorFacts) -> Iterator[Advice]:
     if limit is not None and limit <= DEFAULT_MAX_BATCH_REQUEUE:
         yield Advice(
             "slurm.max_batch_requeue",
-            Level.WARNING,
+            AdviceLevel.WARNING,
             f"MaxBatchRequeue={limit}: Slurm holds a batch job after that many automatic requeues",
             "A long job that advances between faults is held all the same; Holdfast's own budget looks at progress.",
             "slurm.conf: MaxBatchRequeue=100",
@@ -50,7 +50,7 @@ def output_truncated(slurm: SlurmFacts, _: DoctorFacts) -> Iterator[Advice]:
     if slurm.value("JobFileAppend") == "0":
         yield Advice(
             "slurm.job_file_append",
-            Level.WARNING,
+            AdviceLevel.WARNING,
             "JobFileAppend=0: a requeued job truncates its output file, unless it asked for --open-mode=append",
             "What the job wrote before the fault, and with it the trace of the fault, is lost at its restart.",
             "slurm.conf: JobFileAppend=1",
@@ -66,7 +66,7 @@ def requeue_hold(slurm: SlurmFacts, _: DoctorFacts) -> Iterator[Advice]:
     if expire_s < LOW_CRED_EXPIRE_S:
         yield Advice(
             "slurm.cred_expire",
-            Level.WARNING,
+            AdviceLevel.WARNING,
             f"AuthInfo cred_expire={expire_s}: a job's credential lives only {expire_s} s",
             "On a busy or slow node a restarted job's launch is refused when its credential has expired on the way.",
             fix,
@@ -74,7 +74,7 @@ def requeue_hold(slurm: SlurmFacts, _: DoctorFacts) -> Iterator[Advice]:
     elif expire_s >= DEFAULT_CRED_EXPIRE_S:
         yield Advice(
             "slurm.cred_expire",
-            Level.HINT,
+            AdviceLevel.HINT,
             f"cred_expire is {expire_s} s: Slurm holds every requeued batch job that long (reason BeginTime)",
             "Holdfast clears the hold of the jobs it recovers; jobs that Slurm requeues on its own wait until it ends.",
             fix,
@@ -86,7 +86,7 @@ def kill_wait(slurm: SlurmFacts, _: DoctorFacts) -> Iterator[Advice]:
     if wait_s is not None and wait_s > DEFAULT_KILL_WAIT_S:
         yield Advice(
             "slurm.kill_wait",
-            Level.WARNING,
+            AdviceLevel.WARNING,
             f"KillWait={wait_s} s: Slurm waits this long after SIGTERM before it kills a task",
             "A job whose tasks ignore SIGTERM, as tasks that hang in NCCL do, restarts that much later.",
             f"slurm.conf: KillWait={DEFAULT_KILL_WAIT_S}",
@@ -98,7 +98,7 @@ def complete_wait(slurm: SlurmFacts, _: DoctorFacts) -> Iterator[Advice]:
     if wait_s is not None and wait_s > LONG_COMPLETE_WAIT_S:
         yield Advice(
             "slurm.complete_wait",
-            Level.WARNING,
+            AdviceLevel.WARNING,
             f"CompleteWait={wait_s} s: nothing starts while any job is COMPLETING, for up to that long",
             "A node that cannot finish its job holds up the restart of every other job.",
             "slurm.conf: CompleteWait=0",
@@ -109,7 +109,7 @@ def kill_on_bad_exit(slurm: SlurmFacts, _: DoctorFacts) -> Iterator[Advice]:
     if slurm.value("KillOnBadExit") == "0":
         yield Advice(
             "slurm.kill_on_bad_exit",
-            Level.HINT,
+            AdviceLevel.HINT,
             "KillOnBadExit=0: when one task fails, the others of its step run on",
             "Where Holdfast may not stop the job, its other ranks wait for NCCL's watchdog (10 to 30 minutes).",
             "slurm.conf: KillOnBadExit=1",
@@ -129,7 +129,7 @@ def scheduler_delays(slurm: SlurmFacts, _: DoctorFacts) -> Iterator[Advice]:
     if slow:
         yield Advice(
             "slurm.scheduler_delays",
-            Level.WARNING,
+            AdviceLevel.WARNING,
             f"SchedulerParameters has {', '.join(slow)}: jobs are started in batches",
             "A recovered job waits for the scheduler's next round although its nodes stand ready.",
             f"slurm.conf: SchedulerParameters without {', '.join(slow)}",
@@ -144,7 +144,7 @@ def rate_limit(slurm: SlurmFacts, _: DoctorFacts) -> Iterator[Advice]:
         given = [part for part in slurm.value("SlurmctldParameters").split(",") if part]
         yield Advice(
             "slurm.rate_limit",
-            Level.HINT,
+            AdviceLevel.HINT,
             "SlurmctldParameters lacks rl_enable: any user's squeue in a loop can keep slurmctld busy",
             "While slurmctld answers late, drains and requeues come late; without an answer for 15 s nothing is decided.",
             "slurm.conf: SlurmctldParameters="
@@ -158,7 +158,7 @@ def rate_limit(slurm: SlurmFacts, _: DoctorFacts) -> Iterator[Advice]:
     if per_s < LEAST_RL_REFILL_RATE:
         yield Advice(
             "slurm.rate_limit",
-            Level.HINT,
+            AdviceLevel.HINT,
             f"rl_enable gives each user but root and SlurmUser {per_s:g} requests a second",
             "The controller reads Slurm as its own user: during a recovery Slurm delays its requests.",
             f"slurm.conf: SlurmctldParameters with rl_refill_rate={LEAST_RL_REFILL_RATE}, rl_refill_period=1",
@@ -171,7 +171,7 @@ def prolog_failure_holds(slurm: SlurmFacts, _: DoctorFacts) -> Iterator[Advice]:
         joined = ",".join(part for part in (slurm.value("SchedulerParameters"), "nohold_on_prolog_fail") if part)
         yield Advice(
             "slurm.hold_on_prolog_fail",
-            Level.WARNING,
+            AdviceLevel.WARNING,
             "a job whose Prolog fails is requeued and held (SchedulerParameters lacks nohold_on_prolog_fail)",
             "A bad node that fails a job's Prolog stops the job until an operator releases it.",
             f"slurm.conf: SchedulerParameters={joined}",

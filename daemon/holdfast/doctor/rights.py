@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast.doctor.advice import Advice, Level
+from holdfast.doctor.advice import Advice, AdviceLevel
 from holdfast.doctor.facts import DoctorFacts, SlurmFacts
 from holdfast.model.policy import Mode
 
@@ -23,7 +23,7 @@ def permission(slurm: SlurmFacts, facts: DoctorFacts) -> Iterator[Advice]:
         )
         yield Advice(
             "slurm.permission",
-            Level.WARNING if facts.policy.mode is Mode.OBSERVE else Level.ERROR,
+            AdviceLevel.WARNING if facts.policy.mode is Mode.OBSERVE else AdviceLevel.ERROR,
             f"user {facts.user} may not change nodes in Slurm ({less})",
             "As this user the actor can drain nothing. Run the doctor as the actor's user.",
             fix,
@@ -31,7 +31,7 @@ def permission(slurm: SlurmFacts, facts: DoctorFacts) -> Iterator[Advice]:
     elif slurm.may_change is None:
         yield Advice(
             "slurm.permission",
-            Level.WARNING,
+            AdviceLevel.WARNING,
             f"it could not be found out whether user {facts.user} may change nodes in Slurm",
             "Without that right the actor can drain nothing and requeue nothing.",
             fix,
@@ -39,7 +39,7 @@ def permission(slurm: SlurmFacts, facts: DoctorFacts) -> Iterator[Advice]:
     elif slurm.may_reserve is False:
         yield Advice(
             "slurm.permission_reserve",
-            Level.WARNING,
+            AdviceLevel.WARNING,
             f"user {facts.user} may change nodes and may not change reservations in Slurm",
             "The spare pool is a reservation, and so is what keeps a job's nodes for it: recovered jobs wait in the queue.",
             fix,
@@ -51,7 +51,7 @@ def private_data(slurm: SlurmFacts, facts: DoctorFacts) -> Iterator[Advice]:
     if hidden and slurm.may_change is not True:
         yield Advice(
             "slurm.private_data",
-            Level.ERROR,
+            AdviceLevel.ERROR,
             f"PrivateData hides {hidden} from user {facts.user}",
             "The controller sees only part of the cluster: jobs on a bad node would not be recovered.",
             f"sacctmgr modify user {facts.user} set adminlevel=Operator",
@@ -59,7 +59,7 @@ def private_data(slurm: SlurmFacts, facts: DoctorFacts) -> Iterator[Advice]:
     elif hidden and facts.user != CONTROLLER_USER:
         yield Advice(
             "slurm.private_data_controller",
-            Level.HINT,
+            AdviceLevel.HINT,
             f"PrivateData hides {hidden} from users without rights, and the controller reads Slurm as its own user, without rights",
             "Unless that user is an operator, jobs on a bad node are not seen and not recovered.",
             f"sacctmgr modify user {CONTROLLER_USER} set adminlevel=Operator",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast.doctor.advice import Advice, Level
+from holdfast.doctor.advice import Advice, AdviceLevel
 from holdfast.doctor.facts import DoctorFacts, SlurmFacts, names
 
 OLDEST_TRIED = (22, 5)
@@ -22,7 +22,7 @@ def version(slurm: SlurmFacts, _: DoctorFacts) -> Iterator[Advice]:
     if slurm.release < OLDEST_TRIED:
         yield Advice(
             "slurm.version",
-            Level.WARNING,
+            AdviceLevel.WARNING,
             f"Slurm {slurm.version or '(unknown)'}: older than any release that Holdfast is tried on",
             "Its commands may print what Holdfast cannot read.",
             "see docs/versions.md for the releases that are tried",
@@ -34,7 +34,7 @@ def return_to_service(slurm: SlurmFacts, _: DoctorFacts) -> Iterator[Advice]:
     if value == "2":
         yield Advice(
             "slurm.return_to_service",
-            Level.WARNING,
+            AdviceLevel.WARNING,
             "ReturnToService=2: a DOWN node serves again as soon as its slurmd registers, whatever it was DOWN for",
             "A node that Slurm set DOWN takes jobs again before it was validated.",
             "slurm.conf: ReturnToService=1",
@@ -42,7 +42,7 @@ def return_to_service(slurm: SlurmFacts, _: DoctorFacts) -> Iterator[Advice]:
     elif value == "0":
         yield Advice(
             "slurm.return_to_service",
-            Level.HINT,
+            AdviceLevel.HINT,
             "ReturnToService=0: a node that was out of reach for a while stays DOWN until an operator resumes it",
             "Holdfast does not clear a DOWN that is not its own, so a short network fault costs the node.",
             "slurm.conf: ReturnToService=1",
@@ -54,7 +54,7 @@ def slurmd_timeout(slurm: SlurmFacts, _: DoctorFacts) -> Iterator[Advice]:
     if timeout_s == 0:
         yield Advice(
             "slurm.slurmd_timeout",
-            Level.WARNING,
+            AdviceLevel.WARNING,
             "SlurmdTimeout=0: Slurm never reports that a node does not answer",
             "Slurm's verdict is one of the witnesses of a node's death; the others must then suffice.",
             f"slurm.conf: SlurmdTimeout={DEFAULT_SLURMD_TIMEOUT_S}",
@@ -62,7 +62,7 @@ def slurmd_timeout(slurm: SlurmFacts, _: DoctorFacts) -> Iterator[Advice]:
     elif timeout_s is not None and timeout_s > DEFAULT_SLURMD_TIMEOUT_S:
         yield Advice(
             "slurm.slurmd_timeout",
-            Level.WARNING,
+            AdviceLevel.WARNING,
             f"SlurmdTimeout={timeout_s} s: Slurm waits that long before it sets a dead node DOWN",
             "Whenever Holdfast lacks a second witness of a death, the job is stopped for that long.",
             f"slurm.conf: SlurmdTimeout={DEFAULT_SLURMD_TIMEOUT_S}",
@@ -75,7 +75,7 @@ def reboot(slurm: SlurmFacts, facts: DoctorFacts) -> Iterator[Advice]:
         other = can.reboot if can is not None else facts.policy.repair.provider != "none"
         yield Advice(
             "slurm.reboot_program",
-            Level.HINT if other else Level.WARNING,
+            AdviceLevel.HINT if other else AdviceLevel.WARNING,
             "no RebootProgram: Slurm cannot reboot a node" + ("" if other else ", and neither can the provider"),
             "The provider reboots it instead, and Slurm takes that for a failure of the node."
             if other
@@ -87,7 +87,7 @@ def reboot(slurm: SlurmFacts, facts: DoctorFacts) -> Iterator[Advice]:
     if timeout_s is not None and timeout_s < REBOOT_TAKES_S:
         yield Advice(
             "slurm.resume_timeout",
-            Level.WARNING,
+            AdviceLevel.WARNING,
             f"ResumeTimeout={timeout_s} s: a reboot that takes longer sets the node DOWN as unexpectedly rebooted",
             "A GPU server boots for 10 to 15 minutes; its reboot counts as a second fault.",
             "slurm.conf: ResumeTimeout=1200",
@@ -99,7 +99,7 @@ def foreign_health_check(slurm: SlurmFacts, _: DoctorFacts) -> Iterator[Advice]:
     if program and "holdfast" not in program:
         yield Advice(
             "slurm.health_check_program",
-            Level.HINT,
+            AdviceLevel.HINT,
             f"HealthCheckProgram={program} drains nodes too",
             "Holdfast never clears a drain that is not its own: such a node stays out until that program clears it.",
             "slurm.conf: drop HealthCheckProgram once Holdfast's own checks cover what it tests",
@@ -112,7 +112,7 @@ def epilog_without_end(slurm: SlurmFacts, _: DoctorFacts) -> Iterator[Advice]:
     if scripts and (limit_s is None or limit_s >= NO_TIMEOUT_S):
         yield Advice(
             "slurm.prolog_epilog_timeout",
-            Level.WARNING,
+            AdviceLevel.WARNING,
             f"{' and '.join(scripts)} may run without a time limit (PrologEpilogTimeout is not set)",
             "One that hangs on a lost GPU keeps the job COMPLETING, and the restart waits for it.",
             "slurm.conf: PrologEpilogTimeout=300",
@@ -123,7 +123,7 @@ def prolog_flags(slurm: SlurmFacts, _: DoctorFacts) -> Iterator[Advice]:
     if "serial" in slurm.options("PrologFlags"):
         yield Advice(
             "slurm.prolog_flags",
-            Level.WARNING,
+            AdviceLevel.WARNING,
             "PrologFlags has Serial: a node runs one Prolog or Epilog at a time",
             "The restart waits for the Epilog of whatever ended on the node before it.",
             "slurm.conf: PrologFlags without Serial",
@@ -145,7 +145,7 @@ def power_saving(slurm: SlurmFacts, facts: DoctorFacts) -> Iterator[Advice]:
         return
     yield Advice(
         "slurm.power_saving",
-        Level.WARNING,
+        AdviceLevel.WARNING,
         "power saving may switch off spares and drained nodes (SuspendProgram is set)",
         "A spare that sleeps costs its boot time; a drained node goes before its evidence was collected.",
         f"slurm.conf: {fix}",
@@ -162,7 +162,7 @@ def node_features(slurm: SlurmFacts, _: DoctorFacts) -> Iterator[Advice]:
     if plugins:
         yield Advice(
             "slurm.node_features",
-            Level.HINT,
+            AdviceLevel.HINT,
             f"NodeFeaturesPlugins={plugins}: a job's constraint may reboot nodes",
             "Such a reboot silences the agent for minutes; a spare that must reboot first is not a warm one.",
             "give spares the features that the jobs ask for: scontrol update NodeName=SPARE ActiveFeatures=…",
@@ -174,7 +174,7 @@ def single_controller(slurm: SlurmFacts, _: DoctorFacts) -> Iterator[Advice]:
     if len(hosts) == 1:
         yield Advice(
             "slurm.single_controller",
-            Level.HINT,
+            AdviceLevel.HINT,
             "there is one slurmctld and no backup",
             "While its host is away nothing can be drained or requeued; Holdfast waits and continues afterwards.",
             "slurm.conf: a second SlurmctldHost= line, with StateSaveLocation on storage that both share",

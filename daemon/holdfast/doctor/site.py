@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast.doctor.advice import Advice, Level
+from holdfast.doctor.advice import Advice, AdviceLevel
 from holdfast.doctor.facts import DoctorFacts
 from holdfast.model.policy import Mode
 
@@ -15,7 +15,7 @@ def slurm_answers(facts: DoctorFacts) -> Iterator[Advice]:
     if facts.slurm is None:
         yield Advice(
             "slurm.unreachable",
-            Level.ERROR,
+            AdviceLevel.ERROR,
             f"Slurm does not answer: {facts.slurm_problem or 'no reason was given'}",
             "Holdfast records faults meanwhile and decides nothing that depends on Slurm.",
             "systemctl status slurmctld munge   # on the head node; scontrol ping",
@@ -27,7 +27,7 @@ def store_place(facts: DoctorFacts) -> Iterator[Advice]:
     if facts.store_on_network:
         yield Advice(
             "site.store_on_network",
-            Level.ERROR,
+            AdviceLevel.ERROR,
             f"the SQLite store {facts.store_path} lies on a network file system ({kind})",
             "Its locks do not hold there: the database breaks, or two controllers act at once. Holdfast refuses it.",
             "controller.toml: a path on a local disk such as /var/lib/holdfast, or the URL of a PostgreSQL database",
@@ -35,7 +35,7 @@ def store_place(facts: DoctorFacts) -> Iterator[Advice]:
     elif kind in MEMORY_FILESYSTEMS:
         yield Advice(
             "site.store_in_memory",
-            Level.WARNING,
+            AdviceLevel.WARNING,
             f"the SQLite store {facts.store_path} lies in memory ({kind})",
             "After a reboot of the head node every incident, mark and timing is gone.",
             "controller.toml: a path on a local disk such as /var/lib/holdfast",
@@ -46,7 +46,7 @@ def mode(facts: DoctorFacts) -> Iterator[Advice]:
     if facts.policy.mode is Mode.OBSERVE:
         yield Advice(
             "site.observe",
-            Level.HINT,
+            AdviceLevel.HINT,
             "Holdfast observes: it records what it would do, and does nothing",
             "No node is drained and no job is recovered. Meant for the first days of a site.",
             'controller.toml: [mode] mode = "act"   # once its decisions look right',
@@ -58,7 +58,7 @@ def consent(facts: DoctorFacts) -> Iterator[Advice]:
     if not job.consent_partitions and not job.consent_qos:
         yield Advice(
             "site.consent",
-            Level.HINT,
+            AdviceLevel.HINT,
             "no partition or QOS allows Holdfast to stop a running job before it fails",
             "Only jobs that opted in, or registered a checkpoint, are stopped at once; others run into NCCL's watchdog first.",
             'controller.toml: [jobs] consent_partitions = ["PARTITION"], or consent_qos',
@@ -69,7 +69,7 @@ def untaken(facts: DoctorFacts) -> Iterator[Advice]:
     if facts.untaken is not None:
         yield Advice(
             "site.steps_untaken",
-            Level.ERROR,
+            AdviceLevel.ERROR,
             facts.untaken,
             "Faults are recorded, and no node is drained and no job is recovered. The actor is dead, hangs, or is of another release.",
             "systemctl restart holdfast-actor   # on the head node, of this release; journalctl -u holdfast-actor",

@@ -8,13 +8,13 @@ import ssl
 
 from holdfast.config.sections import ServerSection
 from holdfast.fingerprint import FINGERPRINT_DIGITS
-from holdfast.tls.survey import Survey, survey
+from holdfast.tls.survey import TlsSurvey, survey
 
 TIMEOUT_S = 2.0
 _ANY = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - what a bind to every address means here
 
 
-def surveyed(server: ServerSection) -> Survey | None:
+def surveyed(server: ServerSection) -> TlsSurvey | None:
     """None: the controller serves no TLS. The authorities are those of ca.pem in the certificate's folder."""
     return survey(server.tls_cert, server.tls_cert.parent / "ca.pem") if server.tls_cert is not None else None
 

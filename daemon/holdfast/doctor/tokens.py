@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast.doctor.advice import Advice, Level
+from holdfast.doctor.advice import Advice, AdviceLevel
 from holdfast.doctor.facts import DoctorFacts, names
 from holdfast.model.handover import two_in_use
 from holdfast.model.tokens import Mark, TokenRow, marks
@@ -14,7 +14,7 @@ def end_soon(facts: DoctorFacts) -> Iterator[Advice]:
     if found := _marked(facts, Mark.ENDS_SOON):
         yield Advice(
             "tokens.end_soon",
-            Level.WARNING,
+            AdviceLevel.WARNING,
             f"tokens that end within 14 days: {_shown(found)}",
             "Requests with such a token are refused from then on.",
             "holdfast token create ROLE SUBJECT   # a new one for each owner who needs it; holdfast token list has the times",
@@ -25,7 +25,7 @@ def never_end(facts: DoctorFacts) -> Iterator[Advice]:
     if found := _marked(facts, Mark.NEVER_ENDS):
         yield Advice(
             "tokens.never_end",
-            Level.HINT,
+            AdviceLevel.HINT,
             f"tokens of people and programs without an end: {_shown(found)}",
             "A copied one stays valid for ever. Tokens that were made before an upgrade stay as they are.",
             "holdfast token create ROLE SUBJECT --days 90, hand it over, then holdfast token revoke HASH",
@@ -36,7 +36,7 @@ def unused(facts: DoctorFacts) -> Iterator[Advice]:
     if found := _marked(facts, Mark.UNUSED):
         yield Advice(
             "tokens.unused",
-            Level.HINT,
+            AdviceLevel.HINT,
             f"tokens that were not used for 30 days: {_shown(found)}",
             "If one was stolen, no one would notice.",
             "holdfast token revoke HASH   # when its owner no longer needs it",
@@ -47,7 +47,7 @@ def replaced_in_use(facts: DoctorFacts) -> Iterator[Advice]:
     if found := two_in_use(facts.tokens, facts.now):
         yield Advice(
             "tokens.replaced_in_use",
-            Level.WARNING,
+            AdviceLevel.WARNING,
             "nodes that use two tokens: "
             + names(f"{old.subject} ({old.hash[:12]} and the newer {new.hash[:12]})" for old, new in found),
             "A node's older token ends ten minutes after its last use, and this one is still used: a second place that the node takes its "

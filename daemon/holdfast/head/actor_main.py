@@ -11,7 +11,7 @@ from holdfast.config.controller import load
 from holdfast.head.cannot_start import cannot_start, started
 from holdfast.head.wiring import announce, build_actor
 from holdfast.model.errors import HoldfastError
-from holdfast.systemd import Pulse, sd_notify
+from holdfast.systemd import WatchdogPulse, sd_notify
 
 
 def run(config: Path) -> int:
@@ -31,7 +31,7 @@ def run(config: Path) -> int:
     watch = Thread(target=parts.watch.run, args=(stop,), name="provider", daemon=True)
     watch.start()
     Thread(target=parts.paging.run, args=(stop,), name="paging", daemon=True).start()
-    pulse = Pulse()
+    pulse = WatchdogPulse()
 
     def turned() -> None:
         parts.state.beat(parts.actor.problem)

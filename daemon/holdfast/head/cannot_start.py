@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.clock import SystemClock
-from holdfast.config.controller import Settings
+from holdfast.config.controller import ControllerSettings
 from holdfast.head.notify import notifier_for
 from holdfast.head.pager import Page, Pager
 from holdfast.head.wiring import controller_name
@@ -26,7 +26,7 @@ def exit_status(error: HoldfastError) -> int:
     return 2 if isinstance(error, ConfigError) else 1
 
 
-def cannot_start(process: str, config: Path, settings: Settings | None, error: HoldfastError) -> int:
+def cannot_start(process: str, config: Path, settings: ControllerSettings | None, error: HoldfastError) -> int:
     """Log the reason, page if a service manager started the process, and return the exit status. ``settings``: None where they cannot be
     read."""
     sys.stderr.write(f"holdfast {process}: {error}\n")
@@ -39,14 +39,16 @@ def cannot_start(process: str, config: Path, settings: Settings | None, error: H
     return status
 
 
-def started(process: str, settings: Settings) -> None:
+def started(process: str, settings: ControllerSettings) -> None:
     """Record that the process runs: an outage that was paged is over."""
     pager = _pager(process, settings)
     if pager.path.exists():
         pager.look({})
 
 
-def _page(process: str, config: Path, settings: Settings | None, error: HoldfastError, *, final: bool) -> None:
+def _page(
+    process: str, config: Path, settings: ControllerSettings | None, error: HoldfastError, *, final: bool
+) -> None:
     where = f" on {controller_name(settings)}" if settings is not None else ""
     page = Page(
         f"Holdfast{where}: the {process} cannot start",
@@ -58,7 +60,7 @@ def _page(process: str, config: Path, settings: Settings | None, error: Holdfast
         _pager(process, settings).look({START: page})
 
 
-def _pager(process: str, settings: Settings) -> Pager:
+def _pager(process: str, settings: ControllerSettings) -> Pager:
     clock = SystemClock()
     path = settings.run.dir / process / "start.pages"
     return Pager(notifier_for(settings.notify.urls, clock), path, clock.monotonic_s)

@@ -18,7 +18,7 @@ from holdfast.head.cannot_start import cannot_start, started
 from holdfast.head.serving import Controller, build_controller
 from holdfast.head.wiring import announce
 from holdfast.model.errors import ConfigError, HoldfastError
-from holdfast.systemd import Pulse, sd_notify
+from holdfast.systemd import WatchdogPulse, sd_notify
 
 HAND_OVER_S = 0.0005
 """Interpreter switch interval: a thread that parses Slurm's answer for thousands of nodes yields to the event loop after this long. The
@@ -53,7 +53,7 @@ async def _serve(controller: Controller) -> None:
     loop = asyncio.get_running_loop()
     server = controller.server()  # before anything runs: its certificate may be unusable
     loop.add_reader(controller.bell.fileno(), _rung, controller)
-    pulse = Pulse()
+    pulse = WatchdogPulse()
     controller.loop.beat = lambda: pulse.beat() if server.started else None
     control = asyncio.create_task(controller.loop.run())
     control.add_done_callback(lambda _task: setattr(server, "should_exit", True))

@@ -38,7 +38,7 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
-class Outage:
+class PagedOutage:
     """Record of one outage, kept for the next process of the same name."""
 
     since_s: float
@@ -49,14 +49,14 @@ class Outage:
 
 
 def due(
-    known: Mapping[str, Outage], found: Mapping[str, Page], now_s: float, *, settled: bool = True
-) -> tuple[dict[str, Outage], tuple[str, ...]]:
+    known: Mapping[str, PagedOutage], found: Mapping[str, Page], now_s: float, *, settled: bool = True
+) -> tuple[dict[str, PagedOutage], tuple[str, ...]]:
     """Current outages, and those to be paged now. Pure. A start in the future is from another boot and is replaced by now.
 
     ``settled``: False while the process cannot know yet that an outage is over, for example after its restart in the middle of one."""
     held = {name: outage for name, outage in known.items() if outage.since_s <= now_s}
     now = {} if settled else dict(held)
-    now |= {name: held.get(name, Outage(now_s - page.lasts_s, page.subject)) for name, page in found.items()}
+    now |= {name: held.get(name, PagedOutage(now_s - page.lasts_s, page.subject)) for name, page in found.items()}
     now = {name: outage for name, outage in now.items() if _CAUSES.get(name) not in now}
     ripe = (
         name
@@ -73,7 +73,7 @@ _CAUSES = {PartName.LOOP.value: PartName.STORE.value}
 """A loop that fails because it has no store counts as the store's outage."""
 
 
-def ended(known: Mapping[str, Outage], now: Mapping[str, Outage]) -> tuple[Outage, ...]:
+def ended(known: Mapping[str, PagedOutage], now: Mapping[str, PagedOutage]) -> tuple[PagedOutage, ...]:
     """Outages that were paged and are over."""
     return tuple(outage for name, outage in known.items() if outage.sent and name not in now)
 
@@ -109,7 +109,7 @@ class Pager:
     path: Path
     """Record of the pages sent; in ``run.dir``, which is not on a disk that can fill up."""
     clock_s: Callable[[], float]
-    _known: dict[str, Outage] = field(default_factory=dict)
+    _known: dict[str, PagedOutage] = field(default_factory=dict)
     _read: bool = False
 
     def look(self, found: Mapping[str, Page], *, settled: bool = True) -> None:
@@ -133,13 +133,13 @@ class Pager:
             return False
         return True
 
-    def _remembered(self) -> dict[str, Outage]:
+    def _remembered(self) -> dict[str, PagedOutage]:
         if not self._read:
             self._read = True
             try:
                 with self.path.open("rb") as file:
                     found = json.loads(file.read(_MOST_BYTES))
-                self._known = {str(name): Outage(**given) for name, given in found.items()}
+                self._known = {str(name): PagedOutage(**given) for name, given in found.items()}
             except (OSError, ValueError, TypeError, AttributeError):
                 self._known = {}
         return dict(self._known)

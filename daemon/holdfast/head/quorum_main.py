@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from grp import getgrnam
 from pathlib import Path
 
-from holdfast.config.controller import Settings, load
+from holdfast.config.controller import ControllerSettings, load
 from holdfast.model.errors import ConfigError, HoldfastError
 from holdfast_checks.whole_file import write_whole
 
@@ -65,7 +65,7 @@ def export(config: Path) -> int:
     return os.execve(sys.executable, argv, {**os.environ, STORE_VARIABLE: url})  # noqa: S606 - no shell
 
 
-def service_arguments(settings: Settings, users: Sequence[str] = ()) -> list[str]:
+def service_arguments(settings: ControllerSettings, users: Sequence[str] = ()) -> list[str]:
     """The service's command line, without the store's URL, which may hold a password."""
     section = settings.quorum
     arguments = ["--key", str(section.key), "--socket", str(section.socket), "--bind", section.bind]
@@ -75,7 +75,7 @@ def service_arguments(settings: Settings, users: Sequence[str] = ()) -> list[str
     return [*arguments, "--log-level", settings.log.level.upper()]
 
 
-def _enabled(config: Path) -> Settings:
+def _enabled(config: Path) -> ControllerSettings:
     settings = load(config)
     if not settings.quorum.enabled:
         raise ConfigError(f"{config}: quorum.enabled is false")

@@ -16,17 +16,17 @@ from holdfast.api.deps import ApiDeps
 from holdfast.api.server import build_server, connections_for
 from holdfast.api.status import vitals
 from holdfast.clock import SystemClock
-from holdfast.config.controller import Settings
+from holdfast.config.controller import ControllerSettings
 from holdfast.controller.agents import AgentRegistry
 from holdfast.controller.lease_holder import claim
 from holdfast.controller.loop import ControlLoop
-from holdfast.controller.neighbours import Neighbours
+from holdfast.controller.neighbours import NeighbourLists
 from holdfast.controller.observe import Observer, SlurmWatch
 from holdfast.controller.orders import OrderHub
 from holdfast.controller.pace import FleetPace
 from holdfast.controller.quorum_link import QuorumLink
 from holdfast.controller.quorum_watch import QuorumWatch
-from holdfast.controller.survey_turns import Surveys
+from holdfast.controller.survey_turns import SurveyTurns
 from holdfast.controller.wakeup import Alone, Bell, Ringer
 from holdfast.decisions.parts import Certificate
 from holdfast.head.disk import disk_room
@@ -60,7 +60,7 @@ class Controller:
     bell: Bell
     hub: OrderHub
     deps: ApiDeps
-    settings: Settings
+    settings: ControllerSettings
     alone: Alone
     """Held for the life of the process."""
     paging: ControllerPaging
@@ -85,7 +85,7 @@ def new_ids() -> Callable[[datetime], str]:
     return lambda at: incident_id(at, secrets.randbits(15))
 
 
-def build_controller(settings: Settings) -> Controller:
+def build_controller(settings: ControllerSettings) -> Controller:
     """Open the store (migrating it) and put the controller together. Raises ConfigError, Unavailable."""
     clock: Clock = SystemClock()
     alone = Alone(controller_lock(settings))
@@ -129,8 +129,8 @@ def build_controller(settings: Settings) -> Controller:
         led_by=lambda: loop.shown_leader,
         rooms=rooms,
         quorum=settings.quorum,
-        neighbours=Neighbours(lambda: loop.world, clock).of,
-        surveys=Surveys(lambda: loop.world, clock).of,
+        neighbours=NeighbourLists(lambda: loop.world, clock).of,
+        surveys=SurveyTurns(lambda: loop.world, clock).of,
         heartbeat_s=FleetPace(lambda: loop.world, clock),
         acting=Lists(settings.checks.act_on, settings.checks.observe_only),
         enrolment=settings.enrolment,

@@ -13,8 +13,8 @@ from holdfast.model.enrolment import (
     CONTROLLER_HEADER,
     NODE_HEADER,
     STS_BODY,
-    Identity,
-    Proof,
+    EnrolmentProof,
+    StsIdentity,
     read_identity,
 )
 from holdfast.model.errors import Rejected, Unavailable
@@ -35,7 +35,7 @@ class Sts:
         timeout = urllib3.Timeout(connect=CONNECT_S, read=READ_S)
         self._pool = urllib3.PoolManager(num_pools=1, maxsize=2, retries=False, timeout=timeout)
 
-    def identity(self, proof: Proof) -> Identity:
+    def identity(self, proof: EnrolmentProof) -> StsIdentity:
         """The signer. Raises Rejected when STS refuses the request or the signer is no machine; Unavailable when STS does not answer."""
         status, answer = self._ask(proof)
         if status >= 500 or status == 429:
@@ -47,7 +47,7 @@ class Sts:
             raise Rejected("STS knows the signer, but as no instance of EC2: its role's session is not named by one")
         return identity
 
-    def _ask(self, proof: Proof) -> tuple[int, str]:
+    def _ask(self, proof: EnrolmentProof) -> tuple[int, str]:
         headers = {
             "Content-Type": CONTENT_TYPE,
             "Host": urllib.parse.urlsplit(self.url).netloc,

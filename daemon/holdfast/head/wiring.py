@@ -15,7 +15,7 @@ from holdfast.actor.begun import Begun
 from holdfast.actor.limits import ActorLimits
 from holdfast.actor.provider_watch import ProviderWatch
 from holdfast.clock import SystemClock
-from holdfast.config.controller import Settings
+from holdfast.config.controller import ControllerSettings
 from holdfast.controller import lease_holder
 from holdfast.controller.wakeup import Alone, Bell, Ringer
 from holdfast.decisions.machines.disputes import claimants
@@ -33,19 +33,19 @@ from holdfast.store import open_store
 log = logging.getLogger(__name__)
 
 
-def announce(settings: Settings) -> None:
+def announce(settings: ControllerSettings) -> None:
     """Log the settings of this process that differ from the defaults."""
     log.info("event=start mode=%s provider=%s config=%s", settings.policy.mode.value, settings.provider, settings.path)
     for key, value in settings.profile_changes.items():
         log.info("event=profile profile=%s key=%s value=%r", settings.profile, key, value)
 
 
-def controller_name(settings: Settings) -> str:
+def controller_name(settings: ControllerSettings) -> str:
     """Name of this controller for operators; not necessarily unique."""
     return settings.run.holder or socket.gethostname()  # rule host-name: for people; the process's id is random
 
 
-def scheduler_of(settings: Settings) -> Scheduler:
+def scheduler_of(settings: ControllerSettings) -> Scheduler:
     """The Slurm adapter; where drained nodes are given away, it uses reservations in place of drains."""
     env = dict(os.environ)
     if settings.cluster.slurm_conf is not None:
@@ -54,7 +54,7 @@ def scheduler_of(settings: Settings) -> Scheduler:
     return open_scheduler(settings.cluster.slurm_client, env=env, reserve=reserve)
 
 
-def provider_of(settings: Settings) -> Provider:
+def provider_of(settings: ControllerSettings) -> Provider:
     return open_provider(settings.provider, settings.provider_settings, scheduler=scheduler_of(settings))
 
 
@@ -72,7 +72,7 @@ class ActorParts:
     paging: ActorPaging
 
 
-def build_actor(settings: Settings) -> ActorParts:
+def build_actor(settings: ControllerSettings) -> ActorParts:
     """The actor with every adapter that it may use. Raises ConfigError, Unavailable."""
     alone = Alone(actor_lock(settings))
     clock: Clock = SystemClock()
@@ -128,29 +128,29 @@ def build_actor(settings: Settings) -> ActorParts:
     return ActorParts(actor, watch, bell, alone, state, paging)
 
 
-def controller_lock(settings: Settings) -> Path:
+def controller_lock(settings: ControllerSettings) -> Path:
     """Lock file that the controller holds for its lifetime; identifies the process."""
     return settings.run.dir / "controller" / "lock"
 
 
-def actor_lock(settings: Settings) -> Path:
+def actor_lock(settings: ControllerSettings) -> Path:
     """Lock file that the actor holds for its lifetime."""
     return settings.run.dir / "actor" / "lock"
 
 
-def actor_state(settings: Settings) -> Path:
+def actor_state(settings: ControllerSettings) -> Path:
     """State file of the actor."""
     return settings.run.dir / "actor" / "state"
 
 
-def controller_state(settings: Settings) -> Path:
+def controller_state(settings: ControllerSettings) -> Path:
     """State file of the controller."""
     return settings.run.dir / "controller" / "state"
 
 
-def actor_socket(settings: Settings) -> Path:
+def actor_socket(settings: ControllerSettings) -> Path:
     return settings.run.dir / "actor" / "bell"
 
 
-def controller_socket(settings: Settings) -> Path:
+def controller_socket(settings: ControllerSettings) -> Path:
     return settings.run.dir / "controller" / "bell"

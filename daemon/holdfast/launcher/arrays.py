@@ -46,7 +46,7 @@ _OF = "${base%%;*}"
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ArrayRequest:
     """The submission."""
 
     spec: ElasticSpec

@@ -10,12 +10,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from holdfast.launcher import notices, outcome
-from holdfast.launcher.guard import Guard
-from holdfast.launcher.inbox import Inbox
+from holdfast.launcher.guard import GuardProcess
+from holdfast.launcher.inbox import LauncherInbox
 from holdfast.launcher.link import AgentLink
-from holdfast.launcher.notices import Notice
-from holdfast.launcher.outcome import Ending, Turn
-from holdfast.launcher.ranks import Ranks
+from holdfast.launcher.notices import LeaveNotice
+from holdfast.launcher.outcome import ExitReaction, ForcedEnd
+from holdfast.launcher.ranks import RankProcesses
 
 _ECHO_S = 1.0
 """Slurm's signal may reach us twice, directly and through srun: a second SIGTERM counts only after this."""
@@ -28,7 +28,7 @@ _AGENT_AGAIN_S = 10.0
 
 
 @dataclass(slots=True)
-class Told:
+class LauncherRequests:
     """Requests to this launcher; kept over several starts."""
 
     leaving: bool = False
@@ -36,23 +36,23 @@ class Told:
     """When the first SIGTERM came."""
     broken_off: signal.Signals | None = None
     """SIGINT or SIGHUP: a user wants the job ended, not requeued."""
-    ending: Ending | None = None
+    ending: ForcedEnd | None = None
 
 
 @dataclass(slots=True)
 class Attendant:
     """Supervises ranks until all their processes have ended."""
 
-    inbox: Inbox
+    inbox: LauncherInbox
     link: AgentLink | None
-    guard: Guard
+    guard: GuardProcess
     event_file: Path | None
     deadline_s: float
     say: Callable[[str], None]
-    told: Told = field(default_factory=Told)
+    told: LauncherRequests = field(default_factory=LauncherRequests)
     clock: Callable[[], float] = time.monotonic
 
-    def attend(self, ranks: Ranks) -> None:
+    def attend(self, ranks: RankProcesses) -> None:
         """Return when the ranks and everything they have started have ended. ``told`` records whether that was requested."""
         done, stuck_s = False, self.clock() + _STUCK_EVERY_S
         terminated = False
@@ -79,7 +79,7 @@ class Attendant:
         """End the group: it cannot continue."""
         self._end(outcome.at_once(self.clock()))
 
-    def hear(self, ranks: Ranks | None) -> None:
+    def hear(self, ranks: RankProcesses | None) -> None:
         """Handle signals and the agent's events. Without ranks they are only remembered."""
         for number in self.inbox.signals():
             self._signal(number, ranks)
@@ -94,7 +94,7 @@ class Attendant:
             elif self.link is not None:
                 self.link.settled()
 
-    def _signal(self, number: signal.Signals, ranks: Ranks | None) -> None:
+    def _signal(self, number: signal.Signals, ranks: RankProcesses | None) -> None:
         now_s = self.clock()
         if number in (signal.SIGINT, signal.SIGHUP):
             self.told.broken_off = self.told.broken_off or number
@@ -109,7 +109,7 @@ class Attendant:
             self.told.term_s = now_s
         self._leave(notices.notice_of_signal(number, datetime.now(UTC), self.deadline_s), ranks)
 
-    def _leave(self, notice: Notice, ranks: Ranks | None) -> None:
+    def _leave(self, notice: LeaveNotice, ranks: RankProcesses | None) -> None:
         left_s = notice.left_s(datetime.now(UTC))
         self.say(f"asked to leave within {left_s:.0f} s: {notice.reason}")
         self.told.leaving = True
@@ -124,36 +124,36 @@ class Attendant:
         if ranks is not None:
             ranks.ask()
 
-    def _rank_ended(self, ranks: Ranks, rank: int) -> None:
+    def _rank_ended(self, ranks: RankProcesses, rank: int) -> None:
         code = ranks.codes[rank]
         if outcome.by_slurms_signal(code) and self.told.ending is None:
             self._hear_soon(ranks)
         leavers = self.told.leaving and ranks.leavers()
         turn = outcome.turn(code, self.told.leaving, leavers)
-        if turn is Turn.LEAVE and ranks.running:
-            self._leave(notices.Notice("a rank has left", _in(self.deadline_s)), ranks)
-        elif turn is Turn.LEAVE:
+        if turn is ExitReaction.LEAVE and ranks.running:
+            self._leave(notices.LeaveNotice("a rank has left", _in(self.deadline_s)), ranks)
+        elif turn is ExitReaction.LEAVE:
             self.told.leaving = True
-        elif turn is Turn.END and self.told.ending is None:
+        elif turn is ExitReaction.END and self.told.ending is None:
             self.say(f"rank {rank} of this node ended with {code}")
-        if turn is Turn.END:
+        if turn is ExitReaction.END:
             self.end_now()
 
-    def _hear_soon(self, ranks: Ranks) -> None:
+    def _hear_soon(self, ranks: RankProcesses) -> None:
         """Wait for a signal: one that Slurm sends to every process may reach the launcher a moment after it has reached a rank."""
         until_s = self.clock() + _ECHO_S
         while not self.told.leaving and self.clock() < until_s:
             self.inbox.wait(until_s - self.clock())
             self.hear(ranks)
 
-    def _all_ended(self, ranks: Ranks) -> bool:
+    def _all_ended(self, ranks: RankProcesses) -> bool:
         """End the processes that the ranks left behind. A process that is still finishing a step gets its time."""
         if not (self.told.leaving and ranks.leavers()):
             self.end_now()
             return True
         return False
 
-    def _end(self, ending: Ending) -> None:
+    def _end(self, ending: ForcedEnd) -> None:
         self.told.ending = ending.sooner(self.told.ending)
 
     def _other_ended(self, pid: int) -> None:
@@ -162,10 +162,10 @@ class Attendant:
                 "the launcher's guard was killed: if the launcher is, too, what its ranks have started may keep running"
             )
 
-    def _named(self, ranks: Ranks) -> str:
+    def _named(self, ranks: RankProcesses) -> str:
         return ", ".join(str(process.pid) for process in ranks.left()[:8])
 
-    def _pause_s(self, ranks: Ranks, terminated: bool) -> float:
+    def _pause_s(self, ranks: RankProcesses, terminated: bool) -> float:
         """Time until the next poll. Exits of children and messages wake the launcher; timeouts, and orphans that are not yet its children,
         do not."""
         ending = self.told.ending

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from holdfast.launcher.place import Place
-from holdfast.launcher.room import Room
+from holdfast.launcher.place import LauncherPlace
+from holdfast.launcher.room import GroupRendezvous
 
 LAUNCH_ID = "HOLDFAST_LAUNCH_ID"
 """The mark that identifies every process of a launcher, whatever its parent or session."""
@@ -33,7 +33,9 @@ class Start:
     """This node's address on the route to the quorum service."""
 
 
-def rank_env(base: Mapping[str, str], place: Place, room: Room | None, start: Start, local_rank: int) -> dict[str, str]:
+def rank_env(
+    base: Mapping[str, str], place: LauncherPlace, room: GroupRendezvous | None, start: Start, local_rank: int
+) -> dict[str, str]:
     """The environment of one rank. The user's own values for MASTER_ADDR, MASTER_PORT, HOLDFAST_ADDRESS and torchft are kept."""
     env = dict(base)
     env |= {
@@ -63,7 +65,7 @@ def shared_port(job_id: int, step: int) -> int:
     return _PORTS[(job_id * 31 + step) % len(_PORTS)]
 
 
-def _of_room(base: Mapping[str, str], room: Room) -> dict[str, str]:
+def _of_room(base: Mapping[str, str], room: GroupRendezvous) -> dict[str, str]:
     env = {
         "TORCHFT_LIGHTHOUSE": room.url,
         "HOLDFAST_GROUP": str(room.group),

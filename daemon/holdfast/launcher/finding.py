@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from holdfast.launcher.room import Room, room_from_answer
+from holdfast.launcher.room import GroupRendezvous, room_from_answer
 from holdfast.model.errors import HoldfastError
 
 _AGAIN_S = 2.0
@@ -17,7 +17,7 @@ UNDECLARED_S = 30.0
 """How long to wait for an agent where it is not known whether the job is elastic."""
 
 
-class Refused(HoldfastError):
+class RendezvousRefused(HoldfastError):
     """There will be no rendezvous for this group; asking again is pointless."""
 
 
@@ -33,7 +33,7 @@ class Withdrawn(HoldfastError):
         self.number = number
 
 
-class Link(Protocol):
+class SearchLink(Protocol):
     """The part of the agent's connection that the search needs."""
 
     path: str
@@ -44,7 +44,7 @@ class Link(Protocol):
     def settled(self) -> None: ...
 
 
-class Inbox(Protocol):
+class SearchInbox(Protocol):
     def wait(self, timeout_s: float) -> None: ...
     def signals(self) -> list[signal.Signals]: ...
     def messages(self) -> Iterator[dict[str, Any]]: ...
@@ -54,10 +54,10 @@ class Inbox(Protocol):
 class Search:
     """One search for a rendezvous. ``declared`` asks Slurm whether this is an elastic job; None: Slurm cannot be asked."""
 
-    link: Link
-    inbox: Inbox
+    link: SearchLink
+    inbox: SearchInbox
     declared: Callable[[], bool | None]
-    from_env: Room | None
+    from_env: GroupRendezvous | None
     wait_s: float
     say: Callable[[str], None]
     clock: Callable[[], float] = time.monotonic
@@ -65,8 +65,8 @@ class Search:
     _declared: bool | None = None
     _asked_slurm: bool = False
 
-    def run(self) -> Room | None:
-        """The rendezvous; None: the job is not elastic, and its command is simply run. Raises Refused, TooLong, Withdrawn."""
+    def run(self) -> GroupRendezvous | None:
+        """The rendezvous; None: the job is not elastic, and its command is simply run. Raises RendezvousRefused, TooLong, Withdrawn."""
         began_s = self.clock()
         self.inbox.wait(0.2)  # a running agent has been reached after this time
         while True:
@@ -92,14 +92,14 @@ class Search:
 
     def _may_ask_again(self, said: dict[str, Any]) -> bool:
         """Whether to ask again. False: the agent will never have a rendezvous, and none is needed or the environment names one. Raises
-        Refused."""
+        RendezvousRefused."""
         why = " ".join(str(said.get("error") or "the agent's answer cannot be understood").split())[:300]
         if said.get("retry") is not False:
             self._note(why)
             self.link.ask_again(_AGAIN_S)
             return True
         if self.from_env is None and self._elastic() is not False:
-            raise Refused(why)
+            raise RendezvousRefused(why)
         return False
 
     def _without_agent(self, waited_s: float) -> bool:

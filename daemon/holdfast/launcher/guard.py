@@ -21,7 +21,7 @@ _GIVE_UP_S = 600.0
 """A process that SIGKILL does not end within this time hangs in the kernel; Slurm and the node have to deal with it."""
 
 
-class Guard:
+class GuardProcess:
     """A child of the launcher, forked before all others. It ends after the launcher, however that ends."""
 
     def __init__(self, mark: str, folder: str | None) -> None:

@@ -15,7 +15,7 @@ from holdfast.launcher.link import AgentLink
 CAUGHT = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 
 
-class Inbox:
+class LauncherInbox:
     """One wait for all of them. Created in the main thread, the only one."""
 
     def __init__(self, link: AgentLink | None) -> None:

@@ -18,14 +18,14 @@ from urllib.parse import urlsplit
 from holdfast.launcher import outcome, slurm
 from holdfast.launcher.attending import Attendant
 from holdfast.launcher.environment import LAUNCH_ID, Start, rank_env, shared_port
-from holdfast.launcher.finding import Refused, Search, TooLong, Withdrawn
-from holdfast.launcher.guard import Guard
-from holdfast.launcher.inbox import Inbox
+from holdfast.launcher.finding import RendezvousRefused, Search, TooLong, Withdrawn
+from holdfast.launcher.guard import GuardProcess
+from holdfast.launcher.inbox import LauncherInbox
 from holdfast.launcher.link import AgentLink
-from holdfast.launcher.place import Place, WrongUse
+from holdfast.launcher.place import LauncherPlace, WrongUse
 from holdfast.launcher.processes import become_subreaper
-from holdfast.launcher.ranks import CannotStart, Ranks
-from holdfast.launcher.room import Room, question, room_from_env
+from holdfast.launcher.ranks import CannotStart, RankProcesses
+from holdfast.launcher.room import GroupRendezvous, question, room_from_env
 from holdfast.model.elastic import NO_REQUEUE_EXIT, REQUEUE_EXIT
 from holdfast.model.errors import HoldfastError
 
@@ -54,7 +54,7 @@ class Launcher:
     """One launcher. Its process has no threads, and no other children when it starts."""
 
     options: Options
-    place: Place
+    place: LauncherPlace
     env: Mapping[str, str]
     say: Callable[[str], None]
     _launch_id: str = field(default_factory=lambda: secrets.token_hex(8))
@@ -62,7 +62,7 @@ class Launcher:
     def run(self) -> int:
         """Run the group to its end; the exit status."""
         link = self._link()
-        inbox = Inbox(link)
+        inbox = LauncherInbox(link)
         try:
             room = self._find_room(inbox, link)
             return self._run_in(room, inbox, link)
@@ -70,9 +70,9 @@ class Launcher:
             self.say(str(gone))
             broken_off = gone.number in (signal.SIGINT, signal.SIGHUP)
             return outcome.status_of(gone.number) if gone.number and broken_off else REQUEUE_EXIT
-        except (Refused, TooLong) as error:
+        except (RendezvousRefused, TooLong) as error:
             self.say(str(error))
-            return NO_REQUEUE_EXIT if isinstance(error, Refused) else REQUEUE_EXIT
+            return NO_REQUEUE_EXIT if isinstance(error, RendezvousRefused) else REQUEUE_EXIT
         finally:
             inbox.close()
             if link is not None:
@@ -88,7 +88,7 @@ class Launcher:
             return None
         return AgentLink(self._socket_path, question(self.place.job_id, self.place.restarts))
 
-    def _find_room(self, inbox: Inbox, link: AgentLink | None) -> Room | None:
+    def _find_room(self, inbox: LauncherInbox, link: AgentLink | None) -> GroupRendezvous | None:
         from_env = room_from_env(self.env, self.place.group, _token(self.env))
         job_id = self.place.job_id
         if link is None or job_id is None:
@@ -101,10 +101,10 @@ class Launcher:
             link.settled()
         return found
 
-    def _run_in(self, room: Room | None, inbox: Inbox, link: AgentLink | None) -> int:
+    def _run_in(self, room: GroupRendezvous | None, inbox: LauncherInbox, link: AgentLink | None) -> int:
         become_subreaper()
         folder = self._folder()
-        guard = Guard(f"{LAUNCH_ID}={self._launch_id}", folder)
+        guard = GuardProcess(f"{LAUNCH_ID}={self._launch_id}", folder)
         events = Path(folder) / "events.jsonl" if folder is not None else None
         attendant = Attendant(inbox, link, guard, events, self.options.deadline_s, self.say)
         code = self._starts(room, attendant)
@@ -113,7 +113,7 @@ class Launcher:
             shutil.rmtree(folder, ignore_errors=True)
         return code
 
-    def _starts(self, room: Room | None, attendant: Attendant) -> int:
+    def _starts(self, room: GroupRendezvous | None, attendant: Attendant) -> int:
         attempt = 0
         while True:
             try:
@@ -132,7 +132,7 @@ class Launcher:
             attempt, told.ending = attempt + 1, None
             self.say(f"restart {attempt} of {self.options.restarts}")
 
-    def _one_start(self, room: Room | None, start: Start, attendant: Attendant) -> int:
+    def _one_start(self, room: GroupRendezvous | None, start: Start, attendant: Attendant) -> int:
         """Run one start; the group's exit status when all processes have ended. Raises CannotStart."""
         attendant.hear(None)
         if attendant.told.ending is not None:
@@ -141,7 +141,7 @@ class Launcher:
         if self.options.checkpoints is not None:
             base.pop("HOLDFAST_RESUME_FROM", None)
         environments = [rank_env(base, self.place, room, start, rank) for rank in range(self.options.nproc)]
-        ranks = Ranks(f"{LAUNCH_ID}={self._launch_id}", attendant.guard.pid)
+        ranks = RankProcesses(f"{LAUNCH_ID}={self._launch_id}", attendant.guard.pid)
         try:
             ranks.start(self.options.command, environments)
         except CannotStart:
@@ -151,7 +151,7 @@ class Launcher:
         attendant.attend(ranks)
         return outcome.group_code(ranks.codes, attendant.told.leaving, whole=self.place.nodes == 1)
 
-    def _start(self, room: Room | None, attempt: int, events: Path | None) -> Start:
+    def _start(self, room: GroupRendezvous | None, attempt: int, events: Path | None) -> Start:
         place = self.place
         return Start(
             launch_id=self._launch_id,

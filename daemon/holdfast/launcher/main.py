@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import NoReturn
 
 from holdfast.launcher.launcher import Launcher, Options
-from holdfast.launcher.place import Place, WrongUse, place_from_env
+from holdfast.launcher.place import LauncherPlace, WrongUse, place_from_env
 
 WRONG_USE = 2
 SYSTEM = 71
@@ -80,7 +80,7 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def _options(given: argparse.Namespace, place: Place) -> Options:
+def _options(given: argparse.Namespace, place: LauncherPlace) -> Options:
     command = given.command[1:] if given.command[:1] == ["--"] else given.command
     if not command:
         raise WrongUse("which command? see holdfast run --help")
@@ -91,7 +91,7 @@ def _options(given: argparse.Namespace, place: Place) -> Options:
     return Options(tuple(command), given.nproc, given.restarts, given.deadline, given.wait, given.checkpoints)
 
 
-def _name(told: str, place: Place) -> str:
+def _name(told: str, place: LauncherPlace) -> str:
     shown = told or (f"group {place.group}" if place.group is not None else "")
     node = f", node {place.node_rank}" if place.nodes > 1 else ""
     return f"{shown}{node}: ".lstrip(", ") if shown or node else ""

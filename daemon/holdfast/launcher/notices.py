@@ -15,7 +15,7 @@ _TEXT_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class LeaveNotice:
     """One request to leave."""
 
     reason: str
@@ -35,24 +35,24 @@ class Notice:
         return json.dumps(told, separators=(",", ":")) + "\n"
 
 
-def notice_of_event(said: Mapping[str, Any], now: datetime, deadline_s: float) -> Notice | None:
+def notice_of_event(said: Mapping[str, Any], now: datetime, deadline_s: float) -> LeaveNotice | None:
     """Parse an event; None: the message is no event. An event without a readable deadline gets the launcher's own."""
     if said.get("kind") != "event":
         return None
     reason, target = said.get("reason"), said.get("target")
     told = " ".join(reason.split())[:_TEXT_MAX] if isinstance(reason, str) and reason.isprintable() else ""
-    return Notice(
+    return LeaveNotice(
         told or "event",
         _moment(said.get("deadline")) or now + timedelta(seconds=deadline_s),
         target if type(target) is int and target >= 0 else None,
     )
 
 
-def notice_of_signal(number: signal.Signals, now: datetime, deadline_s: float) -> Notice:
-    return Notice(number.name, now + timedelta(seconds=deadline_s))
+def notice_of_signal(number: signal.Signals, now: datetime, deadline_s: float) -> LeaveNotice:
+    return LeaveNotice(number.name, now + timedelta(seconds=deadline_s))
 
 
-def append(path: Path, notice: Notice) -> None:
+def append(path: Path, notice: LeaveNotice) -> None:
     """Append the notice. Raises OSError; a line that was written only in part is terminated by the next one."""
     with path.open("a", encoding="utf-8") as file:
         file.write(notice.line)

@@ -16,7 +16,7 @@ CRASH_S = 2.0
 """The same after a rank has died: the other ranks of its group cannot continue."""
 
 
-class Turn(Enum):
+class ExitReaction(Enum):
     """Reaction to the exit of a rank."""
 
     GO_ON = "nothing"
@@ -25,41 +25,41 @@ class Turn(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class ForcedEnd:
     """Times at which a group is ended by force, on the monotonic clock; only ever moved to an earlier time."""
 
     term_at_s: float
     kill_at_s: float
 
-    def sooner(self, other: Ending | None) -> Ending:
+    def sooner(self, other: ForcedEnd | None) -> ForcedEnd:
         if other is None:
             return self
-        return Ending(min(self.term_at_s, other.term_at_s), min(self.kill_at_s, other.kill_at_s))
+        return ForcedEnd(min(self.term_at_s, other.term_at_s), min(self.kill_at_s, other.kill_at_s))
 
 
-def by(deadline_s: float) -> Ending:
+def by(deadline_s: float) -> ForcedEnd:
     """No signal until then."""
-    return Ending(deadline_s, deadline_s + TERM_S)
+    return ForcedEnd(deadline_s, deadline_s + TERM_S)
 
 
-def at_once(now_s: float, grace_s: float = CRASH_S) -> Ending:
+def at_once(now_s: float, grace_s: float = CRASH_S) -> ForcedEnd:
     """SIGTERM now."""
-    return Ending(now_s, now_s + grace_s)
+    return ForcedEnd(now_s, now_s + grace_s)
 
 
-def turn(code: int, leaving: bool, leavers: bool) -> Turn:
+def turn(code: int, leaving: bool, leavers: bool) -> ExitReaction:
     """Decide the reaction to the exit of a rank. ``leaving``: the group was asked to leave. ``leavers``: some of its processes are still
     finishing their step.
 
     Slurm's SIGTERM reaches every process of a step: a shell around the training may die of it while the training leaves
     cleanly."""
     if code == 0:
-        return Turn.GO_ON
+        return ExitReaction.GO_ON
     if code == REQUEUE_EXIT:
-        return Turn.GO_ON if leaving else Turn.LEAVE
+        return ExitReaction.GO_ON if leaving else ExitReaction.LEAVE
     if leaving and leavers and by_slurms_signal(code):
-        return Turn.GO_ON
-    return Turn.END
+        return ExitReaction.GO_ON
+    return ExitReaction.END
 
 
 def by_slurms_signal(code: int) -> bool:

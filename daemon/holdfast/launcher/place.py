@@ -15,7 +15,7 @@ class WrongUse(HoldfastError):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LauncherPlace:
     """One launcher's part of one job."""
 
     job_id: int | None = None
@@ -40,7 +40,7 @@ class Place:
         return start_name(self.job_id, self.restarts, attempt)
 
 
-def place_from_env(env: Mapping[str, str]) -> Place:
+def place_from_env(env: Mapping[str, str]) -> LauncherPlace:
     """The place from Slurm's environment variables. Raises WrongUse when there is more than one launcher per node."""
     nodes, tasks = _number(env, "SLURM_STEP_NUM_NODES") or 1, _number(env, "SLURM_STEP_NUM_TASKS") or 1
     if tasks > nodes:
@@ -51,7 +51,7 @@ def place_from_env(env: Mapping[str, str]) -> Place:
     element = _number(env, "SLURM_ARRAY_TASK_ID")
     told = _number(env, "HOLDFAST_GROUP")
     job_id = _number(env, "SLURM_JOB_ID")
-    return Place(
+    return LauncherPlace(
         job_id=job_id,
         restarts=_number(env, "SLURM_RESTART_COUNT") or 0,
         group=element if element is not None else told,

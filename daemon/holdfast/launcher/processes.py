@@ -18,7 +18,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class LaunchedProcess:
     """One process, as /proc/PID/stat showed it."""
 
     pid: int
@@ -38,18 +38,18 @@ def die_with_parent() -> None:
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def table() -> dict[int, Process]:
+def table() -> dict[int, LaunchedProcess]:
     """Every process of this machine that can be seen."""
     found = (_read(int(name)) for name in os.listdir("/proc") if name.isdigit())
     return {process.pid: process for process in found if process is not None}
 
 
-def below(root: int, processes: Mapping[int, Process]) -> list[Process]:
+def below(root: int, processes: Mapping[int, LaunchedProcess]) -> list[LaunchedProcess]:
     """Descendants of a process, parents before their children, zombies included."""
-    children: dict[int, list[Process]] = {}
+    children: dict[int, list[LaunchedProcess]] = {}
     for process in processes.values():
         children.setdefault(process.parent, []).append(process)
-    found: list[Process] = []
+    found: list[LaunchedProcess] = []
     todo = [root]
     while todo:
         born = children.get(todo.pop(), [])
@@ -58,7 +58,7 @@ def below(root: int, processes: Mapping[int, Process]) -> list[Process]:
     return found
 
 
-def marked(mark: bytes, processes: Mapping[int, Process]) -> list[Process]:
+def marked(mark: bytes, processes: Mapping[int, LaunchedProcess]) -> list[LaunchedProcess]:
     """Living processes whose environment holds ``NAME=value`` exactly. Those of other users cannot be read, and are not ours."""
     return [process for process in processes.values() if not process.zombie and mark in _environment(process.pid)]
 
@@ -73,14 +73,16 @@ def catching(pid: int, number: signal.Signals) -> bool:
     return bool(masks and masks[0] >> (number - 1) & 1)
 
 
-def nearest_catching(roots: list[int], number: signal.Signals, processes: Mapping[int, Process]) -> list[Process]:
+def nearest_catching(
+    roots: list[int], number: signal.Signals, processes: Mapping[int, LaunchedProcess]
+) -> list[LaunchedProcess]:
     """The topmost processes at or below the roots that handle the signal: the training, not a shell around it nor its workers.
 
     The table is no snapshot of one moment: descendants of a process that has just died are checked, too."""
     children: dict[int, list[int]] = {}
     for process in processes.values():
         children.setdefault(process.parent, []).append(process.pid)
-    found: list[Process] = []
+    found: list[LaunchedProcess] = []
     todo = [pid for pid in roots if pid in processes]
     while todo:
         pid = todo.pop()
@@ -91,7 +93,7 @@ def nearest_catching(roots: list[int], number: signal.Signals, processes: Mappin
     return found
 
 
-def send(process: Process, number: signal.Signals) -> None:
+def send(process: LaunchedProcess, number: signal.Signals) -> None:
     """Signal exactly this process; one that is gone or no longer ours is left alone."""
     try:
         descriptor = os.pidfd_open(process.pid)
@@ -107,9 +109,9 @@ def send(process: Process, number: signal.Signals) -> None:
         os.close(descriptor)
 
 
-def _read(pid: int) -> Process | None:
+def _read(pid: int) -> LaunchedProcess | None:
     stat = process_files.stat(pid)
-    return Process(pid, stat.parent, stat.started_ticks, stat.ended) if stat is not None else None
+    return LaunchedProcess(pid, stat.parent, stat.started_ticks, stat.ended) if stat is not None else None
 
 
 def _environment(pid: int) -> Iterator[bytes]:

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from holdfast.launcher import processes
 from holdfast.launcher.outcome import exit_status
-from holdfast.launcher.processes import Process
+from holdfast.launcher.processes import LaunchedProcess
 from holdfast.model.errors import HoldfastError
 
 NOT_FOUND, NOT_RUNNABLE = 127, 126
@@ -26,7 +26,7 @@ class CannotStart(HoldfastError):
         self.code = code
 
 
-class Ranks:
+class RankProcesses:
     """The ranks, each in its own session. Only the launcher's main thread may use it: ranks die with the thread that started them."""
 
     def __init__(self, mark: str, guard: int) -> None:
@@ -85,7 +85,7 @@ class Ranks:
         seen = processes.table()
         return bool(processes.nearest_catching(self._children(seen), signal.SIGUSR1, seen))
 
-    def left(self) -> list[Process]:
+    def left(self) -> list[LaunchedProcess]:
         """Live processes of the group: all descendants of the launcher except its guard, and all processes that carry its mark."""
         seen = processes.table()
         found = [p for p in processes.below(os.getpid(), seen) if p.pid != self._guard and not p.zombie]
@@ -105,7 +105,7 @@ class Ranks:
         for process in self.left():
             processes.send(process, signal.SIGKILL)
 
-    def _children(self, seen: Mapping[int, Process]) -> list[int]:
+    def _children(self, seen: Mapping[int, LaunchedProcess]) -> list[int]:
         """Ranks, and processes that have outlived the rank that started them."""
         return [p.pid for p in seen.values() if p.parent == os.getpid() and p.pid != self._guard]
 

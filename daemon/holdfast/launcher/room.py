@@ -12,7 +12,7 @@ _TEXT_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class GroupRendezvous:
     """A rendezvous (quorum), as one group of the job sees it."""
 
     url: str
@@ -25,7 +25,7 @@ class Room:
 
     def __repr__(self) -> str:
         """Text without the token, so that it may be logged."""
-        return f"Room({self.url}, group {self.group})"
+        return f"GroupRendezvous({self.url}, group {self.group})"
 
 
 def question(job_id: int, restarts: int) -> dict[str, object]:
@@ -33,7 +33,7 @@ def question(job_id: int, restarts: int) -> dict[str, object]:
     return {"v": 1, "kind": "ask.room", "job_id": job_id, "restarts": restarts}
 
 
-def room_from_answer(said: Mapping[str, Any]) -> Room | None:
+def room_from_answer(said: Mapping[str, Any]) -> GroupRendezvous | None:
     """Parse an answer; None: it cannot be parsed."""
     url, token, group = said.get("url"), said.get("token"), said.get("group")
     if not (_text(url) and _text(token) and _count(group)):
@@ -43,14 +43,14 @@ def room_from_answer(said: Mapping[str, Any]) -> Room | None:
     legal = sorted({size for size in sizes if type(size) is int and 0 < size <= GROUPS_MAX})
     if not legal or len(legal) < len(set(map(str, sizes))):
         return None
-    return Room(str(url), int(str(group)), str(token), sizes=tuple(legal))
+    return GroupRendezvous(str(url), int(str(group)), str(token), sizes=tuple(legal))
 
 
-def room_from_env(env: Mapping[str, str], group: int | None, token: str) -> Room | None:
+def room_from_env(env: Mapping[str, str], group: int | None, token: str) -> GroupRendezvous | None:
     """HOLDFAST_QUORUM, else TORCHFT_LIGHTHOUSE; None when neither is set."""
     ours = env.get("HOLDFAST_QUORUM", "")
     url = ours or env.get("TORCHFT_LIGHTHOUSE", "")
-    return Room(url, group or 0, token, ours=bool(ours)) if url else None
+    return GroupRendezvous(url, group or 0, token, ours=bool(ours)) if url else None
 
 
 def _text(value: object) -> bool:

@@ -12,7 +12,7 @@ from holdfast.model.cluster import JobKey, NodeReason
 from holdfast.model.event import Event, EventKind
 from holdfast.model.maintenance import KeepWindow
 from holdfast.model.resizing import DelayStart, SetThrottle
-from holdfast.model.steps import Key, Step
+from holdfast.model.steps import Step, StepKey
 from holdfast.model.target import OnJob, OnMachine, OnNode, Target
 from holdfast_checks.words import unknown_reads_as
 
@@ -398,12 +398,12 @@ class Intent:
     @property
     def step(self) -> Step:
         """Raises ValueError for a key that is none."""
-        return Key.parse(self.key).step
+        return StepKey.parse(self.key).step
 
     @property
     def attempt(self) -> int:
         """Counts from 1; 0 for what was withheld. Raises ValueError for a key that is none."""
-        return Key.parse(self.key).attempt
+        return StepKey.parse(self.key).attempt
 
     @property
     def settled(self) -> bool:

@@ -65,7 +65,7 @@ class Topology:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedSpares:
     """Number of spares wanted, and how it is computed."""
 
     number: int | None
@@ -85,7 +85,7 @@ class Background:
     lemons: Mapping[str, Lemon] = field(default_factory=dict)
     """Nodes with a score."""
     topology: Topology = field(default_factory=Topology)
-    by_rule: Wanted | None = None
+    by_rule: WantedSpares | None = None
     """Spares wanted by the rule p99, where the site wants them by it."""
     slurm_user: str = ""
     """SlurmUser, in whose name slurmctld drains; empty: not read yet."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Proof(StrEnum):
+class EndingProof(StrEnum):
     """Proof required right before the step, and who gives it. Without it nothing is done."""
 
     TOKEN = "token"  # noqa: S105 - a proof, no secret
@@ -49,35 +49,57 @@ class Ending:
     """Name of the action's class, with the order's verb after a dot."""
     carried_out: str
     """Who carries it out and with what, for people."""
-    proofs: tuple[Proof, ...]
+    proofs: tuple[EndingProof, ...]
 
 
-_MACHINE = (Proof.PROVIDER, Proof.UNCLAIMED, Proof.ADDRESS)
+_MACHINE = (EndingProof.PROVIDER, EndingProof.UNCLAIMED, EndingProof.ADDRESS)
 
 ENDINGS = (
-    Ending("Terminate", "provider: terminate", (*_MACHINE, Proof.FREE, Proof.OFF)),
+    Ending("Terminate", "provider: terminate", (*_MACHINE, EndingProof.FREE, EndingProof.OFF)),
     Ending(
-        "Replace", "provider: exchange in place (ParallelCluster: `power_down` of the node)", (Proof.FREE, *_MACHINE)
-    ),
-    Ending("Assign", "provider: hand the node's name over", (Proof.LAUNCHED, Proof.UNCLAIMED, Proof.ADDRESS)),
-    Ending("Reboot", "provider: reboot", (Proof.FREE, *_MACHINE)),
-    Ending(
-        "Reboot.via_slurm", "`scontrol reboot`: slurmd runs RebootProgram", (Proof.FREE, Proof.UNCLAIMED, Proof.ADDRESS)
-    ),
-    Ending("StopStart", "provider: stop and start", (Proof.FREE, *_MACHINE)),
-    Ending(
-        "SetDown", "`scontrol update state=down`: Slurm ends the node's jobs", (Proof.DEAD, Proof.DRAINED, Proof.RUN)
-    ),
-    Ending("Drain", "`scontrol update state=drain`: jobs continue", (Proof.TOKEN, Proof.DRAINED)),
-    Ending("Requeue", "`scontrol requeue`: ends a run, never a machine", (Proof.TOKEN, Proof.RUN)),
-    Ending("HoldJob", "`scontrol requeuehold`: ends a run, never a machine", (Proof.RUN,)),
-    Ending("SendOrder.reset_gpu", "agent: reset of GPUs", (Proof.TOKEN, Proof.BOOT, Proof.UNCLAIMED, Proof.ON_NODE)),
-    Ending("SendOrder.end_stuck_job", "agent: SIGKILL to a job's leftovers", (Proof.TOKEN, Proof.BOOT, Proof.ON_NODE)),
-    Ending(
-        "SendOrder.end_leftover_step", "agent: SIGKILL to a leftover step", (Proof.TOKEN, Proof.BOOT, Proof.ON_NODE)
+        "Replace",
+        "provider: exchange in place (ParallelCluster: `power_down` of the node)",
+        (EndingProof.FREE, *_MACHINE),
     ),
     Ending(
-        "SendOrder.ask_group_to_leave", "agent: a group's launcher exits with 85", (Proof.TOKEN, Proof.BOOT, Proof.RUN)
+        "Assign",
+        "provider: hand the node's name over",
+        (EndingProof.LAUNCHED, EndingProof.UNCLAIMED, EndingProof.ADDRESS),
+    ),
+    Ending("Reboot", "provider: reboot", (EndingProof.FREE, *_MACHINE)),
+    Ending(
+        "Reboot.via_slurm",
+        "`scontrol reboot`: slurmd runs RebootProgram",
+        (EndingProof.FREE, EndingProof.UNCLAIMED, EndingProof.ADDRESS),
+    ),
+    Ending("StopStart", "provider: stop and start", (EndingProof.FREE, *_MACHINE)),
+    Ending(
+        "SetDown",
+        "`scontrol update state=down`: Slurm ends the node's jobs",
+        (EndingProof.DEAD, EndingProof.DRAINED, EndingProof.RUN),
+    ),
+    Ending("Drain", "`scontrol update state=drain`: jobs continue", (EndingProof.TOKEN, EndingProof.DRAINED)),
+    Ending("Requeue", "`scontrol requeue`: ends a run, never a machine", (EndingProof.TOKEN, EndingProof.RUN)),
+    Ending("HoldJob", "`scontrol requeuehold`: ends a run, never a machine", (EndingProof.RUN,)),
+    Ending(
+        "SendOrder.reset_gpu",
+        "agent: reset of GPUs",
+        (EndingProof.TOKEN, EndingProof.BOOT, EndingProof.UNCLAIMED, EndingProof.ON_NODE),
+    ),
+    Ending(
+        "SendOrder.end_stuck_job",
+        "agent: SIGKILL to a job's leftovers",
+        (EndingProof.TOKEN, EndingProof.BOOT, EndingProof.ON_NODE),
+    ),
+    Ending(
+        "SendOrder.end_leftover_step",
+        "agent: SIGKILL to a leftover step",
+        (EndingProof.TOKEN, EndingProof.BOOT, EndingProof.ON_NODE),
+    ),
+    Ending(
+        "SendOrder.ask_group_to_leave",
+        "agent: a group's launcher exits with 85",
+        (EndingProof.TOKEN, EndingProof.BOOT, EndingProof.RUN),
     ),
 )
 """All of them. What is not here ends nothing."""

@@ -31,7 +31,7 @@ _INSTANCE = re.compile(r"i-[0-9a-f]{8,17}")
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
+class EnrolmentProof:
     """A node's signed question to STS who it is."""
 
     node: str
@@ -44,7 +44,7 @@ class Proof:
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class StsIdentity:
     """Identity that signed it, as STS reports it."""
 
     account: str
@@ -58,7 +58,7 @@ class Identity:
         return f"{self.account}/{self.role}"
 
 
-def why_not_sent(proof: Proof, names: Collection[str], now: datetime) -> str:
+def why_not_sent(proof: EnrolmentProof, names: Collection[str], now: datetime) -> str:
     """Reason not to ask STS about this, in one line; empty: there is none."""
     if proof.controller.rstrip("/") not in {name.rstrip("/") for name in names}:
         return f"it is for the controller {proof.controller}, which is none of enrolment.names"
@@ -76,12 +76,12 @@ def why_not_sent(proof: Proof, names: Collection[str], now: datetime) -> str:
     return ""
 
 
-def read_identity(answer: str) -> Identity | None:
+def read_identity(answer: str) -> StsIdentity | None:
     """Identity from the answer of STS; None: this is no instance of EC2 (a user, a session of another name, no answer of STS)."""
     found = list(_ARN.finditer(answer))
     if len(found) != 1 or answer.count("<Arn>") != 1 or not _INSTANCE.fullmatch(found[0]["session"]):
         return None
-    return Identity(found[0]["account"], found[0]["role"], found[0]["session"])
+    return StsIdentity(found[0]["account"], found[0]["role"], found[0]["session"])
 
 
 def machines_of(book: Book, node: str) -> frozenset[str]:
@@ -111,7 +111,7 @@ class Judgement:
     """The record does not know the machine: an operator has to have allowed the node."""
 
 
-def judge(book: Book, node: str, identity: Identity, roles: Collection[str]) -> Judgement:
+def judge(book: Book, node: str, identity: StsIdentity, roles: Collection[str]) -> Judgement:
     """Decision by role and record. The store decides whether the machine has had a token already."""
     if identity.who not in roles:
         return Judgement(f"{identity.who} is none of enrolment.roles")

@@ -47,7 +47,7 @@ class ConfigError(HoldfastError):
     """The configuration is wrong; the text names the file, the key and the nearest valid key."""
 
 
-class FencedOff(HoldfastError):
+class LeaderFencedOff(HoldfastError):
     """Another controller holds the leader's lease with a higher fencing number: stop acting."""
 
 

@@ -13,7 +13,7 @@ _HANDOVER, _STEADY = timedelta(seconds=TOKEN_HANDOVER_S), timedelta(seconds=TOKE
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class TokenWatch:
     """An older token of a node that has used a newer one."""
 
     newer: TokenRow
@@ -44,15 +44,15 @@ def newest_used(rows: Iterable[TokenRow]) -> dict[str, TokenRow]:
 
 
 def watched(
-    rows: Iterable[TokenRow], before: Mapping[str, Watch], looked_at: datetime | None, now: datetime
-) -> dict[str, Watch]:
+    rows: Iterable[TokenRow], before: Mapping[str, TokenWatch], looked_at: datetime | None, now: datetime
+) -> dict[str, TokenWatch]:
     """By hash: each valid token whose node has used a newer one. ``before`` is what this said at ``looked_at``; if that was long ago, or
     the newer token is not in steady use (the network is cut, the controller was down), the ten minutes start again: unused then does not
     mean replaced."""
     rows = tuple(rows)
     newest = newest_used(rows)
     heard = looked_at is not None and timedelta() <= now - looked_at < _STEADY
-    found: dict[str, Watch] = {}
+    found: dict[str, TokenWatch] = {}
     for row in rows:
         newer = newest.get(row.node or "")
         if newer is None or row.created_at >= newer.created_at or not (row.valid(now) and newer.valid(now)):
@@ -61,7 +61,7 @@ def watched(
         quiet_since = now
         if last is not None and heard and newer.last_used_at is not None and now - newer.last_used_at < _STEADY:
             quiet_since = max(last.quiet_since, row.last_used_at or last.quiet_since)
-        found[row.hash] = Watch(newer, last.since if last is not None else now, quiet_since)
+        found[row.hash] = TokenWatch(newer, last.since if last is not None else now, quiet_since)
     return found
 
 

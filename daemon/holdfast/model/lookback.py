@@ -73,7 +73,7 @@ TOKEN_ENDS_SOON_S, TOKEN_UNUSED_S, TOKEN_OLD_S = 14 * _DAY_S, 30 * _DAY_S, 180 *
 """Limits at which ``holdfast token list`` marks a token."""
 
 
-class Kept(StrEnum):
+class KeptData(StrEnum):
     """Data that is over and kept in the state snapshot, as shown to people."""
 
     INCIDENTS = "closed incidents"
@@ -87,14 +87,14 @@ class Kept(StrEnum):
     """Read every few minutes, not in each cycle; as long as ``store.keep_days``."""
 
 
-MOST_S: Mapping[Kept, float] = {
-    Kept.INCIDENTS: 30 * _DAY_S,
-    Kept.ANNOUNCED: ANNOUNCED_S,
-    Kept.RECOVERIES: 30 * _DAY_S,
-    Kept.STEPS: _HOUR_S,
-    Kept.MACHINE_STEPS: 30 * _DAY_S,
-    Kept.FINDINGS: UNSEEN_FINDING_S,
-    Kept.CHECKPOINTS: 30 * _DAY_S,
+MOST_S: Mapping[KeptData, float] = {
+    KeptData.INCIDENTS: 30 * _DAY_S,
+    KeptData.ANNOUNCED: ANNOUNCED_S,
+    KeptData.RECOVERIES: 30 * _DAY_S,
+    KeptData.STEPS: _HOUR_S,
+    KeptData.MACHINE_STEPS: 30 * _DAY_S,
+    KeptData.FINDINGS: UNSEEN_FINDING_S,
+    KeptData.CHECKPOINTS: 30 * _DAY_S,
 }
 """The longest that is loaded at each cycle, in seconds: its cost grows with it."""
 
@@ -104,13 +104,13 @@ def _zero(_policy: Policy) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class LookbackWindow:
     """One lookback window: ``times`` the value plus ``plus_s``, over each of ``over``."""
 
     name: str
     """The setting as ``controller.toml`` names it; of a fixed time what it is for."""
     value_s: Callable[[Policy], float]
-    over: tuple[Kept, ...]
+    over: tuple[KeptData, ...]
     times: int = 1
     plus_s: Callable[[Policy], float] = _zero
     fixed: bool = False
@@ -127,18 +127,18 @@ class Window:
         return max(0.0, (limit_s - self.plus_s(policy)) / self.times)
 
 
-def _fixed(name: str, seconds: float, *over: Kept) -> Window:
-    return Window(name, lambda _policy: seconds, over, fixed=True)
+def _fixed(name: str, seconds: float, *over: KeptData) -> LookbackWindow:
+    return LookbackWindow(name, lambda _policy: seconds, over, fixed=True)
 
 
-_K = Kept
+_K = KeptData
 _DRAINS = (_K.STEPS, _K.INCIDENTS)
 _STOPS = (_K.STEPS, _K.INCIDENTS, _K.RECOVERIES)
 
-WINDOWS: tuple[Window, ...] = (
-    Window("control.join_window_s", lambda p: p.join_window_s, (_K.FINDINGS,)),
+WINDOWS: tuple[LookbackWindow, ...] = (
+    LookbackWindow("control.join_window_s", lambda p: p.join_window_s, (_K.FINDINGS,)),
     _fixed("services that end as memory runs out", OUT_OF_MEMORY_S, _K.FINDINGS),
-    Window("control.action_backoff_max_s", lambda p: p.action_backoff_max_s, (_K.STEPS,)),
+    LookbackWindow("control.action_backoff_max_s", lambda p: p.action_backoff_max_s, (_K.STEPS,)),
     _fixed("brakes.drains_10min", BRAKE_SHORT_S, *_DRAINS),
     _fixed("brakes.drains_10min_share", BRAKE_SHORT_S, *_DRAINS),
     _fixed("brakes.drains_60min", BRAKE_LONG_S, *_DRAINS),
@@ -150,8 +150,8 @@ WINDOWS: tuple[Window, ...] = (
     _fixed("jobs.holds_per_user_60min", BRAKE_LONG_S, _K.STEPS),
     _fixed("death.deaths_10min", DEATHS_S, _K.INCIDENTS),
     _fixed("death.deaths_10min_share", DEATHS_S, _K.INCIDENTS),
-    Window("jobs.suspect_window_s", lambda p: p.job.suspect_window_s, (_K.RECOVERIES, _K.INCIDENTS)),
-    Window(
+    LookbackWindow("jobs.suspect_window_s", lambda p: p.job.suspect_window_s, (_K.RECOVERIES, _K.INCIDENTS)),
+    LookbackWindow(
         "jobs.attribution_before_s",
         lambda p: p.job.attribution_before_s,
         (_K.INCIDENTS,),
@@ -160,10 +160,10 @@ WINDOWS: tuple[Window, ...] = (
     _fixed("jobs.restarts_without_progress", NO_PROGRESS_S, _K.RECOVERIES),
     _fixed("jobs.quick_deaths", NO_PROGRESS_S, _K.RECOVERIES),
     _fixed("nodes excluded for a job", EXCLUSIONS_S, _K.RECOVERIES),
-    Window("repair.climb_window_s", lambda p: p.repair.climb_window_s, (_K.INCIDENTS,)),
-    Window("repair.third_fault_window_s", lambda p: p.repair.third_fault_window_s, (_K.INCIDENTS,)),
-    Window("repair.group_window_s", lambda p: p.repair.group_window_s, (_K.MACHINE_STEPS,)),
-    Window("repair.fresh_s", lambda p: p.repair.fresh_s, (_K.INCIDENTS, _K.RECORD)),
+    LookbackWindow("repair.climb_window_s", lambda p: p.repair.climb_window_s, (_K.INCIDENTS,)),
+    LookbackWindow("repair.third_fault_window_s", lambda p: p.repair.third_fault_window_s, (_K.INCIDENTS,)),
+    LookbackWindow("repair.group_window_s", lambda p: p.repair.group_window_s, (_K.MACHINE_STEPS,)),
+    LookbackWindow("repair.fresh_s", lambda p: p.repair.fresh_s, (_K.INCIDENTS, _K.RECORD)),
     _fixed("repair.terminations_per_hour", CAP_HOUR_S, _K.MACHINE_STEPS),
     _fixed("repair.terminations_per_day", CAP_DAY_S, _K.MACHINE_STEPS),
     *(_fixed(f"repair.{name}_per_hour", CAP_HOUR_S, _K.MACHINE_STEPS) for name in ("cycles", "launches")),
@@ -173,7 +173,7 @@ WINDOWS: tuple[Window, ...] = (
     _fixed("repair.budget_cluster_share", CAP_DAY_S, _K.MACHINE_STEPS),
     _fixed("machines that no incident knows", ORPHAN_TOLD_S, _K.MACHINE_STEPS, _K.INCIDENTS),
     _fixed("names of steps", STEP_HOUR_S, _K.STEPS),
-    Window(  # a job's end is this old at most when it is investigated, and probed for as long again
+    LookbackWindow(  # a job's end is this old at most when it is investigated, and probed for as long again
         "suspects.window_s",
         lambda p: p.suspects.window_s,
         (_K.INCIDENTS,),
@@ -182,27 +182,27 @@ WINDOWS: tuple[Window, ...] = (
     ),
     _fixed("suspects.jobs_per_hour", INQUIRIES_S, _K.INCIDENTS),
     _fixed("suspects.jobs_per_hour_per_user", INQUIRIES_S, _K.INCIDENTS),
-    Window("hangs.floor_s", lambda p: p.hangs.floor_s, (_K.CHECKPOINTS,)),
-    Window("hangs.together_s", lambda p: p.hangs.together_s, (_K.CHECKPOINTS, _K.INCIDENTS)),
-    Window("hangs.plain_floor_s", lambda p: p.hangs.plain_floor_s, (_K.CHECKPOINTS,)),
-    Window("hangs.silent_s", lambda p: p.hangs.silent_s, (_K.CHECKPOINTS,)),
-    Window("hangs.init_s", lambda p: p.hangs.init_s, (_K.CHECKPOINTS,)),
-    Window("hangs.settle_s", lambda p: p.hangs.settle_s, (_K.RECOVERIES,)),
+    LookbackWindow("hangs.floor_s", lambda p: p.hangs.floor_s, (_K.CHECKPOINTS,)),
+    LookbackWindow("hangs.together_s", lambda p: p.hangs.together_s, (_K.CHECKPOINTS, _K.INCIDENTS)),
+    LookbackWindow("hangs.plain_floor_s", lambda p: p.hangs.plain_floor_s, (_K.CHECKPOINTS,)),
+    LookbackWindow("hangs.silent_s", lambda p: p.hangs.silent_s, (_K.CHECKPOINTS,)),
+    LookbackWindow("hangs.init_s", lambda p: p.hangs.init_s, (_K.CHECKPOINTS,)),
+    LookbackWindow("hangs.settle_s", lambda p: p.hangs.settle_s, (_K.RECOVERIES,)),
     _fixed("nodes given back after a hang", GIVE_BACK_S, _K.INCIDENTS, _K.RECOVERIES, _K.STEPS),
     _fixed("jobs that report nothing", FORGOTTEN_JOB_S, _K.CHECKPOINTS),
     _fixed("jobs that Slurm does not show yet", UNSHOWN_JOB_S, _K.CHECKPOINTS),
-    Window("elastic.settle_s", lambda p: p.elastic.settle_s, (_K.STEPS,)),
-    Window("elastic.leave_deadline_s", lambda p: p.elastic.leave_deadline_s, (_K.STEPS,)),
+    LookbackWindow("elastic.settle_s", lambda p: p.elastic.settle_s, (_K.STEPS,)),
+    LookbackWindow("elastic.leave_deadline_s", lambda p: p.elastic.leave_deadline_s, (_K.STEPS,)),
     _fixed("groups that must not start yet", DELAY_START_S, _K.STEPS),
     _fixed("spares: too few", SPARES_TOLD_S, _K.STEPS),
     _fixed("silence that nothing is concluded from", SILENCE_TOLD_S, _K.STEPS),
     _fixed("spares: checks by order", CHECK_EXPIRES_S, _K.STEPS),
-    Window("spares.rate_window_s", lambda p: p.spares.rate_window_s, (_K.RECORD,), shrinks=True),
-    Window("history.window_s", lambda p: p.history.window_s, (_K.RECORD,), plus_s=lambda p: p.history.lemon_s),
-    Window(
+    LookbackWindow("spares.rate_window_s", lambda p: p.spares.rate_window_s, (_K.RECORD,), shrinks=True),
+    LookbackWindow("history.window_s", lambda p: p.history.window_s, (_K.RECORD,), plus_s=lambda p: p.history.lemon_s),
+    LookbackWindow(
         "history.short_window_s", lambda p: p.history.short_window_s, (_K.RECORD,), plus_s=lambda p: p.history.lemon_s
     ),
-    Window(
+    LookbackWindow(
         "history.lemon_s",
         lambda p: p.history.lemon_s,
         (_K.RECORD,),
@@ -229,17 +229,17 @@ class Lookback:
 def needed(policy: Policy) -> Lookback:
     """Lookback that the rules of this policy need."""
     return Lookback(
-        incidents=longest(policy, Kept.INCIDENTS),
-        announced=longest(policy, Kept.ANNOUNCED),
-        recoveries=longest(policy, Kept.RECOVERIES),
-        steps=longest(policy, Kept.STEPS),
-        machine_steps=longest(policy, Kept.MACHINE_STEPS),
-        findings=longest(policy, Kept.FINDINGS),
-        checkpoints=longest(policy, Kept.CHECKPOINTS),
+        incidents=longest(policy, KeptData.INCIDENTS),
+        announced=longest(policy, KeptData.ANNOUNCED),
+        recoveries=longest(policy, KeptData.RECOVERIES),
+        steps=longest(policy, KeptData.STEPS),
+        machine_steps=longest(policy, KeptData.MACHINE_STEPS),
+        findings=longest(policy, KeptData.FINDINGS),
+        checkpoints=longest(policy, KeptData.CHECKPOINTS),
     )
 
 
-def longest(policy: Policy, kept: Kept) -> timedelta:
+def longest(policy: Policy, kept: KeptData) -> timedelta:
     """The longest window of the policy over what is kept."""
     return timedelta(seconds=max(w.total_s(policy) for w in WINDOWS if kept in w.over))
 
@@ -263,12 +263,12 @@ def check_windows(policy: Policy, keep: timedelta) -> str:
     return ""
 
 
-def _too_long(policy: Policy, window: Window, kept: Kept, limit_s: float) -> str:
+def _too_long(policy: Policy, window: LookbackWindow, kept: KeptData, limit_s: float) -> str:
     value, most = _shown(window.value_s(policy)), _shown(window.most_s(policy, limit_s))
     return f"{window.name}: {value} is too long: at most {most}, since {kept.value} of {_shown(limit_s)} are loaded"
 
 
-def _kept_too_short(policy: Policy, window: Window, keep: timedelta) -> str:
+def _kept_too_short(policy: Policy, window: LookbackWindow, keep: timedelta) -> str:
     total_s = window.total_s(policy)
     why = window.name if window.fixed else f"{window.name} = {window.value_s(policy):.10g}"
     least = f"keep at least {-(-total_s // _DAY_S):.0f}"

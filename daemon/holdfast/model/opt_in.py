@@ -56,7 +56,7 @@ _FILLERS = frozenset(
 _SHOWN_MOST = 40
 
 
-class Said(StrEnum):
+class OptInMeaning(StrEnum):
     """Meaning of a comment for Holdfast."""
 
     NOTHING = "nothing"
@@ -71,7 +71,7 @@ class Said(StrEnum):
 class OptIn:
     """Meaning of a comment, and the words that express it."""
 
-    said: Said
+    said: OptInMeaning
     words: str = ""
 
 
@@ -81,26 +81,30 @@ def read_comment(comment: str) -> OptIn:
     like = [at for at, word in enumerate(words) if _LIKE.fullmatch(word)]
     for at in like:
         if refusal := _refusal(words, at):
-            return OptIn(Said.REFUSAL, refusal)
+            return OptIn(OptInMeaning.REFUSAL, refusal)
     refusing = [at for at in range(len(words)) if like and _refuses(words, at)]
     if refusing:
         first, last = min(refusing[0], like[0]), max(refusing[0], like[0])
-        return OptIn(Said.REFUSAL, _shown(words[first : last + 1]))
+        return OptIn(OptInMeaning.REFUSAL, _shown(words[first : last + 1]))
     if CONSENT_WORD in words:
-        return OptIn(Said.CONSENT, CONSENT_WORD)
+        return OptIn(OptInMeaning.CONSENT, CONSENT_WORD)
     if like:
-        return OptIn(Said.NEAR_MISS, _shown(words[like[0] : like[0] + 1]))
+        return OptIn(OptInMeaning.NEAR_MISS, _shown(words[like[0] : like[0] + 1]))
     together = (at for at in range(len(words) - 1) if [w.lower() for w in words[at : at + 2]] == ["hold", "fast"])
     begins = next(together, None)
-    return OptIn(Said.NOTHING) if begins is None else OptIn(Said.NEAR_MISS, _shown(words[begins : begins + 2]))
+    return (
+        OptIn(OptInMeaning.NOTHING)
+        if begins is None
+        else OptIn(OptInMeaning.NEAR_MISS, _shown(words[begins : begins + 2]))
+    )
 
 
 def why_not(comment: str) -> str:
     """For the owner of a job that did not opt in, in brackets after those words; empty: its comment does not mention Holdfast."""
     found = read_comment(comment)
-    if found.said is Said.REFUSAL:
+    if found.said is OptInMeaning.REFUSAL:
         return f' (its comment says "{found.words}")'
-    if found.said is Said.NEAR_MISS:
+    if found.said is OptInMeaning.NEAR_MISS:
         word = f"that is {CONSENT_WORD}, in lower case and with nothing attached"
         return f' (its comment says "{found.words}", which is not the word: {word})'
     return ""

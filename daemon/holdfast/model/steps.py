@@ -38,7 +38,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class StepKey:
     """Key of one attempt of a step, unique for ever. Attempts count from 1; attempt 0 was withheld and never done."""
 
     incident_id: str
@@ -51,19 +51,19 @@ class Key:
         return f"{self.incident_id}/{self.step.text}/{self.attempt}"
 
     @staticmethod
-    def parse(text: str) -> Key:
+    def parse(text: str) -> StepKey:
         """Read what :attr:`text` wrote; a target may contain slashes. Raises ValueError for a text that is no key."""
         return _parse(text)
 
 
 @lru_cache(_PARSED)
-def _parse(key: str) -> Key:
+def _parse(key: str) -> StepKey:
     incident_id, _, rest = key.partition("/")
     step, _, attempt = rest.rpartition("/")
     kind, _, target = step.partition("/")
     if not (incident_id and kind and attempt.isascii() and attempt.isdecimal()):
         raise ValueError(f"{key!r} is no key of a step (INCIDENT/kind/target/attempt)")
-    return Key(incident_id, Step(kind, target), int(attempt))
+    return StepKey(incident_id, Step(kind, target), int(attempt))
 
 
 def _run(job: JobKey, restarts: int) -> str:

@@ -6,7 +6,7 @@ from holdfast.providers.asg.settings import AsgSettings
 from holdfast.providers.command.settings import CommandSettings
 from holdfast.providers.ec2.settings import Ec2Settings, Offer, TagKeys
 from holdfast.providers.hyperpod.settings import HyperpodSettings
-from holdfast.providers.kind import Kind
+from holdfast.providers.kind import ProviderKind
 from holdfast.providers.parallelcluster.settings import ParallelClusterSettings
 from holdfast.providers.registry import KINDS, PROVIDERS, open_provider
 
@@ -17,9 +17,9 @@ __all__ = [
     "CommandSettings",
     "Ec2Settings",
     "HyperpodSettings",
-    "Kind",
     "Offer",
     "ParallelClusterSettings",
+    "ProviderKind",
     "TagKeys",
     "open_provider",
 ]

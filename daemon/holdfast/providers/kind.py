@@ -12,7 +12,7 @@ MAX_DEADLINE_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ProviderKind:
     """One kind of provider."""
 
     at: str

@@ -10,7 +10,7 @@ from holdfast.model.errors import Rejected
 from holdfast.model.machine import Instance, Notice
 
 
-class Limited(ABC):
+class LimitedProvider(ABC):
     """Default implementation of the port: every action is Rejected; queries about automatic repairs and notices return nothing."""
 
     @property

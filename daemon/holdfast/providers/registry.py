@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.model.errors import ConfigError
 from holdfast.providers import asg, command, ec2, hyperpod, none, parallelcluster
-from holdfast.providers.kind import Kind
+from holdfast.providers.kind import ProviderKind
 
 if TYPE_CHECKING:
     from holdfast.ports import Provider, Scheduler
 
-KINDS: Mapping[str, Kind] = {
+KINDS: Mapping[str, ProviderKind] = {
     "none": none.PROVIDER,
     "ec2": ec2.PROVIDER,
     "asg": asg.PROVIDER,

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, BinaryIO
 from holdfast import logs
 from holdfast.descriptors import NotAccepted, raise_limit
 from holdfast.model.errors import ConfigError, HoldfastError, Unavailable
-from holdfast.systemd import Pulse, sd_notify
+from holdfast.systemd import WatchdogPulse, sd_notify
 
 if TYPE_CHECKING:
-    from holdfast.quorum.control import Control
-    from holdfast.quorum.state import State
+    from holdfast.quorum.control import ControlSocket
+    from holdfast.quorum.state import QuorumStore
 
 STORE_VARIABLE = "HOLDFAST_QUORUM_STORE"
 """Environment variable with the database's URL: it may hold a password, and every user can read a command line."""
@@ -99,9 +99,9 @@ def _uid(text: str) -> int:
 
 async def _serve(options: argparse.Namespace) -> None:
     # Imported late, so that a missing extra is reported in one line.
-    from holdfast.quorum.control import Control  # noqa: PLC0415
+    from holdfast.quorum.control import ControlSocket  # noqa: PLC0415
     from holdfast.quorum.service import Service, read_key  # noqa: PLC0415
-    from holdfast.quorum.state import State  # noqa: PLC0415
+    from holdfast.quorum.state import QuorumStore  # noqa: PLC0415
     from holdfast.quorum.upkeep import keep_pruning  # noqa: PLC0415
 
     everywhere = options.bind in ("0.0.0.0", "::")  # noqa: S104  # compared, not bound
@@ -110,11 +110,11 @@ async def _serve(options: argparse.Namespace) -> None:
     asyncio.get_running_loop().set_exception_handler(NotAccepted())
     key = read_key(options.key)
     with _alone(options.key):
-        state = State(options.store)
+        state = QuorumStore(options.store)
         if options.adopt is not None:
             _adopt(state, options.adopt)
         service = Service(state, key, bind=options.bind, advertise=advertise)
-        control = Control(service, options.socket, frozenset(options.user))
+        control = ControlSocket(service, options.socket, frozenset(options.user))
         told = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, partial(_end_soon, told))
@@ -139,7 +139,7 @@ def _export(store: str) -> None:
     sys.stdout.write(json.dumps(moving(store)))
 
 
-def _adopt(state: State, path: Path) -> None:
+def _adopt(state: QuorumStore, path: Path) -> None:
     """Import the rendezvous of the controller's database. Without them, running elastic jobs get new ones when their groups restart."""
     try:
         number = state.adopt(json.loads(path.read_bytes()))
@@ -159,9 +159,9 @@ def _end_soon(told: asyncio.Event) -> None:
     last_call.start()
 
 
-async def _beat(control: Control) -> None:
+async def _beat(control: ControlSocket) -> None:
     """Report readiness and liveness to systemd, which restarts the service when the loop is stuck."""
-    pulse = Pulse()
+    pulse = WatchdogPulse()
     while True:
         pulse.beat()
         try:

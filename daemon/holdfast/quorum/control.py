@@ -30,7 +30,7 @@ _PEERCRED = struct.Struct("3i")
 _RULES = {f.name: f.type for f in fields(Rules)}
 
 
-class Control:
+class ControlSocket:
     """Server of the control socket. Only root, the service's own user and the listed users may send requests."""
 
     def __init__(self, service: Service, path: Path, users: frozenset[int] = frozenset()) -> None:

@@ -16,8 +16,8 @@ import functools
 from collections.abc import Iterable, Mapping
 
 from holdfast.model.rooms import run_of
-from holdfast.quorum.identity import Identity
-from holdfast.quorum.nouns import Departure, Gone
+from holdfast.quorum.identity import GroupIdentity
+from holdfast.quorum.nouns import Departure, GoneMember
 
 GONE_MAX = 1000
 """Limit of entries in ``gone``, not counting members of the last quorum."""
@@ -42,7 +42,7 @@ def is_outdated(newest: Mapping[str, int], name: str) -> bool:
     return told is not None and told[1] < newest.get(told[0], -1)
 
 
-def note_met(newest: dict[str, int], who: Identity) -> None:
+def note_met(newest: dict[str, int], who: GroupIdentity) -> None:
     """Record that this start was seen: earlier runs of its job are gone from now on."""
     told = run_and_restarts(who.started)
     if told is None or told[1] <= newest.get(told[0], -1):
@@ -54,10 +54,10 @@ def note_met(newest: dict[str, int], who: Identity) -> None:
 
 
 def forgettable(
-    gone: Mapping[str, Gone],
+    gone: Mapping[str, GoneMember],
     since_s: Mapping[str, float],
     newest: Mapping[str, int],
-    members: Iterable[Identity],
+    members: Iterable[GroupIdentity],
     now_s: float,
 ) -> list[str]:
     """Entries to forget now. ``since_s``: when each was added; all times in seconds since 1970. ``members``: of the last quorum."""
@@ -75,7 +75,7 @@ def forgettable(
 _SAID_TWICE, _MANAGER, _FENCE, _VERDICT = range(4)
 
 
-def _worth(name: str, gone: Gone, newest: Mapping[str, int]) -> int:
+def _worth(name: str, gone: GoneMember, newest: Mapping[str, int]) -> int:
     if is_outdated(newest, name):
         return _SAID_TWICE
     if gone.why is Departure.EVICTED:

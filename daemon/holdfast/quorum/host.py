@@ -14,11 +14,11 @@ from datetime import UTC, datetime
 
 from holdfast.bucket import Bucket
 from holdfast.model.errors import OutsideError, Unavailable
-from holdfast.quorum.identity import Identity
+from holdfast.quorum.identity import GroupIdentity
 from holdfast.quorum.limits import CHANGE_MEMBERS, CHANGES_BURST, CHANGES_PER_S, Arrivals, RecordLimit
-from holdfast.quorum.nouns import Away, Member, Quorum, Refused, RoomEvent, Rules
-from holdfast.quorum.room import Room
-from holdfast.quorum.state import Kept, State
+from holdfast.quorum.nouns import Away, MemberRefused, Quorum, QuorumMember, RoomEvent, Rules
+from holdfast.quorum.room import Rendezvous
+from holdfast.quorum.state import QuorumStore, StoredRendezvous
 
 log = logging.getLogger(__name__)
 
@@ -31,12 +31,16 @@ _AGAIN_S = 0.5
 Formed = tuple[Quorum, float]
 
 
-class Host:
+class RendezvousHost:
     """Host of one rendezvous. Lives in one event loop; only the write to the database happens in a thread."""
 
-    def __init__(self, kept: Kept, state: State, *, restored: bool) -> None:
+    def __init__(self, kept: StoredRendezvous, state: QuorumStore, *, restored: bool) -> None:
         self.kept = kept
-        self.room = Room.restored(kept.snapshot, time.monotonic(), GRACE_S) if restored else Room(kept.snapshot.rules)
+        self.room = (
+            Rendezvous.restored(kept.snapshot, time.monotonic(), GRACE_S)
+            if restored
+            else Rendezvous(kept.snapshot.rules)
+        )
         self.room.changed = not restored
         self.room.forget(time.time())  # a release without these bounds may have written the document
         self.unwritten = ""
@@ -47,7 +51,7 @@ class Host:
         self._queued = False
         """A settling is queued; it covers all calls until it runs."""
         self._state = state
-        self._waiting: dict[Identity, set[asyncio.Future[Formed]]] = {}
+        self._waiting: dict[GroupIdentity, set[asyncio.Future[Formed]]] = {}
         self._formed: list[Formed] = []
         self._happened: list[tuple[datetime, RoomEvent]] = []
         self._lock = asyncio.Lock()
@@ -55,14 +59,14 @@ class Host:
         self._settling: set[asyncio.Task[None]] = set()
         self._closed = False
 
-    def heartbeat(self, who: Identity) -> None:
+    def heartbeat(self, who: GroupIdentity) -> None:
         """Handle a heartbeat. An arrival above the rate limit is ignored; a later heartbeat is accepted."""
         if self._may_arrive(who):
             self.room.heartbeat(who, time.monotonic())
         if self._timer is None or self.room.events:
             self.soon()
 
-    def _may_arrive(self, who: Identity) -> bool:
+    def _may_arrive(self, who: GroupIdentity) -> bool:
         if self.room.is_in(who) or self.room.refusal(who) is not None:
             return True  # it changes nothing
         allowed = self.arrivals.allow(who.group, time.monotonic())
@@ -71,8 +75,8 @@ class Host:
             log.warning("event=quorum_room_limited room=%s group=%s times=%d", self.kept.name, who.group, times)
         return allowed
 
-    async def ask(self, member: Member) -> Formed:
-        """Wait for a quorum with this member. Raises Refused or Away, also while waiting.
+    async def ask(self, member: QuorumMember) -> Formed:
+        """Wait for a quorum with this member. Raises MemberRefused or Away, also while waiting.
 
         torchft's Managers may ask again while an earlier call of theirs still waits: all of them get the answer."""
         if not self._may_arrive(member.identity):
@@ -92,13 +96,13 @@ class Host:
                 del self._waiting[member.identity]
                 self.room.withdraw(member.identity)
 
-    def observe(self, who: Identity) -> Formed:
-        """The last quorum, for a caller that is not a member yet and looks for peers; no member waits for it. Raises Refused."""
+    def observe(self, who: GroupIdentity) -> Formed:
+        """The last quorum, for a caller that is not a member yet and looks for peers; no member waits for it. Raises MemberRefused."""
         if (why := self.room.refusal(who)) is not None:
-            raise Refused(why)
+            raise MemberRefused(why)
         return self.room.observed(), time.time()
 
-    async def change(self, what: Callable[[Room], tuple[Identity, ...]]) -> tuple[Identity, ...]:
+    async def change(self, what: Callable[[Rendezvous], tuple[GroupIdentity, ...]]) -> tuple[GroupIdentity, ...]:
         """Apply a change and return once it is stored. Raises Unavailable when the write fails; the change is still in effect while
         the service runs, and the write is retried."""
         done = what(self.room)
@@ -200,7 +204,7 @@ class Host:
             why = self.room.refusal(who)
             for answer in waiting if why is not None else ():
                 if not answer.done():
-                    answer.set_exception(Refused(why))
+                    answer.set_exception(MemberRefused(why))
 
     def _arm(self) -> None:
         if self._timer is not None:

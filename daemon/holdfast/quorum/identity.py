@@ -26,7 +26,7 @@ class Forged(ValueError):
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Identity:
+class GroupIdentity:
     """One incarnation of a replica group."""
 
     group: str
@@ -77,13 +77,13 @@ def replica_name(token: str, group: str, start: str) -> str:
     return f"{group}~{start}~{proof(token, group, start)}~{group}"
 
 
-def identify(wire_id: str, token: str | None) -> Identity:
+def identify(wire_id: str, token: str | None) -> GroupIdentity:
     """Identity in a ``replica_id``. ``token`` None: members are known by their addresses, and their names are trusted. Raises Forged."""
     if not wire_id or len(wire_id) > LONGEST or not wire_id.isprintable():
         raise Forged(f"a replica id has 1 to {LONGEST} printable characters")
     name, colon, uuid = wire_id.rpartition(":")
     if token is None:
-        return Identity(name, "", uuid)
+        return GroupIdentity(name, "", uuid)
     parts = name.split("~")
     if not colon or len(parts) != 4 or not all(parts) or parts[0] != parts[3]:
         raise Forged(
@@ -92,7 +92,7 @@ def identify(wire_id: str, token: str | None) -> Identity:
     group, start, shown, _group = parts
     if not hmac.compare_digest(shown.encode(), proof(token, group, start).encode()):
         raise Forged(f"the token of group {group} is not this job's: HOLDFAST_QUORUM_TOKEN is wrong or of another job")
-    return Identity(group, start, uuid)
+    return GroupIdentity(group, start, uuid)
 
 
 def split_observe(wire_id: str) -> tuple[str, bool]:

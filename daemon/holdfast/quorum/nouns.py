@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from holdfast.quorum.identity import Identity
+from holdfast.quorum.identity import GroupIdentity
 from holdfast_checks.words import unknown_reads_as
 
 MEMBERS_MAX = 4096
 
 
-class Refused(Exception):
+class MemberRefused(Exception):
     """Raised when a member may not take part, with a one-line reason."""
 
 
@@ -47,7 +47,7 @@ class Departure(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
+class GoneMember:
     why: Departure
     reason: str
 
@@ -56,10 +56,10 @@ class Gone:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class QuorumMember:
     """One group in a quorum request: what torchft's Managers exchange through the rendezvous."""
 
-    identity: Identity
+    identity: GroupIdentity
     wire_id: str
     """The name by which its Manager finds itself in the answer."""
     address: str
@@ -75,7 +75,7 @@ class Member:
 @dataclass(frozen=True, slots=True)
 class Quorum:
     id: int
-    members: tuple[Member, ...]
+    members: tuple[QuorumMember, ...]
 
     @property
     def step(self) -> int:
@@ -95,13 +95,13 @@ class RoomEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class RendezvousSnapshot:
     """State of a rendezvous that outlives the process."""
 
     rules: Rules
     last: Quorum | None = None
     next_id: int = 1
-    gone: dict[str, Gone] = field(default_factory=dict)
+    gone: dict[str, GoneMember] = field(default_factory=dict)
     spares: frozenset[str] = frozenset()
     done: bool = False
     """A member of the last quorum reported the training as done: no one may join any more."""

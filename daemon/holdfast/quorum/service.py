@@ -24,11 +24,19 @@ from google.protobuf.message import DecodeError
 from holdfast.descriptors import for_connections, open_files
 from holdfast.model.errors import NotFound, Rejected, Unavailable
 from holdfast.quorum import messages
-from holdfast.quorum.host import Formed, Host
-from holdfast.quorum.identity import Farewell, Forged, Identity, identify, room_token, split_farewell, split_observe
-from holdfast.quorum.nouns import MEMBERS_MAX, Away, Member, Refused, Rules, Snapshot
-from holdfast.quorum.room import Room
-from holdfast.quorum.state import Kept, State
+from holdfast.quorum.host import Formed, RendezvousHost
+from holdfast.quorum.identity import (
+    Farewell,
+    Forged,
+    GroupIdentity,
+    identify,
+    room_token,
+    split_farewell,
+    split_observe,
+)
+from holdfast.quorum.nouns import MEMBERS_MAX, Away, MemberRefused, QuorumMember, RendezvousSnapshot, Rules
+from holdfast.quorum.room import Rendezvous
+from holdfast.quorum.state import QuorumStore, StoredRendezvous
 from holdfast_checks.aside import put_aside
 
 log = logging.getLogger(__name__)
@@ -87,10 +95,10 @@ def _put_key_aside(path: Path, size: int) -> None:
 class _Door:
     """gRPC handler of one rendezvous: its two calls."""
 
-    def __init__(self, host: Host, token: str) -> None:
+    def __init__(self, host: RendezvousHost, token: str) -> None:
         self._host = host
         self._token = token
-        self._known: dict[str, Identity] = {}
+        self._known: dict[str, GroupIdentity] = {}
         """Names that were verified, so that a heartbeat costs one look-up."""
         self._written: tuple[Formed | None, bytes] = None, b""
         self.refused = 0
@@ -124,7 +132,7 @@ class _Door:
             return await self._refuse(context, grpc.StatusCode.UNAUTHENTICATED, str(error))
         except Away as error:
             return await self._refuse(context, grpc.StatusCode.UNAVAILABLE, str(error))
-        except Refused as error:
+        except MemberRefused as error:
             return await self._refuse(context, grpc.StatusCode.PERMISSION_DENIED, str(error))
 
     async def _heartbeat(self, raw: bytes, context: Any) -> None:
@@ -146,7 +154,7 @@ class _Door:
         except Unavailable as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
 
-    def _identify(self, wire_id: str, context: Any) -> Identity:
+    def _identify(self, wire_id: str, context: Any) -> GroupIdentity:
         addresses = self._host.kept.addresses
         if addresses and (peer := _peer_address(context.peer())) not in addresses:
             raise Forged(f"{peer or 'this address'} belongs to no node of this job")
@@ -167,12 +175,12 @@ class _Door:
         raise AssertionError("abort raises")
 
 
-def _member(who: Identity, asked: messages.Requester, members: int) -> Member:
+def _member(who: GroupIdentity, asked: messages.Requester, members: int) -> QuorumMember:
     texts = len(asked.address) + len(asked.store_address) + len(asked.data)
     too_long = max(len(asked.address), len(asked.store_address)) > _LONGEST_ADDRESS or len(asked.data) > _LONGEST_DATA
     if too_long or texts > max(_TEXTS_OF_A_ROOM // max(members, 1), _LEAST_SHARE):
-        raise Refused("an address or the data of the request is too long")
-    return Member(
+        raise MemberRefused("an address or the data of the request is too long")
+    return QuorumMember(
         who,
         asked.replica_id,
         asked.address,
@@ -200,20 +208,20 @@ def _peer_address(peer: str) -> str | None:
 class Service:
     """All rendezvous of the service. Lives in one event loop."""
 
-    def __init__(self, state: State, key: bytes, *, bind: str, advertise: str) -> None:
+    def __init__(self, state: QuorumStore, key: bytes, *, bind: str, advertise: str) -> None:
         """``bind``: the address to listen on; ``advertise``: the name or address given to jobs."""
         self.state = state
         self._key = key
         self._bind = bind
         self._advertise = advertise
-        self._rooms: dict[str, tuple[Host, Any, _Door]] = {}
+        self._rooms: dict[str, tuple[RendezvousHost, Any, _Door]] = {}
         self._most: dict[str, int] = {}
         """Connections that each open rendezvous may have."""
 
     async def start(self) -> None:
         """Reopen every rendezvous that was open, on its port. Raises Unavailable."""
         for kept in self.state.load(datetime.now(UTC)):
-            await self._serve(Host(kept, self.state, restored=True))
+            await self._serve(RendezvousHost(kept, self.state, restored=True))
         log.info("event=quorum_started rooms=%d", len(self._rooms))
 
     async def stop(self) -> None:
@@ -230,8 +238,8 @@ class Service:
         except ValueError as error:
             raise Rejected(f"addresses: {error}") from error
         if name not in self._rooms:
-            kept = Kept(name, 0, addresses, Snapshot(rules), secrets.token_hex(8))
-            await self._serve(Host(kept, self.state, restored=False))
+            kept = StoredRendezvous(name, 0, addresses, RendezvousSnapshot(rules), secrets.token_hex(8))
+            await self._serve(RendezvousHost(kept, self.state, restored=False))
         host = self.host(name)
         rules = replace(rules, groups=max(rules.groups, host.room.rules.groups))  # a known group stays known
         if (rules, addresses) != (host.room.rules, host.kept.addresses):
@@ -245,11 +253,11 @@ class Service:
         await self._end(name, "the rendezvous is closed")
         await asyncio.to_thread(self.state.drop, name, datetime.now(UTC))
 
-    async def change(self, name: str, what: Callable[[Room], tuple[Identity, ...]]) -> list[str]:
+    async def change(self, name: str, what: Callable[[Rendezvous], tuple[GroupIdentity, ...]]) -> list[str]:
         """Raises NotFound, Unavailable."""
         return [str(who) for who in await self.host(name).change(what)]
 
-    def host(self, name: str) -> Host:
+    def host(self, name: str) -> RendezvousHost:
         """Raises NotFound."""
         if name not in self._rooms:
             raise NotFound(f"there is no room {name}: open {', '.join(sorted(self._rooms)) or 'one'}")
@@ -267,10 +275,10 @@ class Service:
         advertise = f"[{self._advertise}]" if ":" in self._advertise else self._advertise
         return f"http://{advertise}:{self.host(name).kept.port}"
 
-    def _token(self, host: Host) -> str:
+    def _token(self, host: RendezvousHost) -> str:
         return room_token(self._key, host.kept.name, host.kept.opening)
 
-    async def _serve(self, host: Host) -> None:
+    async def _serve(self, host: RendezvousHost) -> None:
         name = host.kept.name
         door = _Door(host, self._token(host))
         most = room_connections(for_connections(open_files()) - sum(self._most.values()))

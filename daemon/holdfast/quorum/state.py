@@ -15,14 +15,14 @@ from typing import Any, TypeVar
 
 from sqlalchemy import JSON, Column, Connection, Index, MetaData, Table, delete, func, inspect, select, text
 
-from holdfast.quorum.identity import Identity
-from holdfast.quorum.nouns import Departure, Gone, Member, Quorum, RoomEvent, Rules, Snapshot
+from holdfast.quorum.identity import GroupIdentity
+from holdfast.quorum.nouns import Departure, GoneMember, Quorum, QuorumMember, RendezvousSnapshot, RoomEvent, Rules
 from holdfast.store.columns import BigId, SafeText, UtcDateTime
 from holdfast.store.engines import parse_url, reader_engine, writer_engine
 from holdfast.store.failures import translated
 from holdfast.store.rows import upsert
 from holdfast.unknown import read_word
-from holdfast_checks.aside import SetAside
+from holdfast_checks.aside import FilesSetAside
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -65,7 +65,7 @@ events = Table(
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredRendezvous:
     """A rendezvous as stored."""
 
     name: str
@@ -73,7 +73,7 @@ class Kept:
     """Kept across restarts, so that the job finds it; 0: chosen when it is opened."""
     addresses: tuple[str, ...]
     """Empty: members prove that they know the token; else only members at these addresses may join, without proof."""
-    snapshot: Snapshot
+    snapshot: RendezvousSnapshot
     opening: str = ""
     """Part of what its token is derived from: new each time a rendezvous of this name is opened. Not secret."""
 
@@ -88,7 +88,7 @@ class Recorded:
     event: RoomEvent
 
 
-class State:
+class QuorumStore:
     """The service's database. Every method may raise Unavailable, or Rejected for what the database refuses. Thread-safe."""
 
     def __init__(self, url: str) -> None:
@@ -126,7 +126,7 @@ class State:
         self._engine.dispose()
         self._readers.dispose()
 
-    def save(self, kept: Kept, happened: Iterable[tuple[datetime, RoomEvent]] = ()) -> None:
+    def save(self, kept: StoredRendezvous, happened: Iterable[tuple[datetime, RoomEvent]] = ()) -> None:
         """Store the rendezvous and its new events in one transaction."""
         with translated(), self._engine.begin() as connection:
             upsert(connection, rooms, [{"name": kept.name, "document": encode(kept)}])
@@ -137,9 +137,9 @@ class State:
         with translated(), self._engine.begin() as connection:
             _append(connection, room, happened)
 
-    def load(self, at: datetime) -> tuple[Kept, ...]:
+    def load(self, at: datetime) -> tuple[StoredRendezvous, ...]:
         """Open rendezvous. One that cannot be read is set aside, with ``at`` as the time."""
-        read: list[Kept] = []
+        read: list[StoredRendezvous] = []
         with translated(), self._engine.begin() as connection:
             for row in connection.execute(select(rooms).order_by(rooms.c.name)).all():
                 try:
@@ -148,12 +148,12 @@ class State:
                     _set_aside(connection, row.name, row.document, f"{type(error).__name__}: {error}"[:300], at)
         return tuple(read)
 
-    def set_aside(self) -> SetAside:
+    def set_aside(self) -> FilesSetAside:
         """Count and age of the rendezvous that were set aside and not removed by an operator yet."""
         query = select(func.count(), func.min(unreadable.c.at))
         with translated(), self._readers.begin() as connection:
             count, since = connection.execute(query).one()
-        return SetAside(count, None if since is None else since.timestamp())
+        return FilesSetAside(count, None if since is None else since.timestamp())
 
     def drop(self, room: str, at: datetime) -> None:
         """Delete a closed rendezvous; its record stays and gets a ``closed`` event."""
@@ -227,7 +227,7 @@ def _event(document: Any, number: int) -> RoomEvent:
         return RoomEvent("unreadable")
 
 
-def encode(kept: Kept) -> dict[str, Any]:
+def encode(kept: StoredRendezvous) -> dict[str, Any]:
     """Encode a rendezvous as a JSON document."""
     s = kept.snapshot
     return {
@@ -245,17 +245,17 @@ def encode(kept: Kept) -> dict[str, Any]:
     }
 
 
-def decode(name: str, document: Any) -> Kept:
+def decode(name: str, document: Any) -> StoredRendezvous:
     """The reverse of :func:`encode`. Fields of a newer release are ignored. Raises ValueError, TypeError, KeyError, AttributeError."""
     last, port, opening, rules = document["last"], document["port"], document["opening"], document["rules"]
     _check(type(port) is int and 0 <= port < 65536, "port")
     _check(isinstance(opening, str), "opening")
-    snapshot = Snapshot(
+    snapshot = RendezvousSnapshot(
         _rules(rules),
         None if last is None else Quorum(_count(last["id"]), tuple(_member(m) for m in last["members"])),
         _count(document["next_id"]),
         {
-            who: Gone(read_word(Departure, why, "Gone.why") or Departure.EVICTED, _text(reason))
+            who: GoneMember(read_word(Departure, why, "Gone.why") or Departure.EVICTED, _text(reason))
             for who, (why, reason) in document["gone"].items()
         },
         frozenset(_text(group) for group in document["spares"]),
@@ -265,7 +265,7 @@ def decode(name: str, document: Any) -> Kept:
     )
     if snapshot.last is not None:  # ids only grow
         snapshot = replace(snapshot, next_id=max(snapshot.next_id, snapshot.last.id + 1))
-    return Kept(name, port, tuple(_text(address) for address in document["addresses"]), snapshot, opening)
+    return StoredRendezvous(name, port, tuple(_text(address) for address in document["addresses"]), snapshot, opening)
 
 
 def _rules(document: Any) -> Rules:
@@ -274,10 +274,10 @@ def _rules(document: Any) -> Rules:
     return rules
 
 
-def _member(document: Any) -> Member:
-    identity = _of_type(Identity, document["identity"])
+def _member(document: Any) -> QuorumMember:
+    identity = _of_type(GroupIdentity, document["identity"])
     _check(all(value is None or isinstance(value, str) for value in asdict(identity).values()), "identity")
-    member = replace(_of_type(Member, document), identity=identity)
+    member = replace(_of_type(QuorumMember, document), identity=identity)
     _count(member.step)
     return member
 

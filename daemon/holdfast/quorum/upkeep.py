@@ -8,14 +8,14 @@ from datetime import UTC, datetime, timedelta
 
 from holdfast import unexpected
 from holdfast.model.errors import OutsideError
-from holdfast.quorum.state import BATCH, State
+from holdfast.quorum.state import BATCH, QuorumStore
 
 log = logging.getLogger(__name__)
 
 PRUNE_EVERY_S = 6 * 3600.0
 
 
-async def keep_pruning(state: State, keep_days: int) -> None:
+async def keep_pruning(state: QuorumStore, keep_days: int) -> None:
     """Delete old records now and every six hours, until cancelled. Runs alongside the rendezvous."""
     while True:
         try:
@@ -31,7 +31,7 @@ async def keep_pruning(state: State, keep_days: int) -> None:
         await asyncio.sleep(PRUNE_EVERY_S)
 
 
-async def _prune(state: State, before: datetime) -> int:
+async def _prune(state: QuorumStore, before: datetime) -> int:
     """Delete in small batches; the service may stop between any two. Returns the number of records."""
     gone = count = await asyncio.to_thread(state.prune, before)
     while count >= BATCH:

@@ -13,7 +13,7 @@ from holdfast.model.asks import Asks
 from holdfast.slurm.asks import asks
 from holdfast.slurm.hosts import hosts, users_hosts
 from holdfast.slurm.records import slurms_own
-from holdfast.slurm.squeue import Row
+from holdfast.slurm.squeue import SqueueRow
 
 _DETAIL = re.compile(r"\sNodes=(\S+) CPU_IDs=\S* Mem=\S* GRES=(\S*)")
 _GRES_INDICES = re.compile(r"(?:^|,)(?:gres[:/])?(gpu|shard|mps)(?::[^:,()]+)*:\d+\(IDX:([0-9,\-]*)\)")
@@ -48,7 +48,7 @@ def unknown(now: datetime) -> Details:
     return Details(exclusions_known=False, gpus_known=False, suspend_time=now)
 
 
-def details(record: str, row: Row) -> Details | None:
+def details(record: str, row: SqueueRow) -> Details | None:
     """None: the record is not that of this job as it is now."""
     own = slurms_own(record, row)
     if own is None:

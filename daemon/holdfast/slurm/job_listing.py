@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from holdfast.model.cluster import Job
 from holdfast.slurm import parse, records
 from holdfast.slurm.details import Details, details, unknown
-from holdfast.slurm.squeue import Row
+from holdfast.slurm.squeue import SqueueRow
 
 _LOG = logging.getLogger(__name__)
 MOST_ALONE = 8
@@ -29,13 +29,13 @@ _ALONE_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    row: Row
+    row: SqueueRow
     printed: str
     """The records with its id at that time, without values that change all the time; empty: it has to be read again."""
     details: Details
     job: Job
 
-    def same_run(self, row: Row) -> bool:
+    def same_run(self, row: SqueueRow) -> bool:
         now = (row.submitted, row.restarts, row.nodes)
         return (self.row.submitted, self.row.restarts, self.row.nodes) == now
 
@@ -59,7 +59,7 @@ class JobListing:
         self._asked: dict[int, int] = {}
         """How often each job with a record in doubt was read on its own, so that none waits forever behind others."""
 
-    def read(self, text: str, rows: Mapping[int, Row]) -> dict[int, Job]:
+    def read(self, text: str, rows: Mapping[int, SqueueRow]) -> dict[int, Job]:
         """``text``: all records. Raises Rejected as :func:`parse.job`."""
         known, texts = self._known, records.jobs(text)
         printed: dict[int, str] = {}
@@ -87,7 +87,7 @@ class JobListing:
     def _doubtful(
         self,
         job_ids: list[int],
-        rows: Mapping[int, Row],
+        rows: Mapping[int, SqueueRow],
         printed: Mapping[int, str],
         found: dict[int, _Read],
     ) -> None:
@@ -116,7 +116,7 @@ class JobListing:
     def _utc(self) -> datetime:
         return datetime.fromtimestamp(self._now(), UTC)
 
-    def _read(self, row: Row, printed: str, found: Details) -> _Read:
+    def _read(self, row: SqueueRow, printed: str, found: Details) -> _Read:
         return _Read(row, printed, found, parse.job(row, self._cluster, found))
 
 

@@ -16,7 +16,7 @@ from holdfast.model.errors import Rejected
 from holdfast.slurm.details import Details
 from holdfast.slurm.hosts import hosts, users_hosts
 from holdfast.slurm.records import EMPTY, fields, printable
-from holdfast.slurm.squeue import Row
+from holdfast.slurm.squeue import SqueueRow
 from holdfast.slurm.tasks import waiting_tasks
 
 _FREE_TEXTS = re.compile(r"\s(?:Reason|Comment|Extra)=")
@@ -63,7 +63,7 @@ def duration_s(text: str) -> int | None:
     return sum(number * unit for number, unit in zip(numbers, _UNITS_S, strict=True))
 
 
-def job(row: Row, cluster: str, details: Details) -> Job:
+def job(row: SqueueRow, cluster: str, details: Details) -> Job:
     """One job. Raises Rejected when the row lacks what identifies a job."""
     submitted = time_or_none(row.submitted)
     if submitted is None:
@@ -118,7 +118,7 @@ def job(row: Row, cluster: str, details: Details) -> Job:
     )
 
 
-def _file(row: Row, shown: str) -> str:
+def _file(row: SqueueRow, shown: str) -> str:
     """A file that a batch job writes to, its patterns as they are. squeue of 22.05 shows the default of an array's element under the
     element's own id; slurmd names it by the array."""
     path, folder = _text(shown), _text(row.work_dir)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from holdfast.slurm.squeue import Row
+from holdfast.slurm.squeue import SqueueRow
 
 _JOB_START = re.compile(r"\nJobId=([0-9]{1,10}) (?=JobName=|ArrayJobId=|HetJobId=)")
 _NODE_START = re.compile(r"\nNodeName=(\S+) ")
@@ -63,7 +63,7 @@ class Own(NamedTuple):
     """From the per-node requests on; a user's text may follow."""
 
 
-def slurms_own(record: str, row: Row) -> Own | None:
+def slurms_own(record: str, row: SqueueRow) -> Own | None:
     """Slurm's own part of the record; None where the record does not match the row: it may be from when the job had another name."""
     head, _, rest = record.partition(" JobName=")
     after = _AFTER_NAME.match(rest, len(row.name)) if rest.startswith(row.name) else None

@@ -33,7 +33,7 @@ FORMAT = "SQUEUE_FORMAT2"
 """Environment variable with squeue's format if no option gives one. ``SQUEUE_FORMAT`` takes precedence."""
 
 
-class Row(NamedTuple):
+class SqueueRow(NamedTuple):
     """A job as squeue prints it: Slurm's and its user's texts, each in its own field."""
 
     job_id: str
@@ -101,7 +101,7 @@ _FIELDS = (
     "Reservation", "Comment", "admin_comment", "SubmitTime", "StartTime", "EndTime", "EligibleTime", "TimeLimit", "WorkDir", "STDOUT",
     "STDERR", "BatchHost", "Dependency",
 )  # fmt: skip
-"""Squeue's names for the values of a :class:`Row`, in their order."""
+"""Squeue's names for the values of a :class:`SqueueRow`, in their order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,26 +122,26 @@ class Marks:
         *others, last = _FIELDS
         return ",".join([*(f"{name}:0{self.value}" for name in others), f"{last}:0{self.job}"])
 
-    def rows(self, text: str) -> list[Row]:
+    def rows(self, text: str) -> list[SqueueRow]:
         """Parse squeue's output. Raises Unavailable where it is incomplete."""
         *printed, rest = text.split(f"{self.job}\n")
         found = [one.split(self.value) for one in printed]
         if rest.strip() or any(len(one) != len(_FIELDS) or not one[0].isdigit() for one in found):
             raise Unavailable("squeue's answer is incomplete")
-        return [Row._make(one) for one in found]
+        return [SqueueRow._make(one) for one in found]
 
 
-def _rows(run: _Run, *argv: str) -> list[Row]:
+def _rows(run: _Run, *argv: str) -> list[SqueueRow]:
     marks = Marks.fresh()
     return marks.rows(run(*argv, env={FORMAT: marks.format}))
 
 
-def rows(run: _Run, *which: str) -> dict[int, Row]:
+def rows(run: _Run, *which: str) -> dict[int, SqueueRow]:
     """Jobs by id; an array's row is of those that have not started."""
     return {row.number: row for row in _rows(run, *SQUEUE, *which)}
 
 
-def rows_of(run: _Run, records_text: str, *which: str) -> dict[int, Row]:
+def rows_of(run: _Run, records_text: str, *which: str) -> dict[int, SqueueRow]:
     """The same, with waiting elements that have their own record; ``records_text`` of ``scontrol`` shows candidates.
 
     A record that a user forges makes the query longer and adds no job: only ids count that squeue knows as part of a waiting array."""
@@ -160,10 +160,10 @@ def rows_of(run: _Run, records_text: str, *which: str) -> dict[int, Row]:
     return listed | elements
 
 
-def _elements(run: _Run, wanted: set[int], arrays: frozenset[str]) -> dict[int, Row]:
+def _elements(run: _Run, wanted: set[int], arrays: frozenset[str]) -> dict[int, SqueueRow]:
     if len(wanted) > _MOST_UNPROVEN:
         wanted = wanted & _waiting(run)
-    found: dict[int, Row] = {}
+    found: dict[int, SqueueRow] = {}
     for start in range(0, len(wanted), _MOST_IDS):
         ids = ",".join(map(str, sorted(wanted)[start : start + _MOST_IDS]))
         with contextlib.suppress(NotFound):
@@ -176,14 +176,14 @@ def _waiting(run: _Run) -> set[int]:
     return set(map(int, run(*SQUEUE[:-1], "PENDING", "-r", "-o", "%A").split()))
 
 
-def _alone(row: Row, others: set[int]) -> Row:
+def _alone(row: SqueueRow, others: set[int]) -> SqueueRow:
     """The row of an array without the waiting elements that have their own records, and without their reasons."""
     tasks = ",".join(str(task) for task in waiting_tasks(row.task) if task not in others)
     found = re.match(r"(?:, |[^,])*", row.reason)
     return row._replace(task=tasks, reason=found[0] if found else row.reason)
 
 
-def holders_of(run: _Run, node: str) -> dict[int, Row]:
+def holders_of(run: _Run, node: str) -> dict[int, SqueueRow]:
     """The jobs that hold a node. Raises NotFound where squeue does not know the node."""
     return {row.number: row for row in _rows(run, *_EACH, "-w", node) if row.holds_nodes}
 

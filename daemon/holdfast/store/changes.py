@@ -18,7 +18,7 @@ from holdfast.store.intents import check_fence
 def commit(connection: Connection, change: Change, fence: int, at: datetime | None) -> None:
     """``at``: time of the change, as far as it is known.
 
-    Raises FencedOff, Stale (an operator was faster), Rejected (an intent's key exists)."""
+    Raises LeaderFencedOff, Stale (an operator was faster), Rejected (an intent's key exists)."""
     check_fence(connection, fence)
     _refuse_stale(connection, change)
     rows.upsert(connection, t.incidents, [rows.incident_row(i) for i in change.incidents])
@@ -35,7 +35,7 @@ def commit(connection: Connection, change: Change, fence: int, at: datetime | No
 def record_once(
     connection: Connection, name: str, before: str | None, after: str, events: tuple[Event, ...], fence: int
 ) -> None:
-    """Raises FencedOff; Stale when the note is not what it was."""
+    """Raises LeaderFencedOff; Stale when the note is not what it was."""
     check_fence(connection, fence)
     if connection.execute(select(t.notes.c.value).where(t.notes.c.key == name)).scalar() != before:
         raise Stale(f"the record {name} was read on meanwhile: read it again")
@@ -44,7 +44,7 @@ def record_once(
 
 
 def put_note(connection: Connection, name: str, value: str, fence: int) -> None:
-    """Raises FencedOff."""
+    """Raises LeaderFencedOff."""
     check_fence(connection, fence)
     rows.upsert(connection, t.notes, [{"key": name, "value": value}])
 

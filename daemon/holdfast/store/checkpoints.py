@@ -37,7 +37,7 @@ def surplus(stated: Mapping[int, datetime], shown: Collection[int] | None) -> li
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredCheckpoint:
     """A record with fields that only the store needs."""
 
     record: CheckpointRecord
@@ -47,7 +47,9 @@ class Kept:
     """Run that reported the newest saved step."""
 
 
-def state(kept: Kept | None, said: Statement, received_at: datetime, node: str = "") -> Kept | str:
+def state(
+    kept: StoredCheckpoint | None, said: Statement, received_at: datetime, node: str = ""
+) -> StoredCheckpoint | str:
     """Apply a statement. Returns the new record, or one line that says why the statement changes nothing.
 
     ``node``: whose agent sent it; ``kept``: that node's record before; ``received_at``: now. A statement dated after now was made before
@@ -65,10 +67,10 @@ def state(kept: Kept | None, said: Statement, received_at: datetime, node: str =
     if isinstance(record, str):
         return record
     saved_restarts = said.restarts if said.kind == "checkpoint.saved" else kept.saved_restarts
-    return Kept(replace(record, restarts=said.restarts), max(said.at, kept.stated_at), saved_restarts)
+    return StoredCheckpoint(replace(record, restarts=said.restarts), max(said.at, kept.stated_at), saved_restarts)
 
 
-def _surveyed(kept: Kept, said: Statement) -> Kept | str:
+def _surveyed(kept: StoredCheckpoint, said: Statement) -> StoredCheckpoint | str:
     """Apply the agent's survey of the directory: it says nothing about the job's run, and registers nothing."""
     known = kept.record.survey
     if not said.path or (known is not None and said.restarts < known.restarts):
@@ -80,7 +82,7 @@ def _surveyed(kept: Kept, said: Statement) -> Kept | str:
     return replace(kept, record=record, stated_at=max(said.at, kept.stated_at))
 
 
-def _reused(kept: Kept, said: Statement) -> bool:
+def _reused(kept: StoredCheckpoint, said: Statement) -> bool:
     """Whether the job id was reused. A progress report does not replace a registration."""
     stranger = said.uid != kept.record.uid or said.restarts < kept.record.restarts
     silent = said.at - kept.stated_at >= REUSE_AFTER
@@ -89,13 +91,13 @@ def _reused(kept: Kept, said: Statement) -> bool:
     return stranger and (said.kind == "checkpoint.register" or (said.kind == "progress" and silent))
 
 
-def _begin(said: Statement, node: str) -> Kept | str:
+def _begin(said: Statement, node: str) -> StoredCheckpoint | str:
     if said.kind == "progress" and said.step is not None:
         only = CheckpointRecord(said.job_id, said.uid, said.restarts, directory="", fenced=False, node=node)
-        return Kept(progress.told(only, said), said.at, said.restarts)
+        return StoredCheckpoint(progress.told(only, said), said.at, said.restarts)
     if said.kind == SURVEYED:
         only = CheckpointRecord(said.job_id, said.uid, said.restarts, directory="", fenced=False, node=node)
-        return _surveyed(Kept(only, said.at, said.restarts), said)
+        return _surveyed(StoredCheckpoint(only, said.at, said.restarts), said)
     if said.kind != "checkpoint.register" or not said.path:
         return f"job {said.job_id} has registered no checkpoint directory: {said.kind} is ignored"
     record = CheckpointRecord(
@@ -109,10 +111,10 @@ def _begin(said: Statement, node: str) -> Kept | str:
         node=node,
         registered_at=said.at,
     )
-    return Kept(record, said.at, said.restarts)
+    return StoredCheckpoint(record, said.at, said.restarts)
 
 
-def _told(kept: Kept, said: Statement, received_at: datetime) -> CheckpointRecord | str:
+def _told(kept: StoredCheckpoint, said: Statement, received_at: datetime) -> CheckpointRecord | str:
     record = kept.record
     if said.kind == "checkpoint.register":
         return _registered_again(record, said)

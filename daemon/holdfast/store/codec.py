@@ -82,25 +82,25 @@ def clean(text: str) -> str:
     return text if text.isascii() and text.isprintable() else _UNFIT.sub("\ufffd", text)
 
 
-class Unreadable(ValueError):
+class UnreadableDocument(ValueError):
     """The document cannot be decoded as this class: not an object, or a field is missing or of another type. One line, naming the field."""
 
 
 def decode(noun: type[T], document: Mapping[str, Any]) -> T:
-    """Decode a dataclass that :func:`encode` wrote. Raises Unreadable, also when the document is of another type."""
+    """Decode a dataclass that :func:`encode` wrote. Raises UnreadableDocument, also when the document is of another type."""
     return decode_with(noun, document)
 
 
 def decode_with(noun: type[T], document: Mapping[str, Any], **columns: Any) -> T:
     """As :func:`decode`, with values of separate columns replacing the document's."""
     if not isinstance(document, dict):
-        raise Unreadable(f"{noun.__name__}: expected an object, found {_shown(document)}")
+        raise UnreadableDocument(f"{noun.__name__}: expected an object, found {_shown(document)}")
     if document.get(_TYPE) != noun.__name__:
-        raise Unreadable(f"expected a document of type {noun.__name__}, found {_shown(document.get(_TYPE))}")
+        raise UnreadableDocument(f"expected a document of type {noun.__name__}, found {_shown(document.get(_TYPE))}")
     try:
         document = settled(upgraded(document))
     except (ValueError, TypeError, AttributeError, KeyError) as error:
-        raise Unreadable(f"{noun.__name__}: {error}") from None
+        raise UnreadableDocument(f"{noun.__name__}: {error}") from None
     values = dict(columns)
     name = ""
     try:
@@ -108,28 +108,28 @@ def decode_with(noun: type[T], document: Mapping[str, Any], **columns: Any) -> T
             if name in document and name not in values:
                 values[name] = read(document[name])
     except (ValueError, TypeError) as error:
-        raise Unreadable(f"{noun.__name__}.{name}: {error}") from None
+        raise UnreadableDocument(f"{noun.__name__}.{name}: {error}") from None
     try:
         return noun(**values)
     except TypeError:
         missing = sorted(_required(cast(Hashable, noun)) - values.keys())
-        raise Unreadable(f"{noun.__name__}: {', '.join(missing)} is missing") from None
+        raise UnreadableDocument(f"{noun.__name__}: {', '.join(missing)} is missing") from None
 
 
 def decode_action(document: Mapping[str, Any]) -> Action:
-    """Raises Unreadable, also for an action that this release does not know."""
+    """Raises UnreadableDocument, also for an action that this release does not know."""
     name = str(document.get(_TYPE)) if isinstance(document, dict) else ""
     if name not in ACTION_TYPES:
-        raise Unreadable(f"the store holds an action {name!r} that this release does not know")
+        raise UnreadableDocument(f"the store holds an action {name!r} that this release does not know")
     return decode(ACTION_TYPES[name], document)
 
 
 def read_action(document: Any) -> Action:
     """As :func:`decode_action`; an action, or an order's verb, that this release does not know becomes an UnknownAction.
 
-    Raises Unreadable for one that it does know and cannot read."""
+    Raises UnreadableDocument for one that it does know and cannot read."""
     if not isinstance(document, dict):
-        raise Unreadable(f"action: expected an object, found {_shown(document)}")
+        raise UnreadableDocument(f"action: expected an object, found {_shown(document)}")
     name, verb = str(document.get(_TYPE)), document.get("verb")
     if name not in ACTION_TYPES or (name == SendOrder.__name__ and known(Verb, verb) is None):
         return UnknownAction(name, document)
@@ -183,7 +183,7 @@ def _word(kind: type[StrEnum], where: str) -> Decoder:
 
     def read(value: Any) -> StrEnum | None:
         if not isinstance(value, str):
-            raise Unreadable(f"expected a word, found {_shown(value)}")
+            raise UnreadableDocument(f"expected a word, found {_shown(value)}")
         return words.get(value) or read_word(kind, value, where)
 
     return read
@@ -199,7 +199,7 @@ def _given(read_optional: Decoder) -> Decoder:
     def read(value: Any) -> Any:
         word = read_optional(value)
         if word is None:
-            raise Unreadable(f"unknown word {_shown(value)}")
+            raise UnreadableDocument(f"unknown word {_shown(value)}")
         return word
 
     return read
@@ -207,19 +207,19 @@ def _given(read_optional: Decoder) -> Decoder:
 
 def _of_type(value: Any, kind: type | UnionType, named: str) -> Any:
     if not isinstance(value, kind):
-        raise Unreadable(f"expected {named}, found {_shown(value)}")
+        raise UnreadableDocument(f"expected {named}, found {_shown(value)}")
     return value
 
 
 def _text(value: Any) -> str:
     if isinstance(value, str):
         return value
-    raise Unreadable(f"expected text, found {_shown(value)}")
+    raise UnreadableDocument(f"expected text, found {_shown(value)}")
 
 
 def _whole(value: Any) -> int:
     if type(value) is not int:
-        raise Unreadable(f"expected a whole number, found {_shown(value)}")
+        raise UnreadableDocument(f"expected a whole number, found {_shown(value)}")
     return value
 
 
@@ -227,7 +227,7 @@ def _number(value: Any) -> Any:
     if isinstance(value, str) and not math.isfinite(number := float(value)):
         return number  # NaN and infinity are text
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise Unreadable(f"expected a number, found {_shown(value)}")
+        raise UnreadableDocument(f"expected a number, found {_shown(value)}")
     return value
 
 
@@ -261,7 +261,7 @@ def _scalar(value: Any) -> Any:
 def _moment(value: Any) -> datetime:
     moment = datetime.fromisoformat(_text(value))
     if moment.tzinfo is None:
-        raise Unreadable(f"expected a time with its zone, found {_shown(value)}")
+        raise UnreadableDocument(f"expected a time with its zone, found {_shown(value)}")
     return moment
 
 

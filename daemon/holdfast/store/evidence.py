@@ -12,7 +12,7 @@ from holdfast.store import tables as t
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class StoredEvidence:
     """One bundle as the agent sent it."""
 
     incident_id: str
@@ -29,8 +29,8 @@ def keep(connection: Connection, incident_id: str, node: str, said: OrderOutcome
         connection.execute(t.evidence.insert(), row)
 
 
-def of_incident(connection: Connection, incident_id: str) -> Evidence | None:
+def of_incident(connection: Connection, incident_id: str) -> StoredEvidence | None:
     """The newest bundle; None: there is none."""
     newest = select(t.evidence).where(t.evidence.c.incident_id == incident_id).order_by(t.evidence.c.id.desc()).limit(1)
     row = connection.execute(newest).mappings().first()
-    return Evidence(row["incident_id"], row["node"], row["received_at"], row["bundle"]) if row else None
+    return StoredEvidence(row["incident_id"], row["node"], row["received_at"], row["bundle"]) if row else None

@@ -13,7 +13,7 @@ from holdfast.model.action import IntentState
 from holdfast.model.incident import IncidentKind, IncidentState, RecoveryPhase
 from holdfast.unknown import read_word
 
-Document = Mapping[str, Any]
+_Document = Mapping[str, Any]
 
 
 _WORDS: Mapping[type[StrEnum], frozenset[object]] = {
@@ -21,7 +21,7 @@ _WORDS: Mapping[type[StrEnum], frozenset[object]] = {
 }
 
 
-def _incident(document: Document) -> Document:
+def _incident(document: _Document) -> _Document:
     """Hold an incident until an operator closes it: this release knows neither its subject nor its progress. A closed one stays closed."""
     unknown = _unknown(document, "state", IncidentState) + _unknown(document, "kind", IncidentKind)
     if not unknown:
@@ -36,7 +36,7 @@ def _incident(document: Document) -> Document:
     }
 
 
-def _intent(document: Document) -> Document:
+def _intent(document: _Document) -> _Document:
     """Mark an intent as failed: it is never carried out and never repeated."""
     unknown = _unknown(document, "state", IntentState)
     if not unknown:
@@ -45,7 +45,7 @@ def _intent(document: Document) -> Document:
     return {**document, "state": IntentState.FAILED.value, "retryable": False, "outcome": said}
 
 
-def _recovery(document: Document) -> Document:
+def _recovery(document: _Document) -> _Document:
     """Left to its owner."""
     unknown = _unknown(document, "phase", RecoveryPhase)
     if not unknown:
@@ -54,7 +54,7 @@ def _recovery(document: Document) -> Document:
     return {**document, "phase": RecoveryPhase.LEFT_ALONE.value, "note": note}
 
 
-RULES: Mapping[str, Callable[[Document], Document]] = {
+RULES: Mapping[str, Callable[[_Document], _Document]] = {
     "Incident": _incident,
     "Intent": _intent,
     "Recovery": _recovery,
@@ -62,13 +62,13 @@ RULES: Mapping[str, Callable[[Document], Document]] = {
 """By class name."""
 
 
-def settled(document: Document) -> Document:
+def settled(document: _Document) -> _Document:
     """The document with unknown values replaced."""
     rule = RULES.get(str(document.get("type")))
     return rule(document) if rule is not None else document
 
 
-def _unknown(document: Document, field: str, kind: type[StrEnum]) -> list[str]:
+def _unknown(document: _Document, field: str, kind: type[StrEnum]) -> list[str]:
     """The field and its value, if this release does not know the value. An absent or non-text field is left to the decoder."""
     word = document.get(field)
     if not isinstance(word, str) or word in _WORDS[kind]:
@@ -77,6 +77,6 @@ def _unknown(document: Document, field: str, kind: type[StrEnum]) -> list[str]:
     return [f"{field} {word[:60]!r}"]
 
 
-def _noted(document: Document, unknown: list[str], effect: str) -> str:
+def _noted(document: _Document, unknown: list[str], effect: str) -> str:
     """The document's note, followed by what is unknown and the consequence."""
     return f"{document.get('note', '')} {' and '.join(unknown)} of another release: {effect}".strip()

@@ -9,11 +9,11 @@ from datetime import datetime, timedelta
 from sqlalchemy import Connection, select
 
 from holdfast.model.action import Intent, IntentState, SendOrder, action_event
-from holdfast.model.errors import FencedOff, NotFound, Rejected
+from holdfast.model.errors import LeaderFencedOff, NotFound, Rejected
 from holdfast.model.event import EventKind
 from holdfast.model.held_orders import held
 from holdfast.model.report import OrderOutcome, Report
-from holdfast.ports import Outcome
+from holdfast.ports import IntentOutcome
 from holdfast.store import evidence, nodes, queries, rows
 from holdfast.store import tables as t
 from holdfast.store.books import PAUSED
@@ -30,13 +30,13 @@ _EVENT_OF = {
 
 
 def check_fence(connection: Connection, fence: int) -> None:
-    """Check the fence inside the transaction that it guards. Raises FencedOff unless the lease has exactly this fence.
+    """Check the fence inside the transaction that it guards. Raises LeaderFencedOff unless the lease has exactly this fence.
 
     A lower fence in the store means that the store was replaced without the leader's knowledge: writing must stop then too."""
     held = connection.execute(select(t.lease.c.fence, t.lease.c.holder).with_for_update()).first()
     current = held.fence if held else 0
     if current != fence:
-        raise FencedOff(
+        raise LeaderFencedOff(
             f"fence {fence} is not the lease's fence: {held.holder if held else 'nobody'} holds fence {current}"
         )
 
@@ -51,7 +51,7 @@ def start(connection: Connection, key: str, fence: int, at: datetime) -> None:
         _mark_started(connection, intent, at)
 
 
-def finish(connection: Connection, key: str, fence: int, outcome: Outcome, at: datetime) -> None:
+def finish(connection: Connection, key: str, fence: int, outcome: IntentOutcome, at: datetime) -> None:
     check_fence(connection, fence)
     intent = _find(connection, key)
     if outcome.state not in _EVENT_OF:
@@ -78,7 +78,7 @@ def settle_order(connection: Connection, report: Report, said: OrderOutcome) -> 
         return
     evidence.keep(connection, intent.incident_id, action.node, said)
     state = IntentState.DONE if said.ok else IntentState.FAILED
-    settle(connection, intent, Outcome(state=state, text=said.summary, result=said.detail), said.at)
+    settle(connection, intent, IntentOutcome(state=state, text=said.summary, result=said.detail), said.at)
 
 
 def orders_for(
@@ -126,7 +126,7 @@ def _mark_started(connection: Connection, intent: Intent, at: datetime) -> Inten
     return started
 
 
-def settle(connection: Connection, intent: Intent, outcome: Outcome, at: datetime) -> None:
+def settle(connection: Connection, intent: Intent, outcome: IntentOutcome, at: datetime) -> None:
     """Settle an intent with its result and event."""
     settled = replace(
         intent,

@@ -18,7 +18,7 @@ from holdfast.model.report import Clear, Finding, Report, Statement
 from holdfast.ports import Accepted
 from holdfast.store import intents, nodes, rows
 from holdfast.store import tables as t
-from holdfast.store.checkpoints import MOST_JOBS, Kept, state, surplus
+from holdfast.store.checkpoints import MOST_JOBS, StoredCheckpoint, state, surplus
 from holdfast.store.codec import encode
 from holdfast.store.columns import UNREADABLE_TIME
 
@@ -179,7 +179,7 @@ def _take_statement(connection: Connection, report: Report, said: Statement) -> 
     kept = None
     if row is not None and record is not None:
         stated_at = said.at if row.stated_at == UNREADABLE_TIME else row.stated_at
-        kept = Kept(record, stated_at, row.saved_restarts)
+        kept = StoredCheckpoint(record, stated_at, row.saved_restarts)
     after = state(kept, said, report.received_at, report.node)
     if isinstance(after, str):
         log.info("event=statement_ignored node=%s job=%s uid=%s reason=%r", report.node, said.job_id, said.uid, after)

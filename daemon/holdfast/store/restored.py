@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from sqlalchemy import Connection, Engine, select
 
 from holdfast.model.action import IntentState
-from holdfast.ports import Outcome
+from holdfast.ports import IntentOutcome
 from holdfast.store import intents, rows
 from holdfast.store import tables as t
 from holdfast.store.books import PAUSED, PAUSED_AT, RESTORED, read_time
@@ -55,5 +55,5 @@ def _leave_out(connection: Connection, restored_at: datetime, now: datetime) -> 
     planned = [i for i in map(rows.intent_of, found) if i is not None and i.state is IntentState.PLANNED]
     old = [i for i in planned if i.planned_at < restored_at]
     for intent in old:
-        intents.settle(connection, intent, Outcome(IntentState.WITHHELD, _LEFT_OUT), now)
+        intents.settle(connection, intent, IntentOutcome(IntentState.WITHHELD, _LEFT_OUT), now)
     return len(old)

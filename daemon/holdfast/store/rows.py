@@ -21,7 +21,7 @@ from holdfast.model.report import Finding, Inventory
 from holdfast.model.suppression import Suppression
 from holdfast.store import standins
 from holdfast.store import tables as t
-from holdfast.store.codec import Unreadable, clean, decode, decode_with, encode, finite, plain, read_action
+from holdfast.store.codec import UnreadableDocument, clean, decode, decode_with, encode, finite, plain, read_action
 from holdfast.store.standins import readable
 from holdfast.unknown import read_word, set_aside
 
@@ -79,10 +79,10 @@ def _incident(row: RowMapping) -> Incident:
 
 
 def _same(row: RowMapping, **said: object) -> None:
-    """Check that the document belongs to this row. Raises Unreadable."""
+    """Check that the document belongs to this row. Raises UnreadableDocument."""
     for column, value in said.items():
         if row[column] != (clean(value) if isinstance(value, str) else value):
-            raise Unreadable(f"the row's {column} is {row[column]!r:.80}, its document's {value!r:.80}")
+            raise UnreadableDocument(f"the row's {column} is {row[column]!r:.80}, its document's {value!r:.80}")
 
 
 def finding_of(row: RowMapping) -> Finding:
@@ -187,7 +187,7 @@ def checkpoint_of(document: Any, job_id: int, node: str) -> CheckpointRecord | N
 def _checkpoint(document: Any, job_id: int, node: str) -> CheckpointRecord:
     record = decode(CheckpointRecord, document)
     if record.job_id != job_id or record.node not in ("", node):
-        raise Unreadable(f"the record is of job {record.job_id} on {record.node!r:.80}")
+        raise UnreadableDocument(f"the record is of job {record.job_id} on {record.node!r:.80}")
     return record
 
 
@@ -196,13 +196,13 @@ def node_of(document: Any, name: str, instance_id: str) -> NodeRecord:
     try:
         record = decode(NodeRecord, document)
         if record.name != name:
-            raise Unreadable(f"the record is of node {record.name!r:.80}")
+            raise UnreadableDocument(f"the record is of node {record.name!r:.80}")
         if record.instance_id != instance_id:
             set_aside(
                 "nodes", name, f"the row names machine {instance_id!r:.80}, its document {record.instance_id!r:.80}"
             )
             return NodeRecord(name)
-    except Unreadable as error:
+    except UnreadableDocument as error:
         set_aside("nodes", name, str(error))
         return NodeRecord(name, instance_id)
     return record
@@ -216,9 +216,9 @@ def brake_of(document: Any, kind: str, since: datetime) -> Brake:
 
 
 def _named(noun: T, field: str, name: str) -> T:
-    """The noun, which its row names so. Raises Unreadable."""
+    """The noun, which its row names so. Raises UnreadableDocument."""
     if str(getattr(noun, field)) != name:
-        raise Unreadable(f"its document is of {getattr(noun, field)!r:.80}")
+        raise UnreadableDocument(f"its document is of {getattr(noun, field)!r:.80}")
     return noun
 
 

@@ -21,7 +21,7 @@ from holdfast.model.machine import ProviderView
 from holdfast.model.report import Inventory, Report, SeenFinding
 from holdfast.model.room_names import KnownRoom
 from holdfast.model.tokens import AGENT, TokenRow
-from holdfast.ports import Accepted, Lease, Operation, Outcome
+from holdfast.ports import Accepted, IntentOutcome, Lease, Operation
 from holdfast.store import (
     books,
     changes,
@@ -38,7 +38,7 @@ from holdfast.store import (
 )
 from holdfast.store import tables as t
 from holdfast.store.engines import parse_url, reader_engine, writer_engine
-from holdfast.store.evidence import Evidence
+from holdfast.store.evidence import StoredEvidence
 from holdfast.store.failures import translated
 from holdfast.store.migrate import upgrade
 from holdfast.store.writer import Writer
@@ -140,7 +140,7 @@ class SqlStore:
         """Also raises NotFound, and Rejected for a settled one."""
         self._writer.run(lambda c: intents.start(c, key, fence, at))
 
-    def finish_intent(self, key: str, fence: int, outcome: Outcome, at: datetime) -> None:
+    def finish_intent(self, key: str, fence: int, outcome: IntentOutcome, at: datetime) -> None:
         """Also raises NotFound, and Rejected for one that is settled otherwise."""
         self._writer.run(lambda c: intents.finish(c, key, fence, outcome, at))
 
@@ -246,7 +246,7 @@ class SqlStore:
         """Revoke a token. False: there is none."""
         return self._writer.run(lambda c: tokens.revoke(c, token_hash))
 
-    def evidence(self, incident_id: str) -> Evidence | None:
+    def evidence(self, incident_id: str) -> StoredEvidence | None:
         """The incident's newest evidence bundle; None: there is none."""
         return self._read(lambda c: evidence.of_incident(c, incident_id))
 

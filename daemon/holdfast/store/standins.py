@@ -18,9 +18,9 @@ from holdfast.model.book import Brake, BrakeKind
 from holdfast.model.cluster import JobKey, JobRun
 from holdfast.model.incident import Incident, IncidentKind, IncidentState, Recovery, RecoveryPhase
 from holdfast.model.report import Finding
-from holdfast.model.steps import Key
+from holdfast.model.steps import StepKey
 from holdfast.model.transitions import NewIncident, close, open_incident
-from holdfast.store.codec import Unreadable, decode
+from holdfast.store.codec import UnreadableDocument, decode
 from holdfast.store.columns import UNREADABLE_TIME
 from holdfast.unknown import set_aside
 from holdfast_checks.result import Remedy, Severity
@@ -35,7 +35,7 @@ def readable(read: Callable[[], T], instead: Callable[[], T], table: str, key: o
     """The result of ``read``; for an unreadable document that of ``instead``, with a log line."""
     try:
         return read()
-    except Unreadable as error:
+    except UnreadableDocument as error:
         set_aside(table, str(key), str(error))
         return instead()
 
@@ -119,14 +119,14 @@ def recovery(row: RowMapping) -> Recovery | None:
 def _left_alone(document: Any) -> Recovery | None:
     try:
         return replace(decode(Recovery, document), phase=RecoveryPhase.LEFT_ALONE, note=_CANNOT_BE_READ)
-    except Unreadable:
+    except UnreadableDocument:
         return None
 
 
 def key_of(text: object) -> str | None:
     """The key of a step; None: it is invalid."""
     try:
-        return Key.parse(str(text)).text
+        return StepKey.parse(str(text)).text
     except ValueError:
         return None
 
@@ -139,7 +139,7 @@ def intent(row: RowMapping) -> Intent | None:
         return None
     return Intent(
         key=key,
-        incident_id=Key.parse(key).incident_id,
+        incident_id=StepKey.parse(key).incident_id,
         action=UnknownAction(row["kind"], {"type": row["kind"], "node": row["node"]}),
         reason=_CANNOT_BE_READ,
         fence=0,

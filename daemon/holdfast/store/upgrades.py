@@ -12,7 +12,7 @@ from holdfast.model.answers import with_refusal
 from holdfast.model.observed import would_be
 from holdfast_checks.result import Grade, Severity
 
-Document = Mapping[str, Any]
+_Document = Mapping[str, Any]
 
 _GROUNDS = {
     "it failed by itself": "failed",  # word: as earlier releases wrote it
@@ -24,7 +24,7 @@ _GROUNDS = {
 _POLICIES = {"policy of partition ": "partition", "policy of QOS ": "qos"}
 
 
-def _recovery(document: Document) -> Document:
+def _recovery(document: _Document) -> _Document:
     """Add ``ground``, which was only part of the text of ``consent``. An unknown text gives none: the job-stop brake counts it."""
     if "ground" in document:
         return document
@@ -33,14 +33,14 @@ def _recovery(document: Document) -> Document:
     return {**document, "ground": _GROUNDS.get(said) or next(policies, None)}
 
 
-def _set_down(document: Document) -> Document:
+def _set_down(document: _Document) -> _Document:
     """Add ``node_dead``, which was only part of the reason: a dead node's headline started with the name of its check."""
     if "node_dead" in document:
         return document
     return {**document, "node_dead": "node.dead" in str(document.get("reason", ""))}
 
 
-def _finding(document: Document) -> Document:
+def _finding(document: _Document) -> _Document:
     """Add ``failed``, which the verdict implied; ``would_severity`` and ``would_remedy``, which were only in the evidence."""
     if "failed" in document and "would_severity" in document:
         return document
@@ -49,7 +49,7 @@ def _finding(document: Document) -> Document:
     return {**document, "failed": grade.failed, "would_severity": severity, "would_remedy": remedy}
 
 
-def _intent(document: Document) -> Document:
+def _intent(document: _Document) -> _Document:
     """Add the agent's refusal of an order, which was only part of the outcome's text."""
     action, result = document.get("action"), document.get("result")
     if document.get("state") != "failed":
@@ -71,7 +71,7 @@ _KINDS = {
 _ABOUT_JOBS = frozenset({"unexplained", "hang", "straggler"})
 
 
-def _incident(document: Document) -> Document:
+def _incident(document: _Document) -> _Document:
     """Add ``kind`` and ``pair_probed``, which followed only from ``check`` and other fields."""
     if "kind" in document:
         return document
@@ -80,7 +80,7 @@ def _incident(document: Document) -> Document:
     return {**document, "kind": kind, "pair_probed": probed}
 
 
-def _kind(document: Document) -> str:
+def _kind(document: _Document) -> str:
     """The kind that the incident was opened with, if its row shows it; otherwise one that is handled in the same way."""
     shown = _KINDS.get(str(document.get("check")))
     if not _has_what(document, shown):
@@ -97,7 +97,7 @@ def _kind(document: Document) -> str:
     return shown or "fault"
 
 
-def _has_what(document: Document, kind: str | None) -> bool:
+def _has_what(document: _Document, kind: str | None) -> bool:
     """Whether the row has the fields of every incident of that kind: the check's name alone may have come from an agent."""
     match kind:
         case "unexplained" | "hang" | "straggler" | "pair":
@@ -110,7 +110,7 @@ def _has_what(document: Document, kind: str | None) -> bool:
             return True
 
 
-UPGRADES: Mapping[str, Callable[[Document], Document]] = {
+UPGRADES: Mapping[str, Callable[[_Document], _Document]] = {
     "Finding": _finding,
     "Incident": _incident,
     "Intent": _intent,
@@ -120,7 +120,7 @@ UPGRADES: Mapping[str, Callable[[Document], Document]] = {
 """By class name."""
 
 
-def upgraded(document: Document) -> Document:
+def upgraded(document: _Document) -> _Document:
     """The document as this release would have written it."""
     upgrade = UPGRADES.get(str(document.get("type")))
     return upgrade(document) if upgrade is not None else document

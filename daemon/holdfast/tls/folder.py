@@ -27,8 +27,8 @@ from holdfast.tls.plan import (
     MakeAuthority,
     ReplaceAuthority,
     RetireAuthorities,
-    State,
-    Step,
+    TlsState,
+    TlsStep,
     TrustAuthority,
 )
 from holdfast_checks.whole_file import write_whole
@@ -40,7 +40,7 @@ _PUBLIC, _PRIVATE = 0o644, 0o600
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class FileOwner:
     """Whose file a new one becomes."""
 
     uid: int
@@ -48,18 +48,18 @@ class Owner:
     name: str
 
 
-def service_owner() -> Owner | None:
+def service_owner() -> FileOwner | None:
     """The controller's user; None where this is not root or the user is not there: files stay this user's."""
     if os.geteuid() != 0:
         return None
     try:
-        return Owner(pwd.getpwnam(SERVICE_USER).pw_uid, grp.getgrnam(SERVICE_GROUP).gr_gid, SERVICE_USER)
+        return FileOwner(pwd.getpwnam(SERVICE_USER).pw_uid, grp.getgrnam(SERVICE_GROUP).gr_gid, SERVICE_USER)
     except KeyError:
         return None
 
 
 @dataclass(frozen=True, slots=True)
-class Folder:
+class TlsFolder:
     """Where each file lies."""
 
     path: Path
@@ -136,7 +136,7 @@ def read_key(path: Path) -> PrivateKey | None:
     return key
 
 
-def read_state(folder: Folder) -> State:
+def read_state(folder: TlsFolder) -> TlsState:
     """Raises ConfigError for a file that cannot be read."""
     authority, served = read_certificates(folder.authority), read_certificates(folder.certificate)
     trusted = read_certificates(folder.trust)
@@ -145,7 +145,7 @@ def read_state(folder: Folder) -> State:
         raise ConfigError(
             f"{folder.authority_key} has no certificate {folder.authority}: put it back, or move the key away"
         )
-    return State(
+    return TlsState(
         authority=_fit(authority_key, authority[0]) if authority else None,
         trusted=tuple(map(fingerprint, trusted)),
         authority_fingerprint=fingerprint(authority[0]) if authority else "",
@@ -182,13 +182,13 @@ def found_names() -> tuple[str, ...]:
 class Maker:
     """Carries out a plan."""
 
-    folder: Folder
+    folder: TlsFolder
     now: datetime
     days: int
     authority_days: int = issuing.AUTHORITY_DAYS
-    owner: Owner | None = None
+    owner: FileOwner | None = None
 
-    def do(self, step: Step) -> str:
+    def do(self, step: TlsStep) -> str:
         """One step; what was done, in one line. Raises ConfigError."""
         try:
             match step:
@@ -271,7 +271,7 @@ class Maker:
         return f"{self.folder.authority_key}: {verb} an authority, until {ends} (mode 0600; back it up, copy it nowhere else)"
 
 
-def _write(path: Path, data: bytes, mode: int, owner: Owner | None = None) -> None:
+def _write(path: Path, data: bytes, mode: int, owner: FileOwner | None = None) -> None:
     write_whole(path, data, mode, owner=(owner.uid, owner.gid) if owner else None, durable=True)
 
 

@@ -22,7 +22,7 @@ class KeyState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class TlsState:
     """What lies in the folder."""
 
     authority: KeyState | None = None
@@ -95,15 +95,15 @@ class Refuse:
     why: str
 
 
-Step = MakeAuthority | TrustAuthority | ReplaceAuthority | RetireAuthorities | Issue
-Plan = tuple[Step, ...] | Keep | Refuse
+TlsStep = MakeAuthority | TrustAuthority | ReplaceAuthority | RetireAuthorities | Issue
+Plan = tuple[TlsStep, ...] | Keep | Refuse
 
 NO_SIGNER = (
     "the authority's key is not here; run this where ca/ca.key is, and copy ca.pem, tls.pem and tls.key from there"
 )
 
 
-def plan_init(state: State, wishes: Wishes, now: datetime) -> Plan:
+def plan_init(state: TlsState, wishes: Wishes, now: datetime) -> Plan:
     """Make what is missing. What is there and good stays; no key is ever replaced."""
     names = _union(wishes.names or (state.names or wishes.found), state.names)
     if state.authority is None:
@@ -118,7 +118,7 @@ def plan_init(state: State, wishes: Wishes, now: datetime) -> Plan:
     return (*trust, Issue(names, False, why))
 
 
-def plan_renew(state: State, wishes: Wishes, now: datetime) -> Plan:
+def plan_renew(state: TlsState, wishes: Wishes, now: datetime) -> Plan:
     """A new certificate from the present authority, with the present key unless another is asked for."""
     if state.authority is None:
         return Refuse(_foreign(state) or "there is no authority here; holdfast tls init makes one")
@@ -132,7 +132,7 @@ def plan_renew(state: State, wishes: Wishes, now: datetime) -> Plan:
     return (Issue(names, wishes.new_key, "renewed"),)
 
 
-def plan_replace(state: State, wishes: Wishes) -> Plan:
+def plan_replace(state: TlsState, wishes: Wishes) -> Plan:
     """A new authority that overlaps with the present one, and a certificate from it."""
     if state.authority is None:
         return Refuse(_foreign(state) or "there is no authority here; holdfast tls init makes one")
@@ -146,7 +146,7 @@ def plan_replace(state: State, wishes: Wishes) -> Plan:
     return (ReplaceAuthority(), Issue(names, wishes.new_key, "the authority is new"))
 
 
-def plan_retire(state: State, agents: Mapping[str, tuple[str, ...] | None] | None, *, force: bool = False) -> Plan:
+def plan_retire(state: TlsState, agents: Mapping[str, tuple[str, ...] | None] | None, *, force: bool = False) -> Plan:
     """End the overlap. ``agents``: node → the authorities that its agent reports (None: it does not say); None: not asked.
 
     An agent that trusts the old authority alone would no longer report: one such, or one that is not known, is a refusal."""
@@ -175,7 +175,7 @@ def without(fingerprint: str, agents: Mapping[str, tuple[str, ...] | None]) -> l
     return sorted(node for node, trusted in agents.items() if trusted is None or fingerprint not in trusted)
 
 
-def _reason_to_issue(state: State, wishes: Wishes, now: datetime) -> str | None:
+def _reason_to_issue(state: TlsState, wishes: Wishes, now: datetime) -> str | None:
     lacking = [name for name in wishes.names if name not in (state.names or ())]
     if state.names is None:
         return "there was none"
@@ -190,7 +190,7 @@ def _reason_to_issue(state: State, wishes: Wishes, now: datetime) -> str | None:
     return None
 
 
-def _foreign(state: State) -> str:
+def _foreign(state: TlsState) -> str:
     """Why files that are there are not of our making; empty: none are."""
     if state.trusted:
         return "ca.pem is another authority's: renew the certificate with that one, or move ca.pem, tls.pem and tls.key away first"

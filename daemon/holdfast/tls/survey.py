@@ -14,7 +14,7 @@ from holdfast.tls.judge import CertificateView, refusals, signed_by, view
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class TlsSurvey:
     """The certificate that a controller serves, and the file that agents trust."""
 
     path: str
@@ -27,18 +27,20 @@ class Survey:
     """Why it could not be read, or why no one who trusts the authorities above can trust it."""
 
 
-def survey(certificate: Path, trust: Path) -> Survey:
+def survey(certificate: Path, trust: Path) -> TlsSurvey:
     """Read both files. Raises nothing: what cannot be read is a problem in the survey."""
     try:
         served, trusted = read_certificates(certificate), read_certificates(trust)
     except ConfigError as error:
-        return Survey(str(certificate), problem=str(error))
+        return TlsSurvey(str(certificate), problem=str(error))
     views = tuple(map(view, trusted))
     if not served:
-        return Survey(str(certificate), trusted=views, problem=f"{certificate} is not there, or holds no certificate")
+        return TlsSurvey(
+            str(certificate), trusted=views, problem=f"{certificate} is not there, or holds no certificate"
+        )
     chain = chain_of(served, trusted)
     unsigned = trusted and chain[-1] not in trusted
-    return Survey(
+    return TlsSurvey(
         str(certificate),
         view(served[0]),
         views,

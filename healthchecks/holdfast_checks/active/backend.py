@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 
-class Unusable(Exception):
+class BackendUnusable(Exception):
     """There is nothing to test with; the text says why."""
 
 
 @dataclass(frozen=True)
-class Place:
+class DevicePlace:
     """One GPU, or one stand-in for it."""
 
     component: str
@@ -20,7 +20,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Memory:
+class MemoryPass:
     """One pass over a place's memory."""
 
     tested_bytes: int
@@ -44,7 +44,7 @@ class Burn:
 
 
 @dataclass(frozen=True)
-class Rate:
+class CopyRate:
     """A copy, timed and compared."""
 
     gigabytes_s: float
@@ -52,21 +52,21 @@ class Rate:
 
 
 class Backend(Protocol):
-    """Raises Unusable, or RuntimeError of the library, from any call."""
+    """Raises BackendUnusable, or RuntimeError of the library, from any call."""
 
     name: str
 
-    def places(self) -> tuple[Place, ...]: ...
+    def places(self) -> tuple[DevicePlace, ...]: ...
 
-    def memory(self, place: Place, fraction: float, seconds: float) -> Memory:
+    def memory(self, place: DevicePlace, fraction: float, seconds: float) -> MemoryPass:
         """Write patterns into ``fraction`` of the free memory and read them back, each at least once."""
 
-    def burn(self, place: Place, seconds: float) -> Burn: ...
+    def burn(self, place: DevicePlace, seconds: float) -> Burn: ...
 
     def expected_checksum(self) -> int:
         """Of the product, computed by the processor."""
 
-    def copy(self, place: Place, seconds: float) -> dict[str, Rate]:
+    def copy(self, place: DevicePlace, seconds: float) -> dict[str, CopyRate]:
         """Host to device (``h2d``) and back (``d2h``)."""
 
-    def pair(self, source: Place, target: Place, seconds: float) -> Rate: ...
+    def pair(self, source: DevicePlace, target: DevicePlace, seconds: float) -> CopyRate: ...

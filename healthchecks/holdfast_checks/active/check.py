@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast_checks import baseline as baselines
-from holdfast_checks.active.report import Figure, Report
+from holdfast_checks.active.report import ActiveReport, Figure
 from holdfast_checks.gpu_ref import GpuRef
 from holdfast_checks.probes.child import CHILDREN, Hung
 from holdfast_checks.registry import Check, Context, Cost, Need, NotApplicable, NotGathered, Threshold
@@ -33,7 +33,7 @@ _BOOTSTRAP = (
 class ActiveFacts:
     """One run, and what to hold it against."""
 
-    report: Report
+    report: ActiveReport
     references: Mapping[str, baselines.Reference]
     """By the figure's name in the baseline."""
     gpus: Mapping[str, GpuRef]
@@ -91,7 +91,7 @@ def gather(test: str, context: Context) -> ActiveFacts:
     return ActiveFacts(report, references, {ref.uuid: ref for ref in context.inventory.gpus if ref.uuid})
 
 
-def run_test(test: str, context: Context) -> Report:
+def run_test(test: str, context: Context) -> ActiveReport:
     """The child's report. Raises NotGathered, OSError."""
     settings = context.settings.active
     deadline_s = settings.start_s + settings.seconds
@@ -103,7 +103,7 @@ def run_test(test: str, context: Context) -> Report:
     if answer.status != 0:
         raise NotGathered(f"the test's process ended: {last_words(answer.err)} (exit status {answer.status})")
     try:
-        return Report.load(answer.text)
+        return ActiveReport.load(answer.text)
     except ValueError as error:
         raise NotGathered(f"the test's process gave no report: {error}") from error
 

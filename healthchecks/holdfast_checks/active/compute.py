@@ -8,15 +8,15 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from holdfast_checks.active.backend import Backend, Burn, Memory, Place, Rate, Unusable
-from holdfast_checks.active.report import NODE, Corruption, Figure, Report, Trouble
+from holdfast_checks.active.backend import Backend, BackendUnusable, Burn, CopyRate, DevicePlace, MemoryPass
+from holdfast_checks.active.report import NODE, ActiveReport, Corruption, Figure, PlaceTrouble
 
 T = TypeVar("T")
 _PAIR_S = 0.25
 """One pair of GPUs; eight of them have 56."""
 
 
-def memory(backend: Backend, seconds: float, fraction: float) -> Report:
+def memory(backend: Backend, seconds: float, fraction: float) -> ActiveReport:
     """All places at once: patterns into nearly all free memory and back."""
     done, troubles = _everywhere(backend, lambda place: backend.memory(place, fraction, seconds))
     bad = [
@@ -28,7 +28,7 @@ def memory(backend: Backend, seconds: float, fraction: float) -> Report:
     return _report("memory", backend, done, figures, bad, troubles)
 
 
-def burn(backend: Backend, seconds: float) -> Report:
+def burn(backend: Backend, seconds: float) -> ActiveReport:
     """All places at once: one product again and again, compared with itself, with the processor and with the other places."""
     done, troubles = _everywhere(backend, lambda place: backend.burn(place, seconds))
     bad = [
@@ -55,7 +55,7 @@ def _right_checksum(backend: Backend, checksums: list[int]) -> int | None:
     return next(iter(counted), None)
 
 
-def copy(backend: Backend, seconds: float) -> Report:
+def copy(backend: Backend, seconds: float) -> ActiveReport:
     """One place after the other: from the host's memory and back."""
     places = backend.places()
     share_s = seconds / max(1, len(places))
@@ -72,20 +72,20 @@ def copy(backend: Backend, seconds: float) -> Report:
     return _report("copy", backend, done, figures, bad, troubles)
 
 
-def pair(backend: Backend, seconds: float) -> Report:
+def pair(backend: Backend, seconds: float) -> ActiveReport:
     """Every place to every other. A slow place shows in the median of its pairs, a slow pair alone in the slowest."""
     places = backend.places()
     if len(places) < 2:
-        return Report("pair", backend.name, skipped="there is one GPU only")
+        return ActiveReport("pair", backend.name, skipped="there is one GPU only")
     pairs = [(one, other) for one in places for other in places if one != other]
     share_s = min(_PAIR_S, seconds / len(pairs))
-    rates: dict[tuple[Place, Place], Rate] = {}
-    troubles: list[Trouble] = []
+    rates: dict[tuple[DevicePlace, DevicePlace], CopyRate] = {}
+    troubles: list[PlaceTrouble] = []
     for one, other in pairs:
         try:
             rates[one, other] = backend.pair(one, other, share_s)
-        except (RuntimeError, Unusable) as error:
-            troubles.append(Trouble(one.component, _words(error)))
+        except (RuntimeError, BackendUnusable) as error:
+            troubles.append(PlaceTrouble(one.component, _words(error)))
     bad = [
         Corruption(one.component, "pair", f"{rate.errors} bytes changed in transfer to {other.component}")
         for (one, other), rate in rates.items()
@@ -102,41 +102,47 @@ def pair(backend: Backend, seconds: float) -> Report:
     return _report("pair", backend, done, figures, bad, troubles)
 
 
-def _everywhere(backend: Backend, work: Callable[[Place], T]) -> tuple[list[tuple[Place, T]], list[Trouble]]:
+def _everywhere(
+    backend: Backend, work: Callable[[DevicePlace], T]
+) -> tuple[list[tuple[DevicePlace, T]], list[PlaceTrouble]]:
     places = backend.places()
     with ThreadPoolExecutor(max(1, len(places))) as pool:
         running = [(place, pool.submit(work, place)) for place in places]
     return _gathered([(place, future.result) for place, future in running])
 
 
-def _one_by_one(places: tuple[Place, ...], work: Callable[[Place], T]) -> tuple[list[tuple[Place, T]], list[Trouble]]:
+def _one_by_one(
+    places: tuple[DevicePlace, ...], work: Callable[[DevicePlace], T]
+) -> tuple[list[tuple[DevicePlace, T]], list[PlaceTrouble]]:
     return _gathered([(place, lambda place=place: work(place)) for place in places])  # type: ignore[misc]
 
 
-def _gathered(asked: list[tuple[Place, Callable[[], T]]]) -> tuple[list[tuple[Place, T]], list[Trouble]]:
-    done: list[tuple[Place, T]] = []
-    troubles: list[Trouble] = []
+def _gathered(
+    asked: list[tuple[DevicePlace, Callable[[], T]]],
+) -> tuple[list[tuple[DevicePlace, T]], list[PlaceTrouble]]:
+    done: list[tuple[DevicePlace, T]] = []
+    troubles: list[PlaceTrouble] = []
     for place, result in asked:
         try:
             done.append((place, result()))
-        except (RuntimeError, Unusable) as error:  # PyTorch's errors of CUDA are RuntimeErrors
-            troubles.append(Trouble(place.component, _words(error)))
+        except (RuntimeError, BackendUnusable) as error:  # PyTorch's errors of CUDA are RuntimeErrors
+            troubles.append(PlaceTrouble(place.component, _words(error)))
     return done, troubles
 
 
 def _report(
     test: str,
     backend: Backend,
-    done: list[tuple[Place, Memory]]
-    | list[tuple[Place, Burn]]
-    | list[tuple[Place, dict[str, Rate]]]
-    | list[tuple[Place, None]],
+    done: list[tuple[DevicePlace, MemoryPass]]
+    | list[tuple[DevicePlace, Burn]]
+    | list[tuple[DevicePlace, dict[str, CopyRate]]]
+    | list[tuple[DevicePlace, None]],
     figures: list[Figure],
     bad: list[Corruption],
-    troubles: list[Trouble],
-) -> Report:
+    troubles: list[PlaceTrouble],
+) -> ActiveReport:
     tested = tuple(place.component for place, _result in done)
-    return Report(test, backend.name, tested, tuple(figures), tuple(bad), tuple(troubles))
+    return ActiveReport(test, backend.name, tested, tuple(figures), tuple(bad), tuple(troubles))
 
 
 def _words(error: Exception) -> str:

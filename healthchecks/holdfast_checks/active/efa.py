@@ -11,7 +11,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from holdfast_checks.active.report import Corruption, Figure, Report, Trouble
+from holdfast_checks.active.report import ActiveReport, Corruption, Figure, PlaceTrouble
 
 _SIZE_BYTES = 1 << 20
 _ITERATIONS = 1000
@@ -21,31 +21,31 @@ _ONE_S = 20.0
 _ENV = {"FI_EFA_ENABLE_SHM_TRANSFER": "0", "LC_ALL": "C"}
 
 
-def loopback(sysfs: Path, seconds: float) -> Report:
+def loopback(sysfs: Path, seconds: float) -> ActiveReport:
     """One device after the other, until the time is over."""
     command = shutil.which("fi_pingpong")
     devices = efa_devices(sysfs)
     if not devices:
-        return Report("efa", "efa", skipped="no EFA device here")
+        return ActiveReport("efa", "efa", skipped="no EFA device here")
     if command is None:
-        return Report(
+        return ActiveReport(
             "efa", "efa", skipped="libfabric's fi_pingpong is not installed (package fabtests or libfabric-bin)"
         )
     until_s = time.monotonic() + seconds
     places: list[str] = []
     figures: list[Figure] = []
-    troubles: list[Trouble] = []
+    troubles: list[PlaceTrouble] = []
     for number, device in enumerate(devices):
         if time.monotonic() > until_s:
-            troubles.append(Trouble(device, "no time left for it"))
+            troubles.append(PlaceTrouble(device, "no time left for it"))
             continue
         try:
             figures.append(Figure(device, "loopback", _measure(command, device, _FIRST_PORT + number), "GB/s"))
             places.append(device)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
-            troubles.append(Trouble(device, " ".join(str(error).split())[:200]))
+            troubles.append(PlaceTrouble(device, " ".join(str(error).split())[:200]))
     no_corruption: tuple[Corruption, ...] = ()
-    return Report("efa", "efa", tuple(places), tuple(figures), no_corruption, tuple(troubles))
+    return ActiveReport("efa", "efa", tuple(places), tuple(figures), no_corruption, tuple(troubles))
 
 
 def efa_devices(sysfs: Path) -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from holdfast_checks import baseline as baselines
 from holdfast_checks.active.check import run_test
-from holdfast_checks.active.report import Report
+from holdfast_checks.active.report import ActiveReport
 from holdfast_checks.active.run import TESTS
 from holdfast_checks.registry import Context, NotGathered
 
@@ -35,7 +35,7 @@ def learn_baseline(context: Context, tests: Sequence[str] = TESTS) -> Learned:
     known = baselines.load(context.settings)
     if baselines.path_of(context.settings) is None:
         raise baselines.BadBaseline("no folder for the baseline: set state_dir or active.baseline")
-    reports: list[Report] = []
+    reports: list[ActiveReport] = []
     not_learned: dict[str, str] = {}
     for test in tests:
         try:
@@ -54,7 +54,7 @@ def learn_baseline(context: Context, tests: Sequence[str] = TESTS) -> Learned:
     return Learned(path, learned, not_learned)
 
 
-def _problem(report: Report) -> str:
+def _problem(report: ActiveReport) -> str:
     if report.skipped:
         return report.skipped
     if report.corruptions:

@@ -18,7 +18,7 @@ import threading
 import time
 from dataclasses import dataclass
 
-from holdfast_checks.active.backend import Unusable
+from holdfast_checks.active.backend import BackendUnusable
 from holdfast_checks.active.tcp import receive_exactly
 
 LISTEN, CONNECT = "listen", "connect"
@@ -61,7 +61,7 @@ class Terms:
 def meet(role: str, address: str, port: int, secret: str, terms: Terms, until_s: float) -> socket.socket:
     """A connection to the other side. ``until_s``: on the monotonic clock.
 
-    Raises Unusable where the port cannot be listened on, NoPartner, ProbeFailed, OSError."""
+    Raises BackendUnusable where the port cannot be listened on, NoPartner, ProbeFailed, OSError."""
     if role == LISTEN:
         return _Listener(secret, terms).accept(address, port, until_s)
     return _connect(address, port, secret, terms, until_s)
@@ -83,7 +83,7 @@ class _Listener:
         try:
             server = socket.create_server((address, port), backlog=_BACKLOG)
         except OSError as error:
-            raise Unusable(f"cannot listen on {address}:{port}: {error}") from error
+            raise BackendUnusable(f"cannot listen on {address}:{port}: {error}") from error
         with server:
             threading.Thread(target=self._serve, args=(server, until_s), name="pair-door", daemon=True).start()
             try:

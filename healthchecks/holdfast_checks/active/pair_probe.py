@@ -16,9 +16,9 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast_checks.active.backend import Unusable
+from holdfast_checks.active.backend import BackendUnusable
 from holdfast_checks.active.pair_meeting import CONNECT, LISTEN, NoPartner, ProbeFailed, Terms, meet
-from holdfast_checks.active.pair_store import Meeting
+from holdfast_checks.active.pair_store import PairStore
 from holdfast_checks.active.tcp import receive_exactly
 
 __all__ = ["CONNECT", "LISTEN", "ROLES", "TRANSPORTS", "NoPartner", "PairResult", "ProbeFailed", "pair_probe"]
@@ -53,7 +53,7 @@ def pair_probe(
 ) -> PairResult:
     """One side of the probe. ``address`` is the listener's, for both sides. Blocks for ``deadline_s`` at most.
 
-    Raises ValueError for a role or transport that does not exist, Unusable where PyTorch, a GPU or the port to listen on is missing,
+    Raises ValueError for a role or transport that does not exist, BackendUnusable where PyTorch, a GPU or the port to listen on is missing,
     NoPartner where the other side is not there, ProbeFailed for the rest."""
     if role not in ROLES or transport not in TRANSPORTS:
         raise ValueError(f"role is one of {ROLES} and transport one of {TRANSPORTS}, not {role!r} and {transport!r}")
@@ -122,14 +122,14 @@ def _reduced(one: bytes, other: bytes) -> bytes:
 
 
 def _torch(transport: str) -> Any:
-    """PyTorch with its ``distributed``. Raises Unusable."""
+    """PyTorch with its ``distributed``. Raises BackendUnusable."""
     try:
         torch: Any = importlib.import_module("torch")
         importlib.import_module("torch.distributed")
     except (ImportError, OSError) as error:
-        raise Unusable(f"PyTorch cannot be imported: {error}") from error
+        raise BackendUnusable(f"PyTorch cannot be imported: {error}") from error
     if transport == "nccl" and not torch.cuda.is_available():
-        raise Unusable("PyTorch finds no GPU that it can use")
+        raise BackendUnusable("PyTorch finds no GPU that it can use")
     return torch
 
 
@@ -137,7 +137,7 @@ def _torch_probe(torch: Any, stream: socket.socket, role: str, terms: Terms, unt
     dist, rank = torch.distributed, ROLES.index(role)
     device = torch.device("cuda", gpu) if terms.transport == "nccl" else torch.device("cpu")
     deadline_s = max(0.1, until_s - time.monotonic())
-    meeting = Meeting(stream, listens=role == LISTEN, deadline_s=deadline_s)
+    meeting = PairStore(stream, listens=role == LISTEN, deadline_s=deadline_s)
     try:
         dist.init_process_group(
             terms.transport,

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdfast_checks.active.backend import Unusable
+from holdfast_checks.active.backend import BackendUnusable
 from holdfast_checks.active.pair_probe import NoPartner, ProbeFailed, pair_probe
 
 DONE, FAILED, UNKNOWN = "done", "failed", "unknown"
@@ -40,7 +40,7 @@ def said(options: Mapping[str, Any]) -> dict[str, Any]:
             rounds=options["rounds"],
             deadline_s=options["deadline_s"],
         )
-    except (Unusable, NoPartner) as error:
+    except (BackendUnusable, NoPartner) as error:
         return {"said": UNKNOWN, "text": _line(error)}
     except ProbeFailed as error:
         return {"said": FAILED, "text": _line(error)}

@@ -24,7 +24,7 @@ _AGAIN_S = 0.005
 _BYE_S = 5.0
 
 
-class Shared:
+class PairStoreServer:
     """The listener's side: what is kept, for both."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class Shared:
             return
 
 
-class Asked:
+class PairStoreClient:
     """The connector's side. For several threads."""
 
     def __init__(self, stream: socket.socket) -> None:
@@ -66,7 +66,7 @@ class Asked:
         self._lock = threading.Lock()
 
     def ask(self, verb: str, key: str, value: bytes = b"", other: bytes = b"") -> bytes | None:
-        """As :meth:`Shared.ask`. Raises RuntimeError where the other side is gone."""
+        """As :meth:`PairStoreServer.ask`. Raises RuntimeError where the other side is gone."""
         with self._lock:
             try:
                 _send(self._stream, [verb, key, _text(value), _text(other)])
@@ -78,22 +78,22 @@ class Asked:
         return None if answer == [] else _bytes(answer[0])
 
 
-class Meeting:
+class PairStore:
     """The store of one side, for as long as its process group lives."""
 
     def __init__(self, stream: socket.socket, *, listens: bool, deadline_s: float) -> None:
         self._stream, self._deadline_s = stream, deadline_s
         stream.settimeout(deadline_s)
-        self._kept: Shared | Asked
+        self._kept: PairStoreServer | PairStoreClient
         self._server: threading.Thread | None = None
         self._store: Any = None
         """Kept for as long as PyTorch may ask it: it holds the C++ half alone."""
         if listens:
-            self._kept = shared = Shared()
+            self._kept = shared = PairStoreServer()
             self._server = threading.Thread(target=shared.serve, args=(stream,), name="pair-store", daemon=True)
             self._server.start()
         else:
-            self._kept = Asked(stream)
+            self._kept = PairStoreClient(stream)
 
     def store(self, dist: Any) -> Any:
         """For ``torch.distributed.init_process_group``."""
@@ -112,7 +112,7 @@ class Meeting:
 class _Answers:
     """A store as torch.distributed asks for it, by its names of all releases."""
 
-    def __init__(self, kept: Shared | Asked, timeout_s: float) -> None:
+    def __init__(self, kept: PairStoreServer | PairStoreClient, timeout_s: float) -> None:
         super().__init__()
         self._kept, self._timeout_s = kept, timeout_s
 

@@ -6,7 +6,7 @@ import random
 import time
 from array import array
 
-from holdfast_checks.active.backend import Burn, Memory, Place, Rate
+from holdfast_checks.active.backend import Burn, CopyRate, DevicePlace, MemoryPass
 
 _WORDS = 1 << 16
 _SIZE = 24
@@ -20,20 +20,20 @@ class PlainBackend:
     name = "plain"
 
     def __init__(self, places: int = 2) -> None:
-        self._places = tuple(Place(f"plain-{index}", index) for index in range(places))
+        self._places = tuple(DevicePlace(f"plain-{index}", index) for index in range(places))
 
-    def places(self) -> tuple[Place, ...]:
+    def places(self) -> tuple[DevicePlace, ...]:
         return self._places
 
-    def stored(self, place: Place, data: bytes) -> bytes:
+    def stored(self, place: DevicePlace, data: bytes) -> bytes:
         """What comes back of data that was stored at a place; a test may give other data back."""
         return data
 
-    def multiplied(self, place: Place, product: list[int]) -> list[int]:
+    def multiplied(self, place: DevicePlace, product: list[int]) -> list[int]:
         """What a place makes of a product; a test may change it."""
         return product
 
-    def memory(self, place: Place, fraction: float, seconds: float) -> Memory:
+    def memory(self, place: DevicePlace, fraction: float, seconds: float) -> MemoryPass:
         began_s = time.monotonic()
         errors = patterns = 0
         while patterns < len(_PATTERNS) or time.monotonic() - began_s < seconds:
@@ -41,9 +41,9 @@ class PlainBackend:
             read = array("Q", self.stored(place, written.tobytes()))
             errors += sum(a != b for a, b in zip(written, read, strict=False)) if read != written else 0
             patterns += 1
-        return Memory(_WORDS * 8, errors, patterns, time.monotonic() - began_s)
+        return MemoryPass(_WORDS * 8, errors, patterns, time.monotonic() - began_s)
 
-    def burn(self, place: Place, seconds: float) -> Burn:
+    def burn(self, place: DevicePlace, seconds: float) -> Burn:
         left, right = _factors()
         began_s = time.monotonic()
         first = self.multiplied(place, _multiply(left, right))
@@ -57,13 +57,13 @@ class PlainBackend:
     def expected_checksum(self) -> int:
         return _checksum(_multiply(*_factors()))
 
-    def copy(self, place: Place, seconds: float) -> dict[str, Rate]:
+    def copy(self, place: DevicePlace, seconds: float) -> dict[str, CopyRate]:
         return {"h2d": self._copied(place, seconds / 2), "d2h": self._copied(place, seconds / 2)}
 
-    def pair(self, source: Place, target: Place, seconds: float) -> Rate:
+    def pair(self, source: DevicePlace, target: DevicePlace, seconds: float) -> CopyRate:
         return self._copied(target, seconds)
 
-    def _copied(self, place: Place, seconds: float) -> Rate:
+    def _copied(self, place: DevicePlace, seconds: float) -> CopyRate:
         data = random.Random(7).randbytes(_COPY_BYTES)  # noqa: S311 - a pattern
         began_s = time.monotonic()
         copies = 0
@@ -71,7 +71,7 @@ class PlainBackend:
             back = self.stored(place, bytes(bytearray(data)))
             copies += 1
         elapsed_s = max(time.monotonic() - began_s, 1e-9)
-        return Rate(copies * _COPY_BYTES / elapsed_s / 1e9, int(back != data))
+        return CopyRate(copies * _COPY_BYTES / elapsed_s / 1e9, int(back != data))
 
 
 def _factors() -> tuple[list[int], list[int]]:

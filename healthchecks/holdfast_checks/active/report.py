@@ -31,7 +31,7 @@ class Corruption:
 
 
 @dataclass(frozen=True)
-class Trouble:
+class PlaceTrouble:
     """A place on which the test could not be done."""
 
     component: str
@@ -39,7 +39,7 @@ class Trouble:
 
 
 @dataclass(frozen=True)
-class Report:
+class ActiveReport:
     """All that one run says."""
 
     test: str
@@ -49,7 +49,7 @@ class Report:
     """Components that were tested without trouble."""
     figures: tuple[Figure, ...] = ()
     corruptions: tuple[Corruption, ...] = ()
-    troubles: tuple[Trouble, ...] = ()
+    troubles: tuple[PlaceTrouble, ...] = ()
     skipped: str = ""
     """Why nothing was tested."""
 
@@ -58,7 +58,7 @@ class Report:
         return json.dumps(dataclasses.asdict(self))
 
     @classmethod
-    def load(cls, text: str) -> Report:
+    def load(cls, text: str) -> ActiveReport:
         """From the last line of what the process printed. Raises ValueError."""
         lines = text.strip().splitlines()
         try:
@@ -69,7 +69,7 @@ class Report:
                 places=tuple(str(place) for place in raw["places"]),
                 figures=tuple(Figure(**each) for each in raw["figures"]),
                 corruptions=tuple(Corruption(**each) for each in raw["corruptions"]),
-                troubles=tuple(Trouble(**each) for each in raw["troubles"]),
+                troubles=tuple(PlaceTrouble(**each) for each in raw["troubles"]),
                 skipped=str(raw["skipped"]),
             )
         except (IndexError, KeyError, TypeError, RecursionError) as error:

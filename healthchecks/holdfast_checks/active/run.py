@@ -12,15 +12,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from holdfast_checks.active import compute, efa, tcp
-from holdfast_checks.active.backend import Backend, Unusable
+from holdfast_checks.active.backend import Backend, BackendUnusable
 from holdfast_checks.active.plain_backend import PlainBackend
-from holdfast_checks.active.report import Report
+from holdfast_checks.active.report import ActiveReport
 from holdfast_checks.active.torch_backend import TorchBackend
 
 DEVICES = ("cuda", "cpu", "plain")
 _NICE = 10
 
-_COMPUTING: dict[str, Callable[[Backend, argparse.Namespace], Report]] = {
+_COMPUTING: dict[str, Callable[[Backend, argparse.Namespace], ActiveReport]] = {
     "memory": lambda backend, args: compute.memory(backend, args.seconds, args.fraction),
     "burn": lambda backend, args: compute.burn(backend, args.seconds),
     "copy": lambda backend, args: compute.copy(backend, args.seconds),
@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _report(args: argparse.Namespace) -> Report:
+def _report(args: argparse.Namespace) -> ActiveReport:
     if args.test == "tcp":
         return tcp.loopback(args.seconds)
     if args.test == "efa":
@@ -53,8 +53,8 @@ def _report(args: argparse.Namespace) -> Report:
     try:
         backend: Backend = PlainBackend() if args.device == "plain" else TorchBackend(args.device)
         return _COMPUTING[args.test](backend, args)
-    except Unusable as error:
-        return Report(args.test, args.device, skipped=" ".join(str(error).split())[:200])
+    except BackendUnusable as error:
+        return ActiveReport(args.test, args.device, skipped=" ".join(str(error).split())[:200])
 
 
 if __name__ == "__main__":

@@ -7,13 +7,13 @@ import socket
 import threading
 import time
 
-from holdfast_checks.active.report import NODE, Corruption, Figure, Report, Trouble
+from holdfast_checks.active.report import NODE, ActiveReport, Corruption, Figure, PlaceTrouble
 
 _CHUNK_BYTES = 1 << 20
 _TIMEOUT_S = 10.0
 
 
-def loopback(seconds: float) -> Report:
+def loopback(seconds: float) -> ActiveReport:
     """One stream over 127.0.0.1 for ``seconds``; every chunk that arrives is compared."""
     chunk = random.Random(7).randbytes(_CHUNK_BYTES)  # noqa: S311 - a pattern
     sent = _Sender(chunk, seconds)
@@ -21,12 +21,12 @@ def loopback(seconds: float) -> Report:
     try:
         received, wrong, elapsed_s = _receive(sent.port, chunk)
     except OSError as error:
-        return Report("tcp", "tcp", troubles=(Trouble(NODE, f"TCP over 127.0.0.1: {error}"),))
+        return ActiveReport("tcp", "tcp", troubles=(PlaceTrouble(NODE, f"TCP over 127.0.0.1: {error}"),))
     finally:
         sent.join(_TIMEOUT_S)
     figure = Figure(NODE, "loopback", received / max(elapsed_s, 1e-9) / 1e9, "GB/s")
     bad = (Corruption(NODE, "tcp", f"{wrong} chunks of 1 MiB changed in transfer"),) if wrong else ()
-    return Report("tcp", "tcp", (NODE,), (figure,), bad)
+    return ActiveReport("tcp", "tcp", (NODE,), (figure,), bad)
 
 
 class _Sender(threading.Thread):

@@ -6,7 +6,7 @@ import importlib
 import time
 from typing import Any
 
-from holdfast_checks.active.backend import Burn, Memory, Place, Rate, Unusable
+from holdfast_checks.active.backend import BackendUnusable, Burn, CopyRate, DevicePlace, MemoryPass
 
 _BLOCK_BYTES = 1 << 30
 _SPARE_BLOCKS = 2
@@ -26,27 +26,27 @@ _ADDRESSES = len(_PATTERNS)
 
 
 class TorchBackend:
-    """``device`` is ``cuda`` or ``cpu``. Raises Unusable without PyTorch, or without a GPU that it can use."""
+    """``device`` is ``cuda`` or ``cpu``. Raises BackendUnusable without PyTorch, or without a GPU that it can use."""
 
     def __init__(self, device: str) -> None:
         try:
             self._torch: Any = importlib.import_module("torch")
         except (ImportError, OSError) as error:  # OSError: a library of it that does not load
-            raise Unusable(f"PyTorch cannot be imported: {error}") from error
+            raise BackendUnusable(f"PyTorch cannot be imported: {error}") from error
         self.name = device
         if device == "cuda" and not self._torch.cuda.is_available():
-            raise Unusable("PyTorch finds no GPU that it can use")
+            raise BackendUnusable("PyTorch finds no GPU that it can use")
         self._factors: tuple[Any, Any] | None = None
 
-    def places(self) -> tuple[Place, ...]:
+    def places(self) -> tuple[DevicePlace, ...]:
         if self.name == "cpu":
-            return (Place("cpu-0", 0), Place("cpu-1", 1))
+            return (DevicePlace("cpu-0", 0), DevicePlace("cpu-1", 1))
         cuda = self._torch.cuda
         return tuple(
-            Place(_uuid(cuda.get_device_properties(index), index), index) for index in range(cuda.device_count())
+            DevicePlace(_uuid(cuda.get_device_properties(index), index), index) for index in range(cuda.device_count())
         )
 
-    def memory(self, place: Place, fraction: float, seconds: float) -> Memory:
+    def memory(self, place: DevicePlace, fraction: float, seconds: float) -> MemoryPass:
         began_s = time.monotonic()
         words, count = self._room(place, fraction)
         blocks = [self._torch.empty(words, dtype=self._torch.int64, device=self._device(place)) for _ in range(count)]
@@ -58,9 +58,9 @@ class TorchBackend:
             self._wait(place)
             errors += sum(int(self._wrong(block, pattern, number * words)) for number, block in enumerate(blocks))
             done += 1
-        return Memory(words * 8 * count, errors, done, time.monotonic() - began_s)
+        return MemoryPass(words * 8 * count, errors, done, time.monotonic() - began_s)
 
-    def burn(self, place: Place, seconds: float) -> Burn:
+    def burn(self, place: DevicePlace, seconds: float) -> Burn:
         torch, device = self._torch, self._device(place)
         left, right = (factor.to(device).to(self._dtype()) for factor in self._both_factors())
         rows = self._exact_rows().to(device)
@@ -85,7 +85,7 @@ class TorchBackend:
         left, right = self._both_factors()
         return _checksum(self._torch, (left.float() @ right.float()).to(self._dtype()))
 
-    def copy(self, place: Place, seconds: float) -> dict[str, Rate]:
+    def copy(self, place: DevicePlace, seconds: float) -> dict[str, CopyRate]:
         host, device = self._pattern(), self._device(place)
         back = self._torch.zeros_like(host)
         if self.name == "cuda":
@@ -94,16 +94,16 @@ class TorchBackend:
         up = self._timed(place, there, host, seconds / 2)
         down = self._timed(place, back, there, seconds / 2)
         errors = int((back != host).sum())
-        return {"h2d": Rate(up, 0), "d2h": Rate(down, errors)}
+        return {"h2d": CopyRate(up, 0), "d2h": CopyRate(down, errors)}
 
-    def pair(self, source: Place, target: Place, seconds: float) -> Rate:
+    def pair(self, source: DevicePlace, target: DevicePlace, seconds: float) -> CopyRate:
         here = self._pattern().to(self._device(source))
         there = self._torch.zeros_like(here, device=self._device(target))
         rate = self._timed(source, there, here, seconds)
         self._wait(target)
-        return Rate(rate, int((there.cpu() != here.cpu()).sum()))
+        return CopyRate(rate, int((there.cpu() != here.cpu()).sum()))
 
-    def _timed(self, place: Place, target: Any, source: Any, seconds: float) -> float:
+    def _timed(self, place: DevicePlace, target: Any, source: Any, seconds: float) -> float:
         """GB/s of ``target.copy_(source)``, after one copy to warm up."""
         target.copy_(source, non_blocking=True)
         self._wait(place)
@@ -117,14 +117,14 @@ class TorchBackend:
             if elapsed_s >= seconds:
                 return float(copies * source.numel() / max(elapsed_s, 1e-9) / 1e9)
 
-    def _room(self, place: Place, fraction: float) -> tuple[int, int]:
+    def _room(self, place: DevicePlace, fraction: float) -> tuple[int, int]:
         """(words of a block, how many blocks)."""
         if self.name == "cpu":
             return _CPU_BLOCK_BYTES // 8, _CPU_BLOCKS
         free, _total = self._torch.cuda.mem_get_info(place.index)
         count = int(free * fraction) // _BLOCK_BYTES - _SPARE_BLOCKS
         if count < 1:
-            raise Unusable(f"only {free >> 20} MiB of GPU memory are free")
+            raise BackendUnusable(f"only {free >> 20} MiB of GPU memory are free")
         return _BLOCK_BYTES // 8, count
 
     def _write(self, block: Any, pattern: int, address: int) -> None:
@@ -162,10 +162,10 @@ class TorchBackend:
     def _dtype(self) -> Any:
         return self._torch.bfloat16 if self.name == "cuda" else self._torch.float32
 
-    def _device(self, place: Place) -> Any:
+    def _device(self, place: DevicePlace) -> Any:
         return self._torch.device("cpu") if self.name == "cpu" else self._torch.device("cuda", place.index)
 
-    def _wait(self, place: Place) -> None:
+    def _wait(self, place: DevicePlace) -> None:
         if self.name == "cuda":
             self._torch.cuda.synchronize(place.index)
 

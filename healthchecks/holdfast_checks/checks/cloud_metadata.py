@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from holdfast_checks.per_host import bad, good
 from holdfast_checks.probes.imds import base_url
-from holdfast_checks.probes.imds_users import DEADLINE_S, Reached, addresses, try_as_user
+from holdfast_checks.probes.imds_users import DEADLINE_S, MetadataReached, addresses, try_as_user
 from holdfast_checks.registry import Check, Context, Cost, Need, NotApplicable
 from holdfast_checks.result import Remedy, Result, Severity
 
 CHECK_ID = "cloud.metadata"
 
 
-def gather(context: Context) -> Reached:
+def gather(context: Context) -> MetadataReached:
     """Raises NotApplicable away from EC2 and where the site lets jobs use the role; NotGathered without root's rights."""
     if context.settings.cloud.jobs_use_role:
         raise NotApplicable("the site lets jobs use the machine's role (cloud.jobs_use_role)")
     return try_as_user(addresses(base_url(context.settings)))
 
 
-def judge(reached: Reached) -> tuple[Result, ...]:
+def judge(reached: MetadataReached) -> tuple[Result, ...]:
     """Never more than a warning: the node itself is healthy."""
     if not reached.addresses:
         return (good(CHECK_ID, "users do not reach the instance metadata"),)

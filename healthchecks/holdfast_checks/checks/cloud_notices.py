@@ -8,8 +8,8 @@ from collections.abc import Callable
 from functools import partial
 
 from holdfast_checks.cloud import judge_interruption, judge_maintenance, judge_rebalance
-from holdfast_checks.probes.imds import Said, look
-from holdfast_checks.registry import Change, Check, Context, Cost, Need
+from holdfast_checks.probes.imds import ImdsDocument, look
+from holdfast_checks.registry import Check, Context, Cost, Need, SampleChange
 from holdfast_checks.result import Remedy, Result, Severity
 
 
@@ -17,14 +17,14 @@ def _announced(
     name: str,
     title: str,
     path: str,
-    judge: Callable[[str, Change], tuple[Result, ...]],
+    judge: Callable[[str, SampleChange], tuple[Result, ...]],
     interval_s: float,
     severity: Severity,
     remedy: Remedy,
 ) -> Check:
     """A check of one path of the instance metadata; not applicable where there is none."""
 
-    def gather(context: Context) -> Said:
+    def gather(context: Context) -> ImdsDocument:
         return look(context, path)
 
     return Check(

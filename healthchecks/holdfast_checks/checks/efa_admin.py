@@ -9,16 +9,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from holdfast_checks import counter_rules
-from holdfast_checks.counter_rules import Rule
+from holdfast_checks.counter_rules import CounterRule
 from holdfast_checks.probes.rdma import device_counters, efa_devices
-from holdfast_checks.registry import Change, Check, Context, Cost, Need, NotApplicable, Threshold
+from holdfast_checks.registry import Check, Context, Cost, Need, NotApplicable, SampleChange, Threshold
 from holdfast_checks.result import Remedy, Result, Severity
 
 CHECK_ID = "efa.admin"
 KEEP_ALIVE_S = 10.0
 _NVSENTINEL = "NVSentinel PR #1750"
 RULES = (
-    Rule(
+    CounterRule(
         "no_completion_cmds",
         0,
         "the device's firmware did not answer a command",
@@ -27,33 +27,33 @@ RULES = (
         Remedy.REBOOT,
         event=True,
     ),
-    Rule("cmds_err", 10 / 60, "the device refuses commands", f"{_NVSENTINEL}: 10 a minute", at_least=5),
+    CounterRule("cmds_err", 10 / 60, "the device refuses commands", f"{_NVSENTINEL}: 10 a minute", at_least=5),
 )
 _ALIVE = ("keep_alive_rcvd", "submitted_cmds", "completed_cmds")
 _WANTED = (*(rule.counter for rule in RULES), *_ALIVE)
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class EfaAdminFacts:
     """Counters and PCI addresses by device."""
 
     counters: Mapping[str, Mapping[str, int]]
     pci: Mapping[str, str | None]
 
 
-def gather(context: Context) -> Facts:
+def gather(context: Context) -> EfaAdminFacts:
     """Raises NotApplicable without EFA devices."""
     sysfs = context.settings.sysfs
     devices = efa_devices(sysfs)
     if not devices:
         raise NotApplicable("this node has no EFA device")
     counters = {device.name: device_counters(sysfs, device.name, _WANTED) for device in devices}
-    return Facts(counters, {device.name: device.pci for device in devices})
+    return EfaAdminFacts(counters, {device.name: device.pci for device in devices})
 
 
-def judge(change: Change) -> tuple[Result, ...]:
+def judge(change: SampleChange) -> tuple[Result, ...]:
     """One result a device; counters that could not be read are UNKNOWN."""
-    now: Facts = change.now.facts
+    now: EfaAdminFacts = change.now.facts
     before: Mapping[str, Mapping[str, int]] = change.before.facts.counters if change.before is not None else {}
     return tuple(
         _judge_one(name, now.pci[name], before.get(name), counters, change.seconds)

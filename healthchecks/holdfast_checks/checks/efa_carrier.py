@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast_checks.probes.netdev import Link, link
+from holdfast_checks.probes.netdev import NetworkDevice, link
 from holdfast_checks.probes.rdma import Device, efa_devices, netdevs
 from holdfast_checks.registry import Check, Context, Cost, Need, NotApplicable, Threshold
 from holdfast_checks.result import Remedy, Result, Severity
@@ -14,28 +14,28 @@ POLLS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class EfaCarrierFacts:
     """Each EFA device with its network devices; EFA-only adapters have none."""
 
-    adapters: tuple[tuple[Device, tuple[Link, ...]], ...]
+    adapters: tuple[tuple[Device, tuple[NetworkDevice, ...]], ...]
 
 
-def gather(context: Context) -> Facts:
+def gather(context: Context) -> EfaCarrierFacts:
     """Raises NotApplicable without EFA devices."""
     sysfs = context.settings.sysfs
     devices = efa_devices(sysfs)
     if not devices:
         raise NotApplicable("this node has no EFA device")
     found = ((device, (link(sysfs, name) for name in netdevs(sysfs, device.name))) for device in devices)
-    return Facts(tuple((device, tuple(one for one in links if one is not None)) for device, links in found))
+    return EfaCarrierFacts(tuple((device, tuple(one for one in links if one is not None)) for device, links in found))
 
 
-def judge(facts: Facts) -> tuple[Result, ...]:
+def judge(facts: EfaCarrierFacts) -> tuple[Result, ...]:
     """One result an adapter."""
     return tuple(_judge_one(device, links) for device, links in facts.adapters)
 
 
-def _judge_one(device: Device, links: tuple[Link, ...]) -> Result:
+def _judge_one(device: Device, links: tuple[NetworkDevice, ...]) -> Result:
     wanted = [one for one in links if one.wanted]
     if not wanted:
         why = "its network device was not brought up" if links else "an EFA-only adapter has no network device"

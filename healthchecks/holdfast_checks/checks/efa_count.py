@@ -19,7 +19,7 @@ POLLS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class EfaCountFacts:
     """What is there, and what should be."""
 
     bound: tuple[Device, ...]
@@ -36,7 +36,7 @@ class Facts:
     """As many can be attached to this type."""
 
 
-def gather(context: Context) -> Facts:
+def gather(context: Context) -> EfaCountFacts:
     """Scans the PCI bus only when something is missing. Raises NotApplicable where EFA neither is nor was nor should be."""
     settings = context.settings
     row = lookup(settings.instance_type)
@@ -47,7 +47,7 @@ def gather(context: Context) -> Facts:
     wanted = max(expected or (row.efa if row else 0), len(known))
     functions = efa_functions(settings.sysfs) if len(bound) < wanted or not wanted else {}
     seen = {device.pci for device in bound}
-    facts = Facts(
+    facts = EfaCountFacts(
         bound,
         tuple(address for address in functions if address not in seen),
         known,
@@ -64,7 +64,7 @@ def gather(context: Context) -> Facts:
     return facts
 
 
-def learn(facts: Facts) -> dict[str, str]:
+def learn(facts: EfaCountFacts) -> dict[str, str]:
     """What to remember: as many as there should be, or another set, replace what was known; else new ones are added."""
     seen = {device.pci: device.name for device in facts.bound if device.pci is not None}
     enough = bool(facts.expected) and len(facts.bound) >= facts.expected
@@ -73,7 +73,7 @@ def learn(facts: Facts) -> dict[str, str]:
     return {**facts.known, **seen}
 
 
-def judge(facts: Facts) -> tuple[Result, ...]:
+def judge(facts: EfaCountFacts) -> tuple[Result, ...]:
     """One result a device, and one for their number. A device is named by its PCI address: it has that without a driver, too."""
     named = (*_unbound(facts), *_gone(facts))
     well = {device.pci: device.name for device in facts.bound if device.pci is not None}
@@ -85,7 +85,7 @@ def judge(facts: Facts) -> tuple[Result, ...]:
     return (*fine, *named, _number(facts, len(named)))
 
 
-def _unbound(facts: Facts) -> Iterator[Result]:
+def _unbound(facts: EfaCountFacts) -> Iterator[Result]:
     for address in facts.unbound:
         used = address in facts.known
         name = facts.known.get(address, address)
@@ -93,7 +93,7 @@ def _unbound(facts: Facts) -> Iterator[Result]:
         yield _device(address, "unbound", severity, f"{name}: on the PCI bus, but not bound to the efa driver")
 
 
-def _gone(facts: Facts) -> Iterator[Result]:
+def _gone(facts: EfaCountFacts) -> Iterator[Result]:
     """Where enough are left by what the site says, or others came, nothing is gone: devices may be renamed and moved."""
     present = {device.pci for device in facts.bound} | set(facts.unbound)
     if learn(facts).keys() >= facts.known.keys() and len(present) < len(facts.known):
@@ -108,7 +108,7 @@ def _device(address: str, code: str, severity: Severity, summary: str) -> Result
     )
 
 
-def _number(facts: Facts, named: int) -> Result:
+def _number(facts: EfaCountFacts, named: int) -> Result:
     found = len(facts.bound)
     evidence: dict[str, Scalar] = {
         "bound": found,

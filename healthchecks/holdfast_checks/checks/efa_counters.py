@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from holdfast_checks import counter_rules
-from holdfast_checks.counter_rules import Rule
+from holdfast_checks.counter_rules import CounterRule
 from holdfast_checks.probes.rdma import device_counters, efa_devices, port_counters
-from holdfast_checks.registry import Change, Check, Context, Cost, Need, NotApplicable
+from holdfast_checks.registry import Check, Context, Cost, Need, NotApplicable, SampleChange
 from holdfast_checks.result import Remedy, Result, Severity
 
 CHECK_ID = "efa.counters"
@@ -26,40 +26,40 @@ _FIRMWARE = (
     "mmap_err",
 )
 PORT_RULES = (
-    Rule("rx_drops", 100, "received packets are dropped", f"NVSentinel PR #1750 and {_EKS}", at_least=50),
-    Rule(
+    CounterRule("rx_drops", 100, "received packets are dropped", f"NVSentinel PR #1750 and {_EKS}", at_least=50),
+    CounterRule(
         "unresponsive_remote_events",
         1,
         "remote devices do not answer",
         "NVSentinel PR #1750: 1 a second; EKS waits for 100",
         at_least=10,
     ),
-    Rule(
+    CounterRule(
         "impaired_remote_conn_events",
         1,
         "connections to remote devices are impaired",
         "NVSentinel PR #1750: 1 a second; EKS waits for 100",
         at_least=10,
     ),
-    Rule("retrans_timeout_events", 100, "retransmissions time out", _EKS, at_least=50),
-    Rule("rdma_read_wr_err", 100, "RDMA reads fail", _EKS, at_least=50),
-    Rule("rdma_write_wr_err", 100, "RDMA writes fail", _EKS, at_least=50),
+    CounterRule("retrans_timeout_events", 100, "retransmissions time out", _EKS, at_least=50),
+    CounterRule("rdma_read_wr_err", 100, "RDMA reads fail", _EKS, at_least=50),
+    CounterRule("rdma_write_wr_err", 100, "RDMA writes fail", _EKS, at_least=50),
 )
-DEVICE_RULES = tuple(Rule(name, 0, f"the device refuses resources ({name})", _OURS) for name in _FIRMWARE)
+DEVICE_RULES = tuple(CounterRule(name, 0, f"the device refuses resources ({name})", _OURS) for name in _FIRMWARE)
 RULES = (*PORT_RULES, *DEVICE_RULES)
 _PORT = {"hw_counters": tuple(rule.counter for rule in PORT_RULES)}
 _DEVICE = tuple(rule.counter for rule in DEVICE_RULES)
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class EfaCountersFacts:
     """Counters and PCI addresses by device."""
 
     counters: Mapping[str, Mapping[str, int]]
     pci: Mapping[str, str | None]
 
 
-def gather(context: Context) -> Facts:
+def gather(context: Context) -> EfaCountersFacts:
     """Raises NotApplicable without EFA devices."""
     sysfs = context.settings.sysfs
     devices = efa_devices(sysfs)
@@ -72,12 +72,12 @@ def gather(context: Context) -> Facts:
         }
         for device in devices
     }
-    return Facts(counters, {device.name: device.pci for device in devices})
+    return EfaCountersFacts(counters, {device.name: device.pci for device in devices})
 
 
-def judge(change: Change) -> tuple[Result, ...]:
+def judge(change: SampleChange) -> tuple[Result, ...]:
     """One result a device; counters that an older device or driver lacks are passed over."""
-    now: Facts = change.now.facts
+    now: EfaCountersFacts = change.now.facts
     before: Mapping[str, Mapping[str, int]] = change.before.facts.counters if change.before is not None else {}
     return tuple(
         counter_rules.judge(

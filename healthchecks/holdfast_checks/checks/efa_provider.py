@@ -25,7 +25,7 @@ _NO_DATA = ("-61", "No data available")
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class EfaProviderFacts:
     """The devices and what ``fi_info -p efa`` said."""
 
     devices: tuple[str, ...]
@@ -34,7 +34,7 @@ class Facts:
     complaint: str = ""
 
 
-def gather(context: Context) -> Facts:
+def gather(context: Context) -> EfaProviderFacts:
     """Runs the command. Raises NotApplicable without EFA devices or libfabric, NotGathered when it does not answer."""
     settings = context.settings
     devices = tuple(device.name for device in efa_devices(settings.sysfs))
@@ -47,7 +47,7 @@ def gather(context: Context) -> Facts:
         raise NotApplicable(f"libfabric is not installed: no {command}") from None
     if isinstance(ended, Hung):
         raise NotGathered(f"{command} did not answer within {ended.seconds:.0f} s")
-    return Facts(devices, ended.status, ended.text, "" if ended.status == 0 else ended.complaint)
+    return EfaProviderFacts(devices, ended.status, ended.text, "" if ended.status == 0 else ended.complaint)
 
 
 def _command(configured: str) -> str:
@@ -56,7 +56,7 @@ def _command(configured: str) -> str:
     return _AWS if Path(_AWS).exists() else shutil.which("fi_info") or "fi_info"
 
 
-def judge(facts: Facts) -> tuple[Result, ...]:
+def judge(facts: EfaProviderFacts) -> tuple[Result, ...]:
     """One result for the provider as a whole, and one for each device that it leaves out."""
     offered = {_KIND.sub("", domain) for domain in _DOMAIN.findall(facts.output)}
     if facts.status != 0 and not any(sign in facts.complaint for sign in _NO_DATA):

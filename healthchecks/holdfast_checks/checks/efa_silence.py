@@ -12,7 +12,7 @@ from pathlib import Path
 
 from holdfast_checks.probes.rdma import EFA_DRIVER, devices, port_counters, port_numbers
 from holdfast_checks.probes.steps import jobs_here
-from holdfast_checks.registry import Change, Check, Context, Cost, Need, NotApplicable, Threshold
+from holdfast_checks.registry import Check, Context, Cost, Need, NotApplicable, SampleChange, Threshold
 from holdfast_checks.result import Remedy, Result, Scalar, Severity
 
 CHECK_ID = "efa.silence"
@@ -31,7 +31,7 @@ _WORD_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class RdmaTraffic:
     """Traffic of all RDMA devices of the node together, and what led to it."""
 
     counts: Mapping[str, int]
@@ -51,13 +51,13 @@ class Look:
     """When a sample last saw bytes carried; None: none has since these counters were first read."""
 
 
-def gather(context: Context) -> Look:
+def gather(context: Context) -> RdmaTraffic:
     """Raises NotApplicable without RDMA devices that count their traffic."""
     settings = context.settings
     counts = _traffic(settings.sysfs)
     if not counts:
         raise NotApplicable("no RDMA device here counts its traffic")
-    look = Look(
+    look = RdmaTraffic(
         counts,
         time.monotonic(),
         jobs_here(Path(settings.network.slurmd_spool), settings.sysfs),
@@ -79,7 +79,7 @@ def _traffic(sysfs: Path) -> dict[str, int]:
     return found
 
 
-def follow(before: Look, now: Look) -> Look:
+def follow(before: RdmaTraffic, now: RdmaTraffic) -> RdmaTraffic:
     """The sample with its rate and the history before it. Other jobs start again at zero; so does everything where a counter was set back,
     came or went: a driver that was loaded again looks like silence, or like traffic."""
     seconds = now.at_s - before.at_s
@@ -107,9 +107,9 @@ def fabric_silent_s(results: Iterable[Result]) -> float | None:
     return said if isinstance(said, float) else None
 
 
-def judge(change: Change) -> tuple[Result, ...]:
+def judge(change: SampleChange) -> tuple[Result, ...]:
     """One result for the node, with the rate as evidence."""
-    look: Look = change.now.facts
+    look: RdmaTraffic = change.now.facts
     if look.rate is None:
         return (Result.ok(CHECK_ID, summary="first sample", sticky=True),)
     evidence: dict[str, Scalar] = {"bytes_per_s": round(look.rate), "counters": len(look.counts)}

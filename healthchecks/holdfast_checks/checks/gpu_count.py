@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast_checks.gpu_ref import GpuRef
-from holdfast_checks.inventory import Inventory
+from holdfast_checks.inventory import GpuInventory
 from holdfast_checks.per_gpu import absent, finding, ok
 from holdfast_checks.registry import Check, Context, Cost, Need, NotApplicable, Threshold, expected_gpus, snapshot_of
 from holdfast_checks.result import Remedy, Result, Severity
-from holdfast_checks.snapshot import GpuSnapshot, Reading, Snapshot
+from holdfast_checks.snapshot import GpuSnapshot, NvmlReading, Snapshot
 
 CHECK_ID = "gpu.count"
 
@@ -25,25 +25,25 @@ _REFUSED = {
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class GpuCountFacts:
     """What is there, and what should be."""
 
     snapshot: Snapshot
-    inventory: Inventory
+    inventory: GpuInventory
     expected: int | None
     """None: as many as the inventory knows."""
 
 
-def gather(context: Context) -> Facts:
+def gather(context: Context) -> GpuCountFacts:
     """Raises NotGathered without a snapshot, NotApplicable on a node without GPUs."""
     snapshot = snapshot_of(context)
     expected = expected_gpus(context.settings)
     if not snapshot.count and not expected and not context.inventory.gpus:
         raise NotApplicable("this node has no GPU")
-    return Facts(snapshot, context.inventory, expected)
+    return GpuCountFacts(snapshot, context.inventory, expected)
 
 
-def judge(facts: Facts) -> tuple[Result, ...]:
+def judge(facts: GpuCountFacts) -> tuple[Result, ...]:
     """A finding for each GPU lost, missing or refused; one for the node where the GPU cannot be identified."""
     at_work = [gpu for gpu in facts.snapshot.gpus if gpu.at_work]
     results = [ok(CHECK_ID, gpu.ref) for gpu in at_work]
@@ -57,7 +57,7 @@ Absentee = tuple[GpuRef, GpuSnapshot | None]
 """A GPU that does not work, and what NVML shows of it (None: not even counted)."""
 
 
-def _absentees(facts: Facts) -> list[Absentee]:
+def _absentees(facts: GpuCountFacts) -> list[Absentee]:
     """Every GPU that does not work, named as well as can be.
 
     NVML cannot say who a lost GPU is; the GPUs missing from the inventory have the names. They are matched by NVML index
@@ -79,19 +79,19 @@ def _name(ref: GpuRef, missing: list[GpuRef]) -> GpuRef:
     return (by_index or missing or [ref])[0]
 
 
-def _judge_one(facts: Facts, ref: GpuRef, gpu: GpuSnapshot | None) -> Result:
+def _judge_one(facts: GpuCountFacts, ref: GpuRef, gpu: GpuSnapshot | None) -> Result:
     counted = facts.snapshot.count
     if gpu is None or gpu.lost:
         summary = "GPU is missing" if gpu is None else "GPU is lost"
         return finding(CHECK_ID, ref, "lost", Severity.FATAL, Remedy.REBOOT, summary, enumerated=counted)
     refusal = _REFUSED.get(gpu.failed or 0)
     if refusal is None:
-        return absent(CHECK_ID, ref, Reading(error=f"NVML answered {gpu.failed}"), "the GPU")
+        return absent(CHECK_ID, ref, NvmlReading(error=f"NVML answered {gpu.failed}"), "the GPU")
     code, summary, remedy = refusal
     return finding(CHECK_ID, ref, code, Severity.DEGRADED, remedy, summary, nvml_code=gpu.failed or 0)
 
 
-def _of_node(facts: Facts, at_work: int, absentees: list[Absentee]) -> Result:
+def _of_node(facts: GpuCountFacts, at_work: int, absentees: list[Absentee]) -> Result:
     """Reported for the node: a finding of a nameless GPU could never be cleared again."""
     named = sum(ref.uuid is not None for ref, _gpu in absentees)
     lost = sum(ref.uuid is None and gpu is not None and gpu.lost for ref, gpu in absentees)

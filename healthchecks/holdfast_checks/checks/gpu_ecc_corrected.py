@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from holdfast_checks.gpu_ref import GpuRef
 from holdfast_checks.per_gpu import absent, details_check, each, ok, risen, warning
-from holdfast_checks.registry import Change, Threshold
+from holdfast_checks.registry import SampleChange, Threshold
 from holdfast_checks.result import Result, Severity
 from holdfast_checks.snapshot import GpuSnapshot, Snapshot
 
@@ -14,7 +14,7 @@ MOST = 20_000_000
 STORM_PER_S = 1000
 
 
-def judge(change: Change) -> tuple[Result, ...]:
+def judge(change: SampleChange) -> tuple[Result, ...]:
     """The count since the last reset, and how fast it grows."""
     now: Snapshot = change.now.facts.snapshot
     before: Snapshot | None = change.before.facts.snapshot if change.before is not None else None

@@ -20,7 +20,7 @@ _NAMED = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class GpuLeftoverFacts:
     """A snapshot of an idle node, and the programs behind its process ids."""
 
     snapshot: Snapshot
@@ -28,7 +28,7 @@ class Facts:
     """Those that still live, without the ones that may use a GPU."""
 
 
-def gather(context: Context) -> Facts:
+def gather(context: Context) -> GpuLeftoverFacts:
     """Raises NotApplicable while jobs are on the node, or where that is not known."""
     snapshot = snapshot_of(context)
     settings = context.settings
@@ -40,7 +40,7 @@ def gather(context: Context) -> Facts:
     pids = {pid for gpu in snapshot.gpus if gpu.details is not None for pid in gpu.details.pids}
     programs = {pid: name for pid in pids if (name := _name(settings.proc, pid))}
     allowed = settings.gpu.allowed_processes
-    return Facts(snapshot, {pid: name for pid, name in programs.items() if not name.startswith(allowed)})
+    return GpuLeftoverFacts(snapshot, {pid: name for pid, name in programs.items() if not name.startswith(allowed)})
 
 
 def _name(proc: Path, pid: int) -> str:
@@ -51,7 +51,7 @@ def _name(proc: Path, pid: int) -> str:
         return ""
 
 
-def judge(facts: Facts) -> tuple[Result, ...]:
+def judge(facts: GpuLeftoverFacts) -> tuple[Result, ...]:
     """A warning: an operator has to decide whether the process may be ended."""
 
     def judge_one(ref: GpuRef, details: GpuDetails) -> Result:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from holdfast_checks.details import GpuDetails, NvLink
 from holdfast_checks.gpu_ref import GpuRef
 from holdfast_checks.per_gpu import GpuFacts, absent, details_check, each_change, finding, ok, risen, warning
-from holdfast_checks.registry import Change, Threshold
+from holdfast_checks.registry import SampleChange, Threshold
 from holdfast_checks.result import Remedy, Result, Severity
 
 CHECK_ID = "gpu.nvlink_errors"
@@ -15,7 +15,7 @@ RECOVERIES_PER_MIN = 5.0
 ANY = 1
 
 
-def judge(change: Change) -> tuple[Result, ...]:
+def judge(change: SampleChange) -> tuple[Result, ...]:
     """One result a GPU, of its worst link."""
     now: GpuFacts = change.now.facts
     limit = now.settings.gpu.nvlink_recoveries_per_min

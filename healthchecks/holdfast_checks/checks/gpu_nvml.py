@@ -49,7 +49,7 @@ _REPEATED_FAULTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class GpuNvmlFacts:
     """NVML's answer, whether GPUs are expected here, and how many misses make a hang."""
 
     answer: Snapshot | NvmlFailure
@@ -57,7 +57,7 @@ class Facts:
     hang_misses: int = HANG_MISSES
 
 
-def gather(context: Context) -> Facts:
+def gather(context: Context) -> GpuNvmlFacts:
     """Raises NotApplicable on a node without GPUs and without NVML."""
     answer = context.nvml
     if answer is None:
@@ -65,10 +65,10 @@ def gather(context: Context) -> Facts:
     expected = bool(expected_gpus(context.settings) or context.inventory.gpus)
     if without_gpus(context):
         raise NotApplicable("this node has neither GPUs nor NVML")
-    return Facts(answer, expected, context.settings.nvml_hang_misses)
+    return GpuNvmlFacts(answer, expected, context.settings.nvml_hang_misses)
 
 
-def judge(facts: Facts) -> tuple[Result, ...]:
+def judge(facts: GpuNvmlFacts) -> tuple[Result, ...]:
     """Degraded at most: running jobs may continue; a job that needs the driver fails anyway."""
     answer = facts.answer
     if isinstance(answer, Snapshot):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast_checks.details import GpuDetails
 from holdfast_checks.gpu_ref import GpuRef
 from holdfast_checks.per_gpu import absent, details_check, each_change, ok, risen, warning
-from holdfast_checks.registry import Change, Threshold
+from holdfast_checks.registry import SampleChange, Threshold
 from holdfast_checks.result import Result, Severity
 
 CHECK_ID = "gpu.pcie_replay"
@@ -14,7 +14,7 @@ PER_LANE_AND_MINUTE = {1: 0.15, 2: 0.3, 3: 0.48, 4: 0.96, 5: 1.92, 6: 3.84}
 _LANES = 16
 
 
-def judge(change: Change) -> tuple[Result, ...]:
+def judge(change: SampleChange) -> tuple[Result, ...]:
     """Against the rate that is normal for the link's generation and width."""
     return each_change(CHECK_ID, change, _judge_one)
 

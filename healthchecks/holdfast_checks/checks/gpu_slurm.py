@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast_checks.inventory import Inventory
+from holdfast_checks.inventory import GpuInventory
 from holdfast_checks.registry import Check, Context, Cost, Need, NotApplicable, snapshot_of
 from holdfast_checks.result import Remedy, Result, Severity
 from holdfast_checks.snapshot import Snapshot
@@ -16,24 +16,24 @@ CHECK_ID = "gpu.slurm"
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class GpuSlurmFacts:
     """What Slurm gives to jobs, and what is known of the GPUs."""
 
     given: frozenset[int]
     """Device minors (``/dev/nvidiaN``)."""
     snapshot: Snapshot
-    inventory: Inventory
+    inventory: GpuInventory
 
 
-def gather(context: Context) -> Facts:
+def gather(context: Context) -> GpuSlurmFacts:
     """Raises NotGathered without a snapshot, NotApplicable where nothing proves what Slurm gives."""
     snapshot = snapshot_of(context)
     if context.slurm_gpus is None:
         raise NotApplicable("nothing proves which GPUs Slurm gives to jobs (holdfast doctor says why)")
-    return Facts(context.slurm_gpus, snapshot, context.inventory)
+    return GpuSlurmFacts(context.slurm_gpus, snapshot, context.inventory)
 
 
-def judge(facts: Facts) -> tuple[Result, ...]:
+def judge(facts: GpuSlurmFacts) -> tuple[Result, ...]:
     """One finding for the node. A GPU that was seen and is lost is another check's: it is known here."""
     refs = [*(gpu.ref for gpu in facts.snapshot.gpus), *facts.inventory.gpus]
     known = {ref.minor for ref in refs if ref.minor is not None}

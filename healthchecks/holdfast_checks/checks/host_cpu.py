@@ -8,7 +8,7 @@ from pathlib import Path
 from holdfast_checks.manifest import manifest_of
 from holdfast_checks.per_host import bad, good, warning
 from holdfast_checks.probes.procfs import cpu_list, number, short_list, text
-from holdfast_checks.registry import Change, Check, Context, Cost, Need, Threshold
+from holdfast_checks.registry import Check, Context, Cost, Need, SampleChange, Threshold
 from holdfast_checks.result import Remedy, Result, Severity
 
 CHECK_ID = "host.cpu"
@@ -19,7 +19,7 @@ _CLOCK = "clock"
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class HostCpuFacts:
     """What sysfs says of the CPUs, and what is expected."""
 
     online: frozenset[int]
@@ -34,13 +34,13 @@ class Facts:
     expected_governor: str = ""
 
 
-def gather(context: Context) -> Facts:
+def gather(context: Context) -> HostCpuFacts:
     """Raises NotGathered without sysfs or for a broken manifest."""
     root = context.settings.sysfs / "devices/system/cpu"
     manifest = manifest_of(context)
     online = cpu_list(text(root / "online"))
     throttled = _throttled_ms(root)
-    return Facts(
+    return HostCpuFacts(
         online=online,
         present=cpu_list(text(root / "present")),
         smt_off=text(root / "smt/control") in _SMT_OFF,
@@ -66,13 +66,13 @@ def _throttled_ms(cpus: Path) -> list[int]:
     return list(packages.values())
 
 
-def judge(change: Change) -> tuple[Result, ...]:
+def judge(change: SampleChange) -> tuple[Result, ...]:
     """The count, and where the machine reports them, throttling since the previous run and the governor."""
-    facts: Facts = change.now.facts
+    facts: HostCpuFacts = change.now.facts
     return (_count(facts), *_throttling(change), *_governor(facts))
 
 
-def _count(facts: Facts) -> Result:
+def _count(facts: HostCpuFacts) -> Result:
     online = len(facts.online)
     offline = sorted(facts.present - facts.online)
     if offline and not facts.smt_off:
@@ -84,8 +84,8 @@ def _count(facts: Facts) -> Result:
     return good(CHECK_ID, f"{online} CPUs")
 
 
-def _throttling(change: Change) -> tuple[Result, ...]:
-    now: Facts = change.now.facts
+def _throttling(change: SampleChange) -> tuple[Result, ...]:
+    now: HostCpuFacts = change.now.facts
     if now.throttled_ms is None:
         return ()
     before = change.before.facts.throttled_ms if change.before is not None else None
@@ -98,7 +98,7 @@ def _throttling(change: Change) -> tuple[Result, ...]:
     return (good(CHECK_ID, summary, _CLOCK),)
 
 
-def _governor(facts: Facts) -> tuple[Result, ...]:
+def _governor(facts: HostCpuFacts) -> tuple[Result, ...]:
     if not facts.expected_governor or not facts.governor:
         return ()
     if facts.governor == facts.expected_governor:

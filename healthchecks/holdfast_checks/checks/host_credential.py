@@ -17,7 +17,7 @@ _MOST_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class HostCredentialFacts:
     """How the two commands ended."""
 
     made: Finished | Hung
@@ -25,7 +25,7 @@ class Facts:
     """None: there was nothing to read."""
 
 
-def gather(context: Context) -> Facts:
+def gather(context: Context) -> HostCredentialFacts:
     """Raises NotApplicable where munge is not used, does not listen, or has no commands."""
     settings = context.settings.host
     if not munge_is_used(context).listens:
@@ -33,15 +33,15 @@ def gather(context: Context) -> Facts:
     try:
         made = CHILDREN.run("munge", [settings.munge, "-n"], DEADLINE_S, max_bytes=_MOST_BYTES)
         if isinstance(made, Hung) or made.status or not made.out:
-            return Facts(made, None)
-        return Facts(made, CHILDREN.run("unmunge", [settings.unmunge], DEADLINE_S, stdin=made.out))
+            return HostCredentialFacts(made, None)
+        return HostCredentialFacts(made, CHILDREN.run("unmunge", [settings.unmunge], DEADLINE_S, stdin=made.out))
     except FileNotFoundError as error:
         raise NotApplicable(f"{error.filename} is not installed") from error
     except ValueError as error:
         raise NotGathered(f"munge said more than a credential: {error}") from error
 
 
-def judge(facts: Facts) -> tuple[Result, ...]:
+def judge(facts: HostCredentialFacts) -> tuple[Result, ...]:
     """A credential that its own munged refuses is refused everywhere."""
     for what, done in (("munge", facts.made), ("unmunge", facts.read)):
         if isinstance(done, Hung):

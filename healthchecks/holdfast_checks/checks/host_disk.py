@@ -11,7 +11,7 @@ from holdfast_checks.probes.mounts import NETWORK_TYPES, read_mounts, within
 from holdfast_checks.probes.procfs import text
 from holdfast_checks.registry import Check, Context, Cost, Need, NotGathered, Threshold
 from holdfast_checks.result import Remedy, Result, Severity
-from holdfast_checks.settings import Settings
+from holdfast_checks.settings import CheckSettings
 
 CHECK_ID = "host.disk"
 
@@ -34,7 +34,7 @@ class Volume:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class HostDiskFacts:
     """The volumes, each file system once, and the limits."""
 
     volumes: tuple[Volume, ...]
@@ -42,7 +42,7 @@ class Facts:
     failed_percent: float = FAILED_PERCENT
 
 
-def gather(context: Context) -> Facts:
+def gather(context: Context) -> HostDiskFacts:
     """Never asks a network file system: that may hang for ever. A path that is not there is left out."""
     settings = context.settings
     volumes: dict[int | str, Volume] = {}
@@ -52,7 +52,7 @@ def gather(context: Context) -> Facts:
             volumes[path] = Volume(path, 0, 0, read_only=False, skipped=f"{kind} may hang the agent")
         elif Path(path).exists():
             volumes.setdefault(Path(path).stat().st_dev, _told(_volume(path), settings.host.volumes_file))
-    return Facts(tuple(volumes.values()), settings.disk_degraded_percent, settings.disk_failed_percent)
+    return HostDiskFacts(tuple(volumes.values()), settings.disk_degraded_percent, settings.disk_failed_percent)
 
 
 def _volume(path: str) -> Volume:
@@ -82,7 +82,7 @@ def _told(volume: Volume, file: Path | None) -> Volume:
         raise NotGathered(f"{file}: {error}") from error
 
 
-def _filesystem(path: str, settings: Settings) -> str:
+def _filesystem(path: str, settings: CheckSettings) -> str:
     """The kind of file system that a path is on, from the mount table; a path is not touched for it."""
     best, kind = "", ""
     for mount in read_mounts(settings.proc):
@@ -91,12 +91,12 @@ def _filesystem(path: str, settings: Settings) -> str:
     return kind
 
 
-def judge(facts: Facts) -> tuple[Result, ...]:
+def judge(facts: HostDiskFacts) -> tuple[Result, ...]:
     """One result a file system."""
     return tuple(_judge_one(volume, facts) for volume in facts.volumes)
 
 
-def _judge_one(volume: Volume, facts: Facts) -> Result:
+def _judge_one(volume: Volume, facts: HostDiskFacts) -> Result:
     if volume.skipped:
         return Result.skipped(CHECK_ID, volume.path, summary=volume.skipped)
     worst = max(volume.used_percent, volume.inodes_used_percent)

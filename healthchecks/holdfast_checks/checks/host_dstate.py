@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast_checks.per_host import bad, good
-from holdfast_checks.probes.dstate import Stuck, Watch
+from holdfast_checks.probes.dstate import DstateWatch, Stuck
 from holdfast_checks.probes.procfs import short_list
 from holdfast_checks.registry import Check, Context, Cost, Need, Threshold
 from holdfast_checks.result import NODE_COMPONENT, Remedy, Result, Scalar, Severity
@@ -20,23 +20,23 @@ _DRIVERS = frozenset(
     {"nvidia", "nvidia_uvm", "nvidia_modeset", "nvidia_drm", "nvidia_fs", "gdrdrv", "efa", "ib_uverbs"}
 )
 _DRIVER_PROCESS = "nvidia"
-_WATCHES: dict[Path, Watch] = {}
+_WATCHES: dict[Path, DstateWatch] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class HostDstateFacts:
     """Processes that have been stuck for :data:`LOOKS` samples or longer."""
 
     stuck: tuple[Stuck, ...]
 
 
-def gather(context: Context) -> Facts:
+def gather(context: Context) -> HostDstateFacts:
     """Each run is one sample; a process is reported once three samples saw it. Raises NotGathered, OSError."""
     proc = context.settings.host.proc
-    return Facts(_WATCHES.setdefault(proc, Watch()).look(proc, LOOKS))
+    return HostDstateFacts(_WATCHES.setdefault(proc, DstateWatch()).look(proc, LOOKS))
 
 
-def judge(facts: Facts) -> tuple[Result, ...]:
+def judge(facts: HostDstateFacts) -> tuple[Result, ...]:
     """One finding for the node: hundreds of processes wait for one thing."""
     if not facts.stuck:
         return (good(CHECK_ID, "no process is stuck in the kernel"),)

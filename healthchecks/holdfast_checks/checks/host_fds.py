@@ -13,24 +13,24 @@ CHECK_ID = "host.fds"
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class HostFdsFacts:
     """``/proc/sys/fs/file-nr``."""
 
     used: int
     limit: int
 
 
-def gather(context: Context) -> Facts:
+def gather(context: Context) -> HostFdsFacts:
     """Raises NotGathered without the file."""
     path = context.settings.host.proc / "sys/fs/file-nr"
     words = (text(path) or "").split()
     numbers = [number for word in words if (number := whole(word)) is not None]
     if len(words) != 3 or len(numbers) != 3 or not numbers[2]:
         raise NotGathered(f"{path} cannot be read")
-    return Facts(numbers[0] - numbers[1], numbers[2])
+    return HostFdsFacts(numbers[0] - numbers[1], numbers[2])
 
 
-def judge(facts: Facts) -> tuple[Result, ...]:
+def judge(facts: HostFdsFacts) -> tuple[Result, ...]:
     """At the limit, nothing on the node can open a file or a socket, root excepted."""
     summary = f"{facts.used} of {facts.limit} file handles are open"
     return near_limit(CHECK_ID, facts.used, facts.limit, summary, used=facts.used)

@@ -17,7 +17,7 @@ PER_CPU = HostSettings().load_per_cpu
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class HostLoadFacts:
     """The load average of five minutes."""
 
     load: float
@@ -25,17 +25,17 @@ class Facts:
     limit_per_cpu: float = PER_CPU
 
 
-def gather(context: Context) -> Facts:
+def gather(context: Context) -> HostLoadFacts:
     """Raises NotGathered without loadavg or the list of CPUs."""
     settings = context.settings
     words = (text(settings.host.proc / "loadavg") or "").split()
     cpus = cpu_list(text(settings.sysfs / "devices/system/cpu/online"))
     if len(words) < 2 or not _NUMBER.fullmatch(words[1]):
         raise NotGathered(f"{settings.host.proc}/loadavg cannot be read")
-    return Facts(float(words[1]), len(cpus), settings.host.load_per_cpu)
+    return HostLoadFacts(float(words[1]), len(cpus), settings.host.load_per_cpu)
 
 
-def judge(facts: Facts) -> tuple[Result, ...]:
+def judge(facts: HostLoadFacts) -> tuple[Result, ...]:
     """A load of its jobs is about one per CPU; processes that wait for a disk or a file server count too."""
     summary = f"load average {facts.load:g} on {facts.cpus} CPUs"
     if facts.load > facts.limit_per_cpu * facts.cpus:

@@ -16,24 +16,24 @@ CHECK_ID = "host.manifest"
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class HostManifestFacts:
     """Versions by name: ``kernel``, ``module NAME``, ``package NAME``."""
 
     wanted: Mapping[str, str]
     found: Mapping[str, str]
 
 
-def gather(context: Context) -> Facts:
+def gather(context: Context) -> HostManifestFacts:
     """Raises NotApplicable where nothing was learned, NotGathered for a broken manifest."""
     manifest = manifest_of(context)
     if manifest is None:
         raise NotApplicable('no manifest was learned ("holdfast-checks learn" on a good node)')
     if not manifest.versions:
         raise NotApplicable("the manifest names no versions")
-    return Facts(manifest.versions, versions(context))
+    return HostManifestFacts(manifest.versions, versions(context))
 
 
-def judge(facts: Facts) -> tuple[Result, ...]:
+def judge(facts: HostManifestFacts) -> tuple[Result, ...]:
     """One result a name. What is not here is for another check (a module), or not installed."""
     return tuple(_judge_one(name, wanted, facts.found.get(name)) for name, wanted in sorted(facts.wanted.items()))
 

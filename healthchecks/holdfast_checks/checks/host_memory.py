@@ -19,7 +19,7 @@ _FREE = "available"
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class HostMemoryFacts:
     """``/proc/meminfo``, and what is expected."""
 
     total_kib: int
@@ -29,7 +29,7 @@ class Facts:
     available_limit_kib: float = AVAILABLE_MIB * 1024
 
 
-def gather(context: Context) -> Facts:
+def gather(context: Context) -> HostMemoryFacts:
     """Raises NotGathered without the file or for a broken manifest."""
     settings = context.settings.host
     seen = meminfo(settings.proc)
@@ -37,22 +37,22 @@ def gather(context: Context) -> Facts:
         raise NotGathered(f"{settings.proc}/meminfo lacks MemTotal or MemAvailable")
     manifest = manifest_of(context)
     expected = manifest.memory_kib if manifest is not None else None
-    return Facts(seen["MemTotal"], seen["MemAvailable"], expected, settings.memory_available_mib * 1024)
+    return HostMemoryFacts(seen["MemTotal"], seen["MemAvailable"], expected, settings.memory_available_mib * 1024)
 
 
-def judge(facts: Facts) -> tuple[Result, ...]:
+def judge(facts: HostMemoryFacts) -> tuple[Result, ...]:
     """Two components: what is built in, and what is left of it. Either says nothing of the other."""
     return (_left(facts), *_built_in(facts))
 
 
-def _left(facts: Facts) -> Result:
+def _left(facts: HostMemoryFacts) -> Result:
     summary = f"{facts.available_kib >> 10} MiB of memory are available"
     if facts.available_kib < facts.available_limit_kib:
         return warning(CHECK_ID, "low", summary, _FREE, available_kib=facts.available_kib)
     return good(CHECK_ID, summary, _FREE)
 
 
-def _built_in(facts: Facts) -> tuple[Result, ...]:
+def _built_in(facts: HostMemoryFacts) -> tuple[Result, ...]:
     if facts.expected_kib is None:
         return ()
     lost = 100 * (1 - facts.total_kib / facts.expected_kib)

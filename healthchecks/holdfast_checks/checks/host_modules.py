@@ -16,14 +16,14 @@ CHECK_ID = "host.modules"
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class HostModulesFacts:
     """What must be loaded, and what is."""
 
     wanted: tuple[str, ...]
     loaded: frozenset[str]
 
 
-def gather(context: Context) -> Facts:
+def gather(context: Context) -> HostModulesFacts:
     """By the settings and the manifest. Raises NotApplicable where neither names a module, NotGathered."""
     settings = context.settings.host
     manifest = manifest_of(context)
@@ -31,10 +31,10 @@ def gather(context: Context) -> Facts:
     wanted = tuple(sorted({name.replace("-", "_") for name in names}))
     if not wanted:
         raise NotApplicable("neither the settings nor a manifest name kernel modules")
-    return Facts(wanted, modules(settings.proc))
+    return HostModulesFacts(wanted, modules(settings.proc))
 
 
-def judge(facts: Facts) -> tuple[Result, ...]:
+def judge(facts: HostModulesFacts) -> tuple[Result, ...]:
     """One result a module. A boot loads it, where the machine is set up as the others."""
     return tuple(_judge_one(name, facts.loaded) for name in facts.wanted)
 

@@ -33,7 +33,7 @@ _WRITE = 'dd if=/dev/zero of="$1" bs=512 count=1 conv=excl,fsync oflag=nofollow 
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class MountPoint:
     """One mount point."""
 
     path: str
@@ -51,10 +51,10 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class HostMountsFacts:
     """Every place that was checked."""
 
-    places: tuple[Place, ...]
+    places: tuple[MountPoint, ...]
 
 
 _asked_before: dict[Path, dict[str, int]] = {}
@@ -62,7 +62,7 @@ _asked_before: dict[Path, dict[str, int]] = {}
 counts only after it was repeated."""
 
 
-def gather(context: Context) -> Facts:
+def gather(context: Context) -> HostMountsFacts:
     """Those that the site names, those of the manifest, and the network file systems that are mounted.
 
     Raises NotApplicable where there is none, NotGathered or OSError without a mount table."""
@@ -79,10 +79,10 @@ def gather(context: Context) -> Facts:
     if not paths and not gone:
         raise NotApplicable("no network file system is mounted, and no mount point is configured")
     places = [
-        Place(path, path in named, named.get(path, ""), table.get(path), covered=covered(path, mounts))
+        MountPoint(path, path in named, named.get(path, ""), table.get(path), covered=covered(path, mounts))
         for path in paths
     ]
-    return Facts((*_asked(places, settings), *(Place(path, wanted=False) for path in gone)))
+    return HostMountsFacts((*_asked(places, settings), *(MountPoint(path, wanted=False) for path in gone)))
 
 
 def _unmounted(proc: Path, paths: list[str], mounted: Mapping[str, Mount]) -> list[str]:
@@ -106,11 +106,11 @@ def _others(mounts: tuple[Mount, ...], named: dict[str, str]) -> list[str]:
     return sorted(by_source.values())[:MOST]
 
 
-def _asked(places: list[Place], settings: HostSettings) -> list[Place]:
+def _asked(places: list[MountPoint], settings: HostSettings) -> list[MountPoint]:
     """All at once: many servers that are away take no longer than one."""
-    answers: dict[str, Place | OSError] = {}
+    answers: dict[str, MountPoint | OSError] = {}
 
-    def ask(place: Place) -> None:
+    def ask(place: MountPoint) -> None:
         try:
             answers[place.path] = _ask(place, settings)
         except OSError as error:
@@ -124,10 +124,10 @@ def _asked(places: list[Place], settings: HostSettings) -> list[Place]:
     failed = [answer for answer in answers.values() if isinstance(answer, OSError)]
     if failed:
         raise failed[0]  # the command itself could not be started: nothing is known of any mount
-    return [answer for place in places if isinstance(answer := answers[place.path], Place)]
+    return [answer for place in places if isinstance(answer := answers[place.path], MountPoint)]
 
 
-def _ask(place: Place, settings: HostSettings) -> Place:
+def _ask(place: MountPoint, settings: HostSettings) -> MountPoint:
     if place.mount is None or place.covered:
         return place
     argv = [settings.stat, "--file-system", "--format=%T", "--", place.path]
@@ -141,12 +141,12 @@ def _ask(place: Place, settings: HostSettings) -> Place:
     return replace(place, answer=answer, written=written)
 
 
-def judge(facts: Facts) -> tuple[Result, ...]:
+def judge(facts: HostMountsFacts) -> tuple[Result, ...]:
     """One result a place."""
     return tuple(map(_judge_one, facts.places))
 
 
-def _judge_one(place: Place) -> Result:
+def _judge_one(place: MountPoint) -> Result:
     if place.covered:
         return _finding(place, "covered", Remedy.HUMAN, "is hidden by a file system that a user mounted there or above")
     if place.mount is None:
@@ -165,7 +165,7 @@ def _judge_one(place: Place) -> Result:
     return good(CHECK_ID, f"{place.mount.kind} answers", _shown(place.path))
 
 
-def _finding(place: Place, code: str, remedy: Remedy, text: str) -> Result:
+def _finding(place: MountPoint, code: str, remedy: Remedy, text: str) -> Result:
     """Nothing is repaired for a mount that is not configured: a user may have made it hang on purpose."""
     source, name = place.mount.source if place.mount is not None else "", _shown(place.path)
     does = remedy if place.wanted else Remedy.HUMAN

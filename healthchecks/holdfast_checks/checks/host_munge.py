@@ -25,14 +25,14 @@ _LISTENS = 0x10000
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class HostMungeFacts:
     """Where munged should listen, and whether it does."""
 
     socket: str
     listens: bool
 
 
-def gather(context: Context) -> Facts:
+def gather(context: Context) -> HostMungeFacts:
     """Raises NotApplicable on a node without munge, NotGathered without the list of sockets."""
     settings = context.settings.host
     try:
@@ -45,7 +45,7 @@ def gather(context: Context) -> Facts:
     table = text(settings.proc / "net/unix")
     if not table or not table.startswith(_HEAD):
         raise NotGathered(f"{settings.proc}/net/unix cannot be read")
-    return Facts(settings.munge_socket, settings.munge_socket in listening(table))
+    return HostMungeFacts(settings.munge_socket, settings.munge_socket in listening(table))
 
 
 def auth_type(files: Iterable[Path]) -> str:
@@ -71,7 +71,7 @@ def _is_hex(word: str) -> bool:
     return all(letter in "0123456789abcdefABCDEF" for letter in word)
 
 
-def judge(facts: Facts) -> tuple[Result, ...]:
+def judge(facts: HostMungeFacts) -> tuple[Result, ...]:
     """Running steps continue; nothing new starts, and slurmctld will set the node DOWN."""
     if facts.listens:
         return (good(CHECK_ID, f"munged listens on {facts.socket}"),)

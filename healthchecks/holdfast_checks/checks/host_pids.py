@@ -13,7 +13,7 @@ CHECK_ID = "host.pids"
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class HostPidsFacts:
     """Threads of the whole machine; each takes an id."""
 
     threads: int
@@ -22,7 +22,7 @@ class Facts:
     """Which of the two limits is the lower one."""
 
 
-def gather(context: Context) -> Facts:
+def gather(context: Context) -> HostPidsFacts:
     """The fourth word of loadavg counts all threads: no process has to be read. Raises NotGathered."""
     proc = context.settings.host.proc
     words = (text(proc / "loadavg") or "").split()
@@ -32,10 +32,10 @@ def gather(context: Context) -> Facts:
     if threads is None or not known:
         raise NotGathered(f"{proc}: no count of threads or no limit")
     name = min(known, key=known.__getitem__)
-    return Facts(threads, known[name], name)
+    return HostPidsFacts(threads, known[name], name)
 
 
-def judge(facts: Facts) -> tuple[Result, ...]:
+def judge(facts: HostPidsFacts) -> tuple[Result, ...]:
     """By the lower of the two limits."""
     summary = f"{facts.threads} threads, {facts.limit_name} is {facts.limit}"
     return near_limit(CHECK_ID, facts.threads, facts.limit, summary, threads=facts.threads)

@@ -12,7 +12,7 @@ from pathlib import Path
 from holdfast_checks.per_host import bad, good, skipped, warning
 from holdfast_checks.probes.child import CHILDREN, Hung
 from holdfast_checks.probes.procfs import owner, processes, whole
-from holdfast_checks.registry import Change, Check, Context, Cost, Need, NotApplicable, NotGathered, Threshold
+from holdfast_checks.registry import Check, Context, Cost, Need, NotApplicable, NotGathered, SampleChange, Threshold
 from holdfast_checks.result import Remedy, Result, Severity
 
 CHECK_ID = "host.services"
@@ -43,7 +43,7 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class HostServicesFacts:
     """The units that were asked for."""
 
     units: Mapping[str, Unit] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class Facts:
     """Those that the site names: they must be there."""
 
 
-def gather(context: Context) -> Facts:
+def gather(context: Context) -> HostServicesFacts:
     """One call of systemctl; without systemd, one scan of the processes. Raises NotApplicable, NotGathered, OSError."""
     settings = context.settings.host
     configured = frozenset(map(_unit_name, settings.services))
@@ -59,7 +59,7 @@ def gather(context: Context) -> Facts:
     if not _SYSTEMD.is_dir() and "/" not in settings.systemctl:
         if not configured:
             raise NotApplicable("systemd does not run here, and no services are configured")
-        return Facts(_by_process(settings.proc, configured), configured)
+        return HostServicesFacts(_by_process(settings.proc, configured), configured)
     done = CHILDREN.run(
         "systemctl", [settings.systemctl, "show", f"--property={_PROPERTIES}", "--", *names], DEADLINE_S
     )
@@ -70,7 +70,7 @@ def gather(context: Context) -> Facts:
     units = parse_show(done.text)
     if not units:
         raise NotGathered("systemctl named no unit")
-    return Facts({name: units[name] for name in names if name in units}, configured)
+    return HostServicesFacts({name: units[name] for name in names if name in units}, configured)
 
 
 def _unit_name(name: str) -> str:
@@ -115,9 +115,9 @@ def _process_name(unit: str) -> str:
     return _PROCESS.get(unit, unit.rpartition(".")[0])[:_NAME_LETTERS]
 
 
-def judge(change: Change) -> tuple[Result, ...]:
+def judge(change: SampleChange) -> tuple[Result, ...]:
     """One result a unit."""
-    now: Facts = change.now.facts
+    now: HostServicesFacts = change.now.facts
     before: Mapping[str, Unit] = change.before.facts.units if change.before is not None else {}
     names = sorted({*now.units, *now.configured})
     return tuple(_judge_one(name, now.units.get(name), before.get(name), name in now.configured) for name in names)

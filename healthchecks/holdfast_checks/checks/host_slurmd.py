@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast_checks.per_host import bad, good, unknown, warning
-from holdfast_checks.probes.slurmd import UNIT, Wanted, find
+from holdfast_checks.probes.slurmd import UNIT, WantedSlurmd, find
 from holdfast_checks.probes.systemd import UnitState, unit_state
 from holdfast_checks.registry import Check, Context, Cost, Need, NotApplicable, Threshold
 from holdfast_checks.result import Remedy, Result, Severity
-from holdfast_checks.settings import Settings
+from holdfast_checks.settings import CheckSettings
 
 CHECK_ID = "host.slurmd"
 K, N = 2, 2
@@ -22,7 +22,7 @@ _CHANGES = frozenset({"activating", "deactivating", "reloading", "refreshing", "
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class HostSlurmdFacts:
     """What the process table shows, and systemd where that has no slurmd."""
 
     pid: int | None
@@ -45,7 +45,7 @@ class Stopped:
 
 
 @dataclass(frozen=True, slots=True)
-class Down:
+class SlurmdDown:
     """It is gone, and was not stopped on purpose."""
 
     why: str
@@ -58,12 +58,12 @@ class Unclear:
     why: str
 
 
-State = Runs | Stopped | Down | Unclear
+SlurmdState = Runs | Stopped | SlurmdDown | Unclear
 
 
-def wanted(settings: Settings) -> Wanted:
+def wanted(settings: CheckSettings) -> WantedSlurmd:
     """Which slurmd is searched, by the settings."""
-    return Wanted(
+    return WantedSlurmd(
         settings.slurmd_node,
         settings.slurmd_pid_file,
         settings.slurm_conf,
@@ -72,35 +72,35 @@ def wanted(settings: Settings) -> Wanted:
     )
 
 
-def gather(context: Context) -> Facts:
+def gather(context: Context) -> HostSlurmdFacts:
     """Raises NotApplicable without /proc, NotGathered when the process table has no slurmd and systemd does not answer."""
     settings = context.settings
     if not settings.proc.is_dir():
         raise NotApplicable(f"there is no {settings.proc} here")
     pid = find(wanted(settings))
-    return Facts(pid) if pid is not None else Facts(None, unit_state(settings.host.systemctl, UNIT))
+    return HostSlurmdFacts(pid) if pid is not None else HostSlurmdFacts(None, unit_state(settings.host.systemctl, UNIT))
 
 
-def state_of(facts: Facts) -> State:
+def state_of(facts: HostSlurmdFacts) -> SlurmdState:
     """Combine the process table and systemd's answer."""
     if facts.pid is not None:
         return Runs(facts.pid)
     unit = facts.unit
     if unit is None:
-        return Down("no slurmd among the processes")
+        return SlurmdDown("no slurmd among the processes")
     said = f"systemd: {UNIT} is {unit.active} ({unit.sub}, {unit.result})"
     if unit.active == "active":
         return Unclear(f"{said} as process {unit.main_pid}, but the process table shows no slurmd of this node")
     if unit.sub.startswith(_STARTS_AGAIN):
-        return Down(said)
+        return SlurmdDown(said)
     if unit.active in _CHANGES or unit.job not in ("", "0"):
         return Unclear(f"{said} and is just being changed")
     if unit.active == "inactive" and unit.result == "success":
         return Stopped(said)
-    return Down(said)
+    return SlurmdDown(said)
 
 
-def judge(facts: Facts) -> tuple[Result, ...]:
+def judge(facts: HostSlurmdFacts) -> tuple[Result, ...]:
     """Running jobs continue without slurmd; new ones cannot start, and none can end well.
 
     One that was stopped on purpose is a warning: Slurm itself takes the node for down after SlurmdTimeout, and starts nothing there."""
@@ -111,7 +111,7 @@ def judge(facts: Facts) -> tuple[Result, ...]:
             return (warning(CHECK_ID, "stopped", f"slurmd was stopped in an orderly way: {why}"),)
         case Unclear(why):
             return (unknown(CHECK_ID, why),)
-        case Down(why):
+        case SlurmdDown(why):
             return (bad(CHECK_ID, "down", Severity.DEGRADED, Remedy.REBOOT, f"slurmd does not run: {why}"),)
 
 

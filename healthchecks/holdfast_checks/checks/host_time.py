@@ -20,7 +20,7 @@ ERROR_S = HostSettings().time_error_s
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class HostTimeFacts:
     """The kernel's clock state, and the limits."""
 
     clock: ClockState
@@ -28,13 +28,13 @@ class Facts:
     error_limit_s: float = ERROR_S
 
 
-def gather(context: Context) -> Facts:
+def gather(context: Context) -> HostTimeFacts:
     """Raises NotGathered where the kernel cannot be asked."""
     settings = context.settings.host
-    return Facts(clock_state(settings.clock_file), settings.time_offset_s, settings.time_error_s)
+    return HostTimeFacts(clock_state(settings.clock_file), settings.time_offset_s, settings.time_error_s)
 
 
-def judge(facts: Facts) -> tuple[Result, ...]:
+def judge(facts: HostTimeFacts) -> tuple[Result, ...]:
     """The kernel itself marks a clock unsynchronised when nothing has corrected it for some nine hours."""
     clock = facts.clock
     numbers = {"offset_s": round(clock.offset_s, 6), "max_error_s": round(clock.max_error_s, 3)}

@@ -6,20 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from holdfast_checks import counter_rules
-from holdfast_checks.counter_rules import Rule
+from holdfast_checks.counter_rules import CounterRule
 from holdfast_checks.probes.fabric import fabric_ports
 from holdfast_checks.probes.rdma import port_counters
-from holdfast_checks.registry import Change, Check, Context, Cost, Need, NotApplicable
+from holdfast_checks.registry import Check, Context, Cost, Need, NotApplicable, SampleChange
 from holdfast_checks.result import Remedy, Result, Severity
 
 CHECK_ID = "ib.counters"
 _NVSENTINEL = "NVSentinel NIC monitor"
 _ANY = f"{_NVSENTINEL}: any is fatal; here the jobs may end first"
 _COUNTERS = (
-    Rule(
+    CounterRule(
         "local_link_integrity_errors", 0, "the link's signal fails", _ANY, Severity.DEGRADED, Remedy.HUMAN, event=True
     ),
-    Rule(
+    CounterRule(
         "excessive_buffer_overrun_errors",
         0,
         "flow control fails over and over",
@@ -28,7 +28,7 @@ _COUNTERS = (
         Remedy.HUMAN,
         event=True,
     ),
-    Rule(
+    CounterRule(
         "symbol_error",
         120 / 3600,
         "bits arrive broken",
@@ -37,15 +37,19 @@ _COUNTERS = (
         Remedy.HUMAN,
         at_least=10,
     ),
-    Rule("link_error_recovery", 5 / 60, "the link retrains", f"{_NVSENTINEL}: 5 a minute", at_least=5),
-    Rule("port_rcv_errors", 10, "packets arrive broken", f"{_NVSENTINEL}: 10 a second", at_least=10),
-    Rule("link_downed", 0, "the link was lost", f"{_NVSENTINEL}: any is fatal; here ib.port and ib.flaps judge that"),
-    Rule("port_xmit_discards", 100, "packets to send are dropped", f"{_NVSENTINEL}: 100 a second", at_least=50),
+    CounterRule("link_error_recovery", 5 / 60, "the link retrains", f"{_NVSENTINEL}: 5 a minute", at_least=5),
+    CounterRule("port_rcv_errors", 10, "packets arrive broken", f"{_NVSENTINEL}: 10 a second", at_least=10),
+    CounterRule(
+        "link_downed", 0, "the link was lost", f"{_NVSENTINEL}: any is fatal; here ib.port and ib.flaps judge that"
+    ),
+    CounterRule("port_xmit_discards", 100, "packets to send are dropped", f"{_NVSENTINEL}: 100 a second", at_least=50),
 )
 _HW_COUNTERS = (
-    Rule("rnr_nak_retry_err", 0, "a receiver was never ready", f"{_NVSENTINEL}: any is fatal; a job can cause it"),
-    Rule("local_ack_timeout_err", 1, "acknowledgements do not come", f"{_NVSENTINEL}: 1 a second", at_least=10),
-    Rule("roce_slow_restart", 10, "congestion slows RoCE", f"{_NVSENTINEL}: 10 a second", at_least=10),
+    CounterRule(
+        "rnr_nak_retry_err", 0, "a receiver was never ready", f"{_NVSENTINEL}: any is fatal; a job can cause it"
+    ),
+    CounterRule("local_ack_timeout_err", 1, "acknowledgements do not come", f"{_NVSENTINEL}: 1 a second", at_least=10),
+    CounterRule("roce_slow_restart", 10, "congestion slows RoCE", f"{_NVSENTINEL}: 10 a second", at_least=10),
 )
 RULES = (*_COUNTERS, *_HW_COUNTERS)
 _WANTED = {
@@ -55,26 +59,26 @@ _WANTED = {
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class IbCountersFacts:
     """Counters and PCI addresses by port."""
 
     counters: Mapping[str, Mapping[str, int]]
     pci: Mapping[str, str | None]
 
 
-def gather(context: Context) -> Facts:
+def gather(context: Context) -> IbCountersFacts:
     """Raises NotApplicable without such ports."""
     ports = fabric_ports(context)
     if not ports:
         raise NotApplicable("no InfiniBand or RoCE device carries jobs' traffic here")
     sysfs = context.settings.sysfs
     counters = {seen.name: port_counters(sysfs, seen.device.name, seen.port.number, _WANTED) for seen in ports}
-    return Facts(counters, {seen.name: seen.device.pci for seen in ports})
+    return IbCountersFacts(counters, {seen.name: seen.device.pci for seen in ports})
 
 
-def judge(change: Change) -> tuple[Result, ...]:
+def judge(change: SampleChange) -> tuple[Result, ...]:
     """One result a port."""
-    now: Facts = change.now.facts
+    now: IbCountersFacts = change.now.facts
     before: Mapping[str, Mapping[str, int]] = change.before.facts.counters if change.before is not None else {}
     return tuple(
         counter_rules.judge(

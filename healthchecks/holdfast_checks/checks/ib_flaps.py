@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from holdfast_checks import link_history
-from holdfast_checks.link_history import LinkHistory, Trouble, observe, trouble
+from holdfast_checks.link_history import LinkHistory, LinkTrouble, observe, trouble
 from holdfast_checks.probes.fabric import fabric_ports, losses
-from holdfast_checks.registry import Change, Check, Context, Cost, Need, NotApplicable, Threshold
+from holdfast_checks.registry import Check, Context, Cost, Need, NotApplicable, SampleChange, Threshold
 from holdfast_checks.result import Remedy, Result, Severity
 
 CHECK_ID = "ib.flaps"
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class IbFlapsFacts:
     """The history of each port, by its name."""
 
     histories: Mapping[str, LinkHistory]
@@ -25,7 +25,7 @@ class Facts:
     quiet_s: float
 
 
-def gather(context: Context) -> Facts:
+def gather(context: Context) -> IbFlapsFacts:
     """Raises NotApplicable without such ports."""
     settings = context.settings
     ports = fabric_ports(context)
@@ -43,12 +43,12 @@ def gather(context: Context) -> Facts:
         for seen in ports
     }
     quiet_s = settings.network.flap_quiet_min * 60
-    return Facts(histories, {seen.name: seen.device.pci for seen in ports}, now_s, quiet_s)
+    return IbFlapsFacts(histories, {seen.name: seen.device.pci for seen in ports}, now_s, quiet_s)
 
 
-def judge(change: Change) -> tuple[Result, ...]:
+def judge(change: SampleChange) -> tuple[Result, ...]:
     """One result a port that was ever up; what is down now is judged by ``ib.port``."""
-    facts: Facts = change.now.facts
+    facts: IbFlapsFacts = change.now.facts
     return tuple(
         _judge_one(name, facts.pci[name], trouble(history, facts.now_s, facts.quiet_s))
         if history.seen_up
@@ -64,7 +64,7 @@ _TEXTS = {
 }
 
 
-def _judge_one(name: str, pci: str | None, found: Trouble) -> Result:
+def _judge_one(name: str, pci: str | None, found: LinkTrouble) -> Result:
     if not found.code:
         return Result.ok(CHECK_ID, name, pci=pci, sticky=True)
     flapping = found.code == "flapping"

@@ -21,7 +21,7 @@ _WAITING = frozenset({"INIT", "ARMED"})
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class IbPortFacts:
     """The ports, and what is known of them."""
 
     ports: tuple[FabricPort, ...]
@@ -33,7 +33,7 @@ class Facts:
     expected_rate_gbps: float = 0.0
 
 
-def gather(context: Context) -> Facts:
+def gather(context: Context) -> IbPortFacts:
     """Raises NotApplicable where such ports neither are nor were nor should be."""
     settings = context.settings
     ports = fabric_ports(context)
@@ -46,7 +46,7 @@ def gather(context: Context) -> Facts:
     learned = {name: f"{rate:g}" for name, rate in learn(known, ports, expected).items()}
     if (keep := memory.joined(learned, kept)) != kept:
         memory.save(settings.state_dir, _KNOWN, keep)
-    return Facts(ports, known, forgotten, expected, settings.network.expected_rate_gbps)
+    return IbPortFacts(ports, known, forgotten, expected, settings.network.expected_rate_gbps)
 
 
 def _rates(raw: Mapping[str, str]) -> dict[str, float]:
@@ -69,7 +69,7 @@ def learn(known: Mapping[str, float], ports: tuple[FabricPort, ...], expected: i
     return {**known, **up}
 
 
-def judge(facts: Facts) -> tuple[Result, ...]:
+def judge(facts: IbPortFacts) -> tuple[Result, ...]:
     """One result a port, and one for their number."""
     results = [_judge_one(seen, facts) for seen in facts.ports]
     results += _gone(facts)
@@ -81,7 +81,7 @@ def judge(facts: Facts) -> tuple[Result, ...]:
     return (*results, *_number(facts, bad))
 
 
-def _judge_one(seen: FabricPort, facts: Facts) -> Result:
+def _judge_one(seen: FabricPort, facts: IbPortFacts) -> Result:
     port, name = seen.port, seen.name
     if not port.state:
         return Result.unknown(CHECK_ID, name, summary=f"{name}: its state could not be read", pci=seen.device.pci)
@@ -121,7 +121,7 @@ def _finding(seen: FabricPort, code: str, severity: Severity, text: str) -> Resu
     )
 
 
-def _gone(facts: Facts) -> Iterator[Result]:
+def _gone(facts: IbPortFacts) -> Iterator[Result]:
     """Known ports whose device is not there any more, unless others have taken their place."""
     present = {seen.name for seen in facts.ports}
     if not learn(facts.known, facts.ports, facts.expected_ports).keys() >= facts.known.keys():
@@ -138,7 +138,7 @@ def _gone(facts: Facts) -> Iterator[Result]:
         )
 
 
-def _number(facts: Facts, bad: int) -> Iterator[Result]:
+def _number(facts: IbPortFacts, bad: int) -> Iterator[Result]:
     if not facts.expected_ports:
         return
     up = sum(seen.port.up for seen in facts.ports)

@@ -9,24 +9,24 @@ from dataclasses import dataclass
 from holdfast_checks import link_history
 from holdfast_checks.link_history import LinkHistory, observe, trouble
 from holdfast_checks.probes.fabric import management_devices
-from holdfast_checks.probes.netdev import Link, link
-from holdfast_checks.registry import Change, Check, Context, Cost, Need, NotApplicable, Threshold
+from holdfast_checks.probes.netdev import NetworkDevice, link
+from holdfast_checks.registry import Check, Context, Cost, Need, NotApplicable, SampleChange, Threshold
 from holdfast_checks.result import Remedy, Result, Severity
 
 CHECK_ID = "net.ethernet"
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class NetEthernetFacts:
     """The devices with their histories, by name."""
 
-    links: Mapping[str, Link]
+    links: Mapping[str, NetworkDevice]
     histories: Mapping[str, LinkHistory]
     now_s: float
     quiet_s: float
 
 
-def gather(context: Context) -> Facts:
+def gather(context: Context) -> NetEthernetFacts:
     """Raises NotApplicable without a default route through a device of this machine."""
     settings = context.settings
     found = (link(settings.sysfs, name) for name in sorted(management_devices(settings)))
@@ -39,16 +39,16 @@ def gather(context: Context) -> Facts:
         name: observe(before.get(name, LinkHistory()), one.carrier if one.wanted else None, one.losses, now_s)
         for name, one in links.items()
     }
-    return Facts(links, histories, now_s, settings.network.flap_quiet_min * 60)
+    return NetEthernetFacts(links, histories, now_s, settings.network.flap_quiet_min * 60)
 
 
-def judge(change: Change) -> tuple[Result, ...]:
+def judge(change: SampleChange) -> tuple[Result, ...]:
     """One result a device: a bond works with one member, so this is a warning."""
-    facts: Facts = change.now.facts
+    facts: NetEthernetFacts = change.now.facts
     return tuple(_judge_one(one, facts.histories[name], facts) for name, one in facts.links.items())
 
 
-def _judge_one(one: Link, history: LinkHistory, facts: Facts) -> Result:
+def _judge_one(one: NetworkDevice, history: LinkHistory, facts: NetEthernetFacts) -> Result:
     found = trouble(history, facts.now_s, facts.quiet_s)
     if one.wanted and one.carrier is False and history.seen_up:
         return _finding(one.name, "no_carrier", "has lost its carrier", found.losses)

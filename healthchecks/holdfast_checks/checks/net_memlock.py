@@ -18,7 +18,7 @@ _GIB = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class NetMemlockFacts:
     """slurmd's limits on locked memory; infinity: none."""
 
     soft_bytes: float
@@ -26,7 +26,7 @@ class Facts:
     wanted_gib: float
 
 
-def gather(context: Context) -> Facts:
+def gather(context: Context) -> NetMemlockFacts:
     """Raises NotApplicable without EFA or where the site switched it off, NotGathered without a slurmd."""
     settings = context.settings
     if not settings.network.memlock_gib:
@@ -40,7 +40,7 @@ def gather(context: Context) -> Facts:
     limits = parse(text)
     if limits is None:
         raise NotGathered(f"no {_ROW!r} among the limits of process {slurmd}")
-    return Facts(*limits, settings.network.memlock_gib)
+    return NetMemlockFacts(*limits, settings.network.memlock_gib)
 
 
 def parse(text: str) -> tuple[float, float] | None:
@@ -53,7 +53,7 @@ def parse(text: str) -> tuple[float, float] | None:
     return None
 
 
-def judge(facts: Facts) -> tuple[Result, ...]:
+def judge(facts: NetMemlockFacts) -> tuple[Result, ...]:
     """The hard limit binds every job; a low soft one only those that do not raise it."""
     wanted = facts.wanted_gib * _GIB
     if facts.soft_bytes >= wanted:

@@ -13,21 +13,21 @@ MODULES = ("efa", "ib_uverbs", "ib_core")
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class NetModulesFacts:
     """The modules that the kernel shows: loaded, or built in with parameters."""
 
     loaded: frozenset[str]
 
 
-def gather(context: Context) -> Facts:
+def gather(context: Context) -> NetModulesFacts:
     """Raises NotApplicable without EFA devices on the bus, where none is expected either."""
     settings = context.settings
     if not (settings.network.expected_efa or efa_devices(settings.sysfs) or efa_functions(settings.sysfs)):
         raise NotApplicable("no EFA device is attached to this node")
-    return Facts(frozenset(name for name in MODULES if (settings.sysfs / "module" / name).is_dir()))
+    return NetModulesFacts(frozenset(name for name in MODULES if (settings.sysfs / "module" / name).is_dir()))
 
 
-def judge(facts: Facts) -> tuple[Result, ...]:
+def judge(facts: NetModulesFacts) -> tuple[Result, ...]:
     """One result a module."""
     return tuple(Result.ok(CHECK_ID, name, sticky=True) if name in facts.loaded else _missing(name) for name in MODULES)
 

@@ -15,7 +15,7 @@ from holdfast_checks import pci
 from holdfast_checks.catalog.xids import Xid, XidClass, lookup, recovery_action
 from holdfast_checks.gpu_ref import GpuRef
 from holdfast_checks.kernel.nvlink import LinkFault, block_error, link_error
-from holdfast_checks.result import About, Remedy, Result, Scalar, Severity
+from holdfast_checks.result import Remedy, Result, ResultDetails, Scalar, Severity
 from holdfast_checks.text import one_line
 
 CHECK_ID = "gpu.xid"
@@ -58,7 +58,7 @@ _Matcher = Callable[[str], "re.Match[str] | None"]
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class XidLine:
     """One parsed line of the driver, before it is judged."""
 
     code: int
@@ -139,23 +139,23 @@ def from_event(code: int, gpu: GpuRef, *, monotonic_s: float | None = None) -> R
             code=str(code),
             summary=f"Xid {code} {row.meaning}: its line in the kernel log decides",
         )
-    return _judge(Line(code, "", "", ""), gpu, gpu.pci, monotonic_s)
+    return _judge(XidLine(code, "", "", ""), gpu, gpu.pci, monotonic_s)
 
 
-def _read(text: str, match_xid: _Matcher, match_fallen: _Matcher) -> Line | None:
+def _read(text: str, match_xid: _Matcher, match_fallen: _Matcher) -> XidLine | None:
     found = match_xid(text)
     if found is not None:
-        return Line(int(found["code"]), found["where"], found["rest"], text)
+        return XidLine(int(found["code"]), found["where"], found["rest"], text)
     fallen = match_fallen(text)
     if fallen is None:
         return None
-    return Line(FALLEN_OFF_BUS, fallen["long"] or fallen["short"], "", text, has_xid=False)
+    return XidLine(FALLEN_OFF_BUS, fallen["long"] or fallen["short"], "", text, has_xid=False)
 
 
-def _judge(line: Line, gpu: GpuRef, address: str | None, monotonic_s: float | None) -> Result:
+def _judge(line: XidLine, gpu: GpuRef, address: str | None, monotonic_s: float | None) -> Result:
     row = lookup(line.code)
     severity, remedy, what = _weigh(row, line)
-    about: About = {
+    about: ResultDetails = {
         "code": str(line.code),
         "summary": f"Xid {line.code} {what}" if line.has_xid else "GPU has fallen off the bus (no Xid in the line)",
         "evidence": {"xid": line.code, "class": row.kind.value, **_details(line)},
@@ -170,7 +170,7 @@ def _judge(line: Line, gpu: GpuRef, address: str | None, monotonic_s: float | No
     return Result.finding(CHECK_ID, severity, remedy, gpu.component, **about)
 
 
-def _weigh(row: Xid, line: Line) -> tuple[Severity | None, Remedy, str]:
+def _weigh(row: Xid, line: XidLine) -> tuple[Severity | None, Remedy, str]:
     if row.kind is XidClass.ORDER:
         order = _RECOVERY.search(line.rest)
         if order is None:
@@ -198,7 +198,7 @@ def _weigh_link(row: Xid, fault: LinkFault, what: str) -> tuple[Severity, Remedy
             return row.severity, row.remedy, f"{what} ({fault.value.replace('_', ' ')})"
 
 
-def _details(line: Line) -> dict[str, Scalar]:
+def _details(line: XidLine) -> dict[str, Scalar]:
     found: dict[str, Scalar] = {}
     if pid := _PID.search(line.rest):
         found["pid"] = pid["pid"]
@@ -223,7 +223,7 @@ def _details(line: Line) -> dict[str, Scalar]:
     return found
 
 
-def _is_consequence(row: Xid, line: Line) -> bool:
+def _is_consequence(row: Xid, line: XidLine) -> bool:
     if row.kind is XidClass.CONSEQUENCE:
         return True
     link = link_error(line.rest) if row.code == _NVLINK4 else None

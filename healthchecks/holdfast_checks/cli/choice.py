@@ -8,10 +8,10 @@ from fnmatch import fnmatchcase
 
 from holdfast_checks.custom import custom_checks
 from holdfast_checks.registry import Check, Cost, all_checks
-from holdfast_checks.settings import Settings
+from holdfast_checks.settings import CheckSettings
 
 
-def known(settings: Settings) -> dict[str, Check]:
+def known(settings: CheckSettings) -> dict[str, Check]:
     """Every check that there is here, the operator's own among them. Raises ValueError for a table ``[custom.NAME]`` that is wrong."""
     return dict(sorted({**all_checks(), **custom_checks(settings)}.items()))
 

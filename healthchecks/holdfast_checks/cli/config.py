@@ -10,11 +10,11 @@ from pathlib import Path
 
 from holdfast_checks import acting_file
 from holdfast_checks.acting import Lists
-from holdfast_checks.settings import Settings
+from holdfast_checks.settings import CheckSettings
 from holdfast_checks.settings.schema import build, load
 
 _RENAMED = {"gpu_count": "expected_gpus", "sysfs_path": "sysfs", "node": "slurmd_node"}
-"""Keys of the file that have another name in :class:`Settings`."""
+"""Keys of the file that have another name in :class:`CheckSettings`."""
 _NOT_IN_THE_FILE = frozenset({"proc", *_RENAMED.values()})
 _PATHS = ("state_dir", "kmsg_path", "pstore_path", "sysfs", "slurmd_pid_file", "slurm_conf")
 """Paths at the top; a relative one counts from the folder of the file."""
@@ -23,10 +23,10 @@ _STATE_DIR = Path("/var/lib/holdfast")
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class SiteChecks:
     """The settings of the checks, and the few keys of the agent that a run by hand obeys too."""
 
-    settings: Settings = field(default_factory=Settings)
+    settings: CheckSettings = field(default_factory=CheckSettings)
     nvml_library: str = ""
     nvml_deadline_s: float = 20.0
     nvml_env: dict[str, str] = field(default_factory=dict)
@@ -40,16 +40,18 @@ class Site:
         return acting_file.kept(self.settings.state_dir or _STATE_DIR).on_a_node(self.act_on, self.observe_only)
 
 
-def read(path: Path | None) -> Site:
+def read(path: Path | None) -> SiteChecks:
     """None: the defaults. Raises OSError, ValueError in one line that names file and key."""
     if path is None:
-        return Site()
+        return SiteChecks()
     table = load(path)
     own = {key: value for key, value in table.items() if key not in _NOT_IN_THE_FILE}
     settings = build(
-        {_RENAMED.get(key, key): value for key, value in own.items()}, Settings, str(path), others_too=True
+        {_RENAMED.get(key, key): value for key, value in own.items()}, CheckSettings, str(path), others_too=True
     )
-    site = build({key: value for key, value in own.items() if key != "settings"}, Site, str(path), others_too=True)
+    site = build(
+        {key: value for key, value in own.items() if key != "settings"}, SiteChecks, str(path), others_too=True
+    )
     folder = path.resolve().parent
     absolute = {name: folder / value for name in _PATHS if (value := getattr(settings, name)) is not None}
     settings = replace(settings, **absolute, expected_gpus=settings.expected_gpus or None)

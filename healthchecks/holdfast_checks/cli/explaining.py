@@ -10,7 +10,7 @@ from holdfast_checks.catalog.explain import explain
 from holdfast_checks.cli.choice import meant
 from holdfast_checks.cli.show import OK, say
 from holdfast_checks.dcgm.errors import by_number
-from holdfast_checks.kernel.rule import LineMeaning, Rule
+from holdfast_checks.kernel.rule import KernelRule, LineMeaning
 from holdfast_checks.kernel.table import rules
 from holdfast_checks.registry import Check, all_checks
 
@@ -71,7 +71,7 @@ def _codes(check_id: str) -> Iterator[str]:
             yield _code(rule)
 
 
-def _code(rule: Rule) -> str:
+def _code(rule: KernelRule) -> str:
     found = rule.finding
     if isinstance(found, LineMeaning):
         return f"{found.code}: {_PLACE.sub('…', found.summary)} ({found.severity}, {found.remedy})"

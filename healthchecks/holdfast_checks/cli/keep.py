@@ -27,10 +27,28 @@ log = logging.getLogger(__name__)
 _VERSION = 1
 _PACKAGE = "holdfast_checks."
 _TAG = "!"
+RENAMED: Mapping[str, str] = {
+    "holdfast_checks.checks.efa_admin:EfaAdminFacts": "holdfast_checks.checks.efa_admin:Facts",
+    "holdfast_checks.checks.efa_counters:EfaCountersFacts": "holdfast_checks.checks.efa_counters:Facts",
+    "holdfast_checks.checks.efa_silence:RdmaTraffic": "holdfast_checks.checks.efa_silence:Look",
+    "holdfast_checks.checks.host_cpu:HostCpuFacts": "holdfast_checks.checks.host_cpu:Facts",
+    "holdfast_checks.checks.host_services:HostServicesFacts": "holdfast_checks.checks.host_services:Facts",
+    "holdfast_checks.checks.ib_counters:IbCountersFacts": "holdfast_checks.checks.ib_counters:Facts",
+    "holdfast_checks.checks.ib_flaps:IbFlapsFacts": "holdfast_checks.checks.ib_flaps:Facts",
+    "holdfast_checks.checks.net_ethernet:NetEthernetFacts": "holdfast_checks.checks.net_ethernet:Facts",
+    "holdfast_checks.custom_guard:CustomResults": "holdfast_checks.custom_guard:Told",
+    "holdfast_checks.link_history:LinkDown": "holdfast_checks.link_history:Down",
+    "holdfast_checks.probes.imds:ImdsDocument": "holdfast_checks.probes.imds:Said",
+    "holdfast_checks.probes.netdev:NetworkDevice": "holdfast_checks.probes.netdev:Link",
+    "holdfast_checks.reading:NvmlReading": "holdfast_checks.reading:Reading",
+    "holdfast_checks.settings:CheckSettings": "holdfast_checks.settings:Settings",
+}
+"""A class that was renamed → its name in the file, which is that of the releases before: a run reads what another release has kept."""
+_CLASSES = {named: name for name, named in RENAMED.items()}
 
 
 @dataclass(slots=True)
-class Kept:
+class KeptRuns:
     """Of the runs before in the same boot."""
 
     samples: Samples = field(default_factory=Samples)
@@ -42,7 +60,7 @@ class Kept:
     """A dump of :class:`holdfast_checks.seen_right.SeenRight`."""
 
 
-def load(path: Path, boot_id: str) -> Kept:
+def load(path: Path, boot_id: str) -> KeptRuns:
     """An empty one for a file that is not there, or of another make; of another boot, what was once seen in its place."""
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
@@ -50,18 +68,18 @@ def load(path: Path, boot_id: str) -> Kept:
             raise ValueError(f"version {str(raw['version'])[:20]!r}, not {_VERSION}")
         seen_right = str(raw.get("seen_right", ""))
         if raw["boot_id"] != boot_id:
-            return Kept(seen_right=seen_right)
-        kept = Kept(looks=dict(raw["looks"]), told=set(raw["told"]), seen_right=seen_right)
+            return KeptRuns(seen_right=seen_right)
+        kept = KeptRuns(looks=dict(raw["looks"]), told=set(raw["told"]), seen_right=seen_right)
         for check, sample in raw["samples"].items():
             _load_sample(kept.samples, check, sample)
     except FileNotFoundError:
-        return Kept()
+        return KeptRuns()
     except OSError as error:
         log.warning("event=samples_unreadable path=%s error=%r effect=first_run", path, error)
-        return Kept()
+        return KeptRuns()
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         put_aside(path, repr(error), "this run counts as the first", "remove the file that was put aside")
-        return Kept()
+        return KeptRuns()
     return kept
 
 
@@ -72,7 +90,7 @@ def _load_sample(samples: Samples, check: str, raw: Mapping[str, Any]) -> None:
         log.debug("event=sample_unreadable check=%s error=%r", check, error)
 
 
-def save(path: Path, boot_id: str, kept: Kept, checks: Iterable[str]) -> None:
+def save(path: Path, boot_id: str, kept: KeptRuns, checks: Iterable[str]) -> None:
     """Write it for its owner alone, so that a reader sees the old or the new one. Raises OSError."""
     samples: dict[str, Any] = {}
     for check in checks:
@@ -117,7 +135,8 @@ def _encoded(value: Any) -> Any:
 def _name(kind: type[Any]) -> str:
     if not kind.__module__.startswith(_PACKAGE):
         raise TypeError(f"a {kind.__module__}.{kind.__qualname__} is not kept")
-    return f"{kind.__module__}:{kind.__qualname__}"
+    name = f"{kind.__module__}:{kind.__qualname__}"
+    return RENAMED.get(name, name)
 
 
 def _decoded(raw: Any) -> Any:
@@ -146,7 +165,7 @@ def _built(kind: type[Any], value: Any) -> Any:
 
 def _class(name: str) -> type[Any]:
     """A dataclass or an enumeration of this package, and nothing else. Raises TypeError."""
-    module, _, path = name.partition(":")
+    module, _, path = _CLASSES.get(name, name).partition(":")
     if not module.startswith(_PACKAGE):
         raise TypeError(f"{name} is not of this package")
     found: Any = getattr(importlib.import_module(module), path, None)

@@ -12,7 +12,7 @@ from holdfast_checks.active.learn import learn_baseline
 from holdfast_checks.baseline import FEWEST_RUNS, BadBaseline
 from holdfast_checks.cli import config
 from holdfast_checks.cli.show import OK, say
-from holdfast_checks.manifest import Manifest, learn_manifest, manifest_path, save_manifest
+from holdfast_checks.manifest import NodeManifest, learn_manifest, manifest_path, save_manifest
 from holdfast_checks.registry import Context, NotGathered
 
 
@@ -51,7 +51,7 @@ def _learn_manifest(context: Context, path: Path, *, force: bool, more: bool) ->
     say(f"written to {path}")
 
 
-def _shown(manifest: Manifest) -> Iterator[str]:
+def _shown(manifest: NodeManifest) -> Iterator[str]:
     yield f"CPUs      {manifest.cpus}"
     yield f"memory    {(manifest.memory_kib or 0) / 2**20:.1f} GiB"
     yield f"governor  {manifest.governor or '-'}"

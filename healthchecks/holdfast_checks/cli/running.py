@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from holdfast_checks.cli import choice, config, keep
-from holdfast_checks.cli.config import Site
+from holdfast_checks.cli.config import SiteChecks
 from holdfast_checks.cli.show import OK, UNKNOWN, line, say, worst
 from holdfast_checks.cli.weighing import Counted, Scales, weigh
-from holdfast_checks.inventory import Inventory
+from holdfast_checks.inventory import GpuInventory
 from holdfast_checks.probes.nvml import NvmlProbe
 from holdfast_checks.registry import Check, Context, Cost, Need
 from holdfast_checks.result import Result
 from holdfast_checks.runner import Samples, run_with_deadline
 from holdfast_checks.seen_right import SeenRight, places_of
-from holdfast_checks.settings import Settings
+from holdfast_checks.settings import CheckSettings
 from holdfast_checks.snapshot import NvmlFailure, Snapshot
 
 DEADLINE_S = 25.0
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
         say(f"these need an idle node, and disturb every job on it: {', '.join(active)}")
     run_s = args.deadline if args.deadline is not None else (0.0 if active else DEADLINE_S)
     boot_id = _BOOT_ID.read_text(encoding="ascii").strip()
-    kept = keep.load(args.samples, boot_id) if args.samples else keep.Kept()
+    kept = keep.load(args.samples, boot_id) if args.samples else keep.KeptRuns()
     seen_right = SeenRight(places_of({check.id: check for check in checks}, site.settings))
     seen_right.load(kept.seen_right)
     scales = Scales(site.acting.act_on, site.acting.observe_only, seen_right)
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     return worst(weighed.code for weighed in found)
 
 
-def _site(args: argparse.Namespace) -> Site:
+def _site(args: argparse.Namespace) -> SiteChecks:
     site = config.read(args.config)
     given = {
         "expected_gpus": args.expected_gpus,
@@ -67,7 +67,7 @@ def _site(args: argparse.Namespace) -> Site:
 
 
 def _results(
-    checks: Sequence[Check], site: Site, samples: Samples, run_s: float
+    checks: Sequence[Check], site: SiteChecks, samples: Samples, run_s: float
 ) -> Iterator[tuple[Check, tuple[Result, ...]]]:
     """NVML is asked first and judged last: its driver may take a while. Active checks come after all others."""
     ends_s = time.monotonic() + run_s if run_s > 0 else None
@@ -109,7 +109,7 @@ class _Once:
 class _Nvml:
     """One query of NVML, in parallel to the other checks."""
 
-    def __init__(self, site: Site, ends_s: float | None) -> None:
+    def __init__(self, site: SiteChecks, ends_s: float | None) -> None:
         left_s = site.nvml_deadline_s if ends_s is None else min(site.nvml_deadline_s, ends_s - time.monotonic())
         library = Path(site.nvml_library) if site.nvml_library else None
         self._probe = NvmlProbe(max(round(left_s, 2), _LEAST_S), library, site.nvml_env, details_age_s=0.0)
@@ -124,11 +124,11 @@ class _Nvml:
         finally:
             self._probe.close()
 
-    def context(self, settings: Settings) -> Context:
+    def context(self, settings: CheckSettings) -> Context:
         """With the answer, waited for: the probe's deadline ends it."""
         self._thread.join()
         if self._context is None:
-            inventory = Inventory()
+            inventory = GpuInventory()
             if isinstance(self._answer, Snapshot):
                 inventory = inventory.learn(self._answer)
             self._context = Context(settings, self._answer, inventory)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from holdfast_checks.cli.keep import Kept
+from holdfast_checks.cli.keep import KeptRuns
 from holdfast_checks.cli.show import OK, WARNING, code_of
 from holdfast_checks.registry import Check, Need
 from holdfast_checks.result import Result, Severity, Verdict
@@ -42,7 +42,7 @@ class Scales:
         return check.acts(self.act_on, self.observe_only)
 
 
-def weigh(check: Check, results: Sequence[Result], scales: Scales, kept: Kept) -> list[Counted]:
+def weigh(check: Check, results: Sequence[Result], scales: Scales, kept: KeptRuns) -> list[Counted]:
     """The results of one run of one check. Records in ``kept`` what this run has seen."""
     if scales.seen_right.learn(results):
         kept.seen_right = scales.seen_right.dump()
@@ -55,7 +55,7 @@ def weigh(check: Check, results: Sequence[Result], scales: Scales, kept: Kept) -
     return weighed
 
 
-def _weigh(check: Check, result: Result, scales: Scales, kept: Kept) -> Counted:
+def _weigh(check: Check, result: Result, scales: Scales, kept: KeptRuns) -> Counted:
     code = code_of(result)
     if not result.bad or result.severity is Severity.WARNING:
         told = result.bad and Need.KMSG in check.needs and _event(result) in kept.told
@@ -73,7 +73,7 @@ def _weigh(check: Check, result: Result, scales: Scales, kept: Kept) -> Counted:
     return Counted(result, code)
 
 
-def _look(check: Check, seen: set[str], kept: Kept) -> None:
+def _look(check: Check, seen: set[str], kept: KeptRuns) -> None:
     """Count this run for everything that this check has ever found bad."""
     if check.hysteresis == (1, 1):
         return

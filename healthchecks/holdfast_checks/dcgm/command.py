@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 
 from holdfast_checks.gpu_ref import GpuRef
-from holdfast_checks.inventory import Inventory
+from holdfast_checks.inventory import GpuInventory
 from holdfast_checks.pci import normalise
 from holdfast_checks.probes.child import CHILDREN, Hung
 from holdfast_checks.registry import Context, NotApplicable, NotGathered
@@ -51,7 +51,7 @@ def gpus(context: Context) -> dict[int, GpuRef]:
     return discovered(ask(context, "discovery", "-l", deadline_s=5.0), context.inventory)
 
 
-def discovered(text: str, inventory: Inventory) -> dict[int, GpuRef]:
+def discovered(text: str, inventory: GpuInventory) -> dict[int, GpuRef]:
     """From the table of ``dcgmi discovery -l``; its list of switches has no UUIDs and is passed over."""
     by_uuid = {ref.uuid: ref for ref in inventory.gpus if ref.uuid}
     raw: dict[int, dict[str, str]] = {}

@@ -23,7 +23,7 @@ _WORST_FIRST = (Severity.FATAL, Severity.DEGRADED, Severity.WARNING)
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class DiagOutcome:
     """One test on one entity."""
 
     test: str
@@ -40,7 +40,7 @@ class Outcome:
 class Diag:
     """One run."""
 
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[DiagOutcome, ...]
     version: str = ""
     driver: str = ""
     runtime_error: str = ""
@@ -75,7 +75,7 @@ def parse(text: str) -> Diag:
 def judge(check: str, facts: DiagFacts) -> tuple[Result, ...]:
     """One result for every error of every GPU; OK for a GPU of which a test passed and none failed. What is neither a GPU
     nor nameless (switches, CPUs) is reported for the node."""
-    places: dict[str, list[Outcome]] = {}
+    places: dict[str, list[DiagOutcome]] = {}
     refs: dict[str, GpuRef] = {}
     for outcome in facts.diag.outcomes:
         component = NODE_COMPONENT
@@ -90,11 +90,11 @@ def judge(check: str, facts: DiagFacts) -> tuple[Result, ...]:
     )
 
 
-def _judge_place(check: str, place: str, ref: GpuRef | None, outcomes: list[Outcome]) -> list[Result]:
+def _judge_place(check: str, place: str, ref: GpuRef | None, outcomes: list[DiagOutcome]) -> list[Result]:
     who: dict[str, Any] = {"component": place, "sticky": True}
     if ref is not None:
         who |= {"gpu_uuid": ref.uuid, "gpu_minor": ref.minor, "pci": ref.pci}
-    findings: dict[str, tuple[DcgmError, Outcome, str]] = {}
+    findings: dict[str, tuple[DcgmError, DiagOutcome, str]] = {}
     for outcome in outcomes:
         for error, text in _faults(outcome):
             findings.setdefault(error.code, (error, outcome, text))
@@ -111,7 +111,7 @@ def _judge_place(check: str, place: str, ref: GpuRef | None, outcomes: list[Outc
     return [Result.ok(check, summary=f"{passed} tests passed", **who)]
 
 
-def _faults(outcome: Outcome) -> Iterator[tuple[DcgmError, str]]:
+def _faults(outcome: DiagOutcome) -> Iterator[tuple[DcgmError, str]]:
     """What a test that did not pass says is wrong."""
     if outcome.status not in ("fail", "warn"):
         return
@@ -131,26 +131,26 @@ def _faults(outcome: Outcome) -> Iterator[tuple[DcgmError, str]]:
         yield DcgmError(place, "", severity_, remedy), "DCGM gives no reason"
 
 
-def _known_badly(error: DcgmError, outcome: Outcome) -> DcgmError:
+def _known_badly(error: DcgmError, outcome: DiagOutcome) -> DcgmError:
     """A failed test with an error that is in no table and of no known severity still failed: an operator should check."""
     if error.name or outcome.status != "fail" or error.severity is not Severity.WARNING:
         return error
     return DcgmError(error.code, "", Severity.DEGRADED, Remedy.HUMAN)
 
 
-def _says_nothing(outcome: Outcome) -> bool:
+def _says_nothing(outcome: DiagOutcome) -> bool:
     if outcome.status not in _STATUSES.values():
         return True
     names = {by_number(number).name for number, _severity, _text in outcome.errors if number is not None}
     return outcome.status in ("fail", "warn") and bool(names & SAYS_NOTHING)
 
 
-def _why_skipped(outcomes: list[Outcome]) -> str:
+def _why_skipped(outcomes: list[DiagOutcome]) -> str:
     texts = [text for outcome in outcomes for _number, _severity, text in outcome.errors if text]
     return line(f"DCGM skipped every test{': ' + texts[0] if texts else ''}")
 
 
-def _finding(check: str, who: Mapping[str, Any], error: DcgmError, outcome: Outcome, text: str) -> Result:
+def _finding(check: str, who: Mapping[str, Any], error: DcgmError, outcome: DiagOutcome, text: str) -> Result:
     evidence: dict[str, Scalar] = {"test": outcome.test, "dcgm_error": error.name or error.code, "text": line(text)}
     return Result.finding(
         check,
@@ -163,7 +163,7 @@ def _finding(check: str, who: Mapping[str, Any], error: DcgmError, outcome: Outc
     )
 
 
-def _outcomes(body: Mapping[str, Any]) -> Iterator[Outcome]:
+def _outcomes(body: Mapping[str, Any]) -> Iterator[DiagOutcome]:
     for category in _dicts(body.get("test_categories")):
         for test in _dicts(category.get("tests")):
             name = line(str(test.get("name") or "unnamed test"))[:60]
@@ -177,7 +177,7 @@ def _outcomes(body: Mapping[str, Any]) -> Iterator[Outcome]:
                 yield from _of_result(name, a_dict(test["test_summary"]))
 
 
-def _of_result(test: str, result: Mapping[str, Any]) -> Iterator[Outcome]:
+def _of_result(test: str, result: Mapping[str, Any]) -> Iterator[DiagOutcome]:
     raw = str(result.get("status", ""))
     status = _STATUSES.get(raw.split(" - ", maxsplit=1)[0].strip().lower(), raw or "none")
     errors = tuple(_error(each) for each in _list(result.get("warnings")) if each is not None)
@@ -185,10 +185,10 @@ def _of_result(test: str, result: Mapping[str, Any]) -> Iterator[Outcome]:
         errors = tuple((None, None, str(each)) for each in _list(result.get("info")))
     group = str(result.get("entity_group") or "GPU")
     if "entity_id" in result:
-        yield Outcome(test, status, group, _number(result["entity_id"]), errors)
+        yield DiagOutcome(test, status, group, _number(result["entity_id"]), errors)
         return
     for gpu in _gpu_ids(result.get("gpu_id", result.get("gpu_ids"))):
-        yield Outcome(test, status, "GPU", gpu, errors)
+        yield DiagOutcome(test, status, "GPU", gpu, errors)
 
 
 def _error(raw: Any) -> tuple[int | None, int | None, str]:

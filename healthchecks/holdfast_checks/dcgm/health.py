@@ -18,7 +18,7 @@ _GPU = "GPU"
 
 
 @dataclass(frozen=True, slots=True)
-class Incident:
+class DcgmIncident:
     """One system of one entity that is not healthy."""
 
     group: str
@@ -36,11 +36,11 @@ class HealthFacts:
     """One answer, and which GPU is which."""
 
     overall: str
-    incidents: tuple[Incident, ...]
+    incidents: tuple[DcgmIncident, ...]
     gpus: Mapping[int, GpuRef]
 
 
-def parse(text: str) -> tuple[str, tuple[Incident, ...]]:
+def parse(text: str) -> tuple[str, tuple[DcgmIncident, ...]]:
     """(overall word, incidents). Raises ValueError for an answer without the report's JSON."""
     body = loads(text).get("body")
     overall = a_dict(a_dict(body).get("Overall Health")).get("value")
@@ -64,7 +64,7 @@ def judge(check: str, facts: HealthFacts) -> tuple[Result, ...]:
     return (*bad, *fine)
 
 
-def _errors(incident: Incident) -> list[DcgmError]:
+def _errors(incident: DcgmIncident) -> list[DcgmError]:
     """Messages of one system are joined by commas; each known one counts once, else the system names the error."""
     place = incident.system.lower()
     if incident.group != _GPU:
@@ -81,7 +81,7 @@ def _errors(incident: Incident) -> list[DcgmError]:
     return [DcgmError(place, "", Severity.WARNING, Remedy.NONE)]
 
 
-def _finding(check: str, facts: HealthFacts, incident: Incident, error: DcgmError) -> Result:
+def _finding(check: str, facts: HealthFacts, incident: DcgmIncident, error: DcgmError) -> Result:
     ref = facts.gpus.get(int(incident.entity)) if incident.group == _GPU and incident.entity.isdecimal() else None
     component = NODE_COMPONENT
     code = error.code
@@ -109,16 +109,16 @@ def _ok(check: str, ref: GpuRef) -> Result:
     return Result.ok(check, ref.component, gpu_uuid=ref.uuid, gpu_minor=ref.minor, pci=ref.pci, sticky=True)
 
 
-def _incidents(body: Mapping[str, Any]) -> Iterator[Incident]:
+def _incidents(body: Mapping[str, Any]) -> Iterator[DcgmIncident]:
     for group, entities in body.items():
         for entity, one in _children(entities).items():
             systems = _children(_children(one).get("Errors"))
             if not systems and a_dict(one).get("value") not in (None, "Healthy"):
-                yield Incident(line(group, 40), line(entity, 40), "unknown system", one["value"] == "Failure", "")
+                yield DcgmIncident(line(group, 40), line(entity, 40), "unknown system", one["value"] == "Failure", "")
             for system, told in systems.items():
                 pieces = a_dict(told).get("overflow")
                 text = " ".join(str(piece) for piece in pieces) if isinstance(pieces, list) else ""
-                yield Incident(
+                yield DcgmIncident(
                     line(group, 40),
                     line(entity, 40),
                     line(system, 40),

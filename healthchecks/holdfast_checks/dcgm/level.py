@@ -8,7 +8,7 @@ from functools import partial
 from holdfast_checks.dcgm.command import ask, gpus
 from holdfast_checks.dcgm.diag import DiagFacts, judge, parse
 from holdfast_checks.gpu_ref import GpuRef
-from holdfast_checks.inventory import Inventory
+from holdfast_checks.inventory import GpuInventory
 from holdfast_checks.registry import Check, Context, Cost, Need, NotApplicable, NotGathered, Threshold
 from holdfast_checks.result import Remedy, Severity
 
@@ -58,7 +58,7 @@ def _named(context: Context, serials: Mapping[int, str]) -> dict[int, GpuRef]:
         return by_serial(serials, context.inventory)
 
 
-def by_serial(serials: Mapping[int, str], inventory: Inventory) -> dict[int, GpuRef]:
+def by_serial(serials: Mapping[int, str], inventory: GpuInventory) -> dict[int, GpuRef]:
     """GPUs by DCGM's number; those whose serial the inventory does not know are left out."""
     known = {ref.serial: ref for ref in inventory.gpus if ref.serial}
     return {number: known[serial] for number, serial in serials.items() if serial in known}

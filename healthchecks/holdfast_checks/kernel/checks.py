@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast_checks.inventory import Inventory
+from holdfast_checks.inventory import GpuInventory
 from holdfast_checks.kernel.devices import Devices
 from holdfast_checks.kernel.repeats import Repeats
 from holdfast_checks.kernel.table import judge_record
 from holdfast_checks.probes.kmsg import read_present
-from holdfast_checks.probes.kmsg_record import Record
+from holdfast_checks.probes.kmsg_record import KernelRecord
 from holdfast_checks.registry import Check, Context, Cost, Need, NotGathered, Threshold
 from holdfast_checks.result import Remedy, Result, Severity
 from holdfast_checks.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class KernelFacts:
     """The kernel log and the devices of this node."""
 
-    records: tuple[Record, ...]
+    records: tuple[KernelRecord, ...]
     devices: Devices
 
 
@@ -34,7 +34,7 @@ def kernel_check(
 ) -> Check:
     """The check of one class of lines. ``gpus``: its lines name GPUs, which NVML has to name."""
 
-    def judge(facts: Facts) -> tuple[Result, ...]:
+    def judge(facts: KernelFacts) -> tuple[Result, ...]:
         repeats = Repeats()
         results = (
             judge_record(record.message, facts.devices, record.monotonic_s)
@@ -58,14 +58,14 @@ def kernel_check(
     )
 
 
-def gather(context: Context) -> Facts:
+def gather(context: Context) -> KernelFacts:
     """Raises NotGathered where the log may not be read."""
     inventory = context.inventory
     if isinstance(context.nvml, Snapshot):
-        inventory = Inventory(inventory.gpus).learn(context.nvml)
+        inventory = GpuInventory(inventory.gpus).learn(context.nvml)
     settings = context.settings
     try:
         records = tuple(read_present(settings.kmsg_path))
     except OSError as error:
         raise NotGathered(f"{settings.kmsg_path}: {error.strerror}") from error
-    return Facts(records, Devices(inventory.by_pci(), settings.sysfs))
+    return KernelFacts(records, Devices(inventory.by_pci(), settings.sysfs))

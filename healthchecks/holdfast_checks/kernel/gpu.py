@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from holdfast_checks import pci
 from holdfast_checks.catalog.sxids import SxidClass, lookup
 from holdfast_checks.kernel.devices import Devices
-from holdfast_checks.kernel.rule import LineMeaning, Rule, rule, weighed
+from holdfast_checks.kernel.rule import KernelRule, LineMeaning, rule, weighed
 from holdfast_checks.result import Remedy, Result, Severity
 from holdfast_checks.text import one_line
 
@@ -43,7 +43,7 @@ _INIT_FAILED = re.compile(
     r"(?:RmInitAdapter failed! \((?P<status>[0-9a-fA-Fx:]{1,40})\)|rm_init_adapter failed, device minor number \d{1,3})"
 )
 
-DRIVER_RULES: tuple[Rule, ...] = (
+DRIVER_RULES: tuple[KernelRule, ...] = (
     rule(
         GPU_DRIVER,
         r"NVRM: None of the NVIDIA (?:graphics adapters|devices) were initialized",
@@ -70,7 +70,7 @@ DRIVER_RULES: tuple[Rule, ...] = (
     ),
 )
 
-PEERMEM_RULES: tuple[Rule, ...] = (
+PEERMEM_RULES: tuple[KernelRule, ...] = (
     rule(
         GPU_DRIVER,
         r"nvidia[-_]peermem:? nv_\w{1,60}:(?P<at>\d{1,6}) ERROR (?P<text>.{1,120})",

@@ -39,14 +39,14 @@ class Dump:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class PstoreFacts:
     """The dumps, and when this boot began (seconds since 1970)."""
 
     dumps: tuple[Dump, ...]
     boot_s: float
 
 
-def gather(context: Context) -> Facts:
+def gather(context: Context) -> PstoreFacts:
     """Raises NotApplicable where the machine keeps no dumps, NotGathered where they may not be read."""
     settings = context.settings
     folders = [folder for folder in (settings.pstore_path, settings.kernel.pstore_archive) if folder.is_dir()]
@@ -56,7 +56,7 @@ def gather(context: Context) -> Facts:
     if match is None:
         raise NotGathered(f"{settings.proc / 'stat'} does not say when this boot began")
     dumps = [dump for folder in folders for dump in _dumps(folder)]
-    return Facts(tuple(sorted(dumps, key=lambda dump: (dump.mtime_s, dump.name))[-MAX_FILES:]), float(match[1]))
+    return PstoreFacts(tuple(sorted(dumps, key=lambda dump: (dump.mtime_s, dump.name))[-MAX_FILES:]), float(match[1]))
 
 
 def _dumps(folder: Path) -> Iterator[Dump]:
@@ -82,7 +82,7 @@ def _dump(path: Path, mtime_s: float) -> Dump:
         return Dump(path.name, mtime_s, (head + file.read(MAX_BYTES)).decode("utf-8", "replace"))
 
 
-def judge(facts: Facts) -> tuple[Result, ...]:
+def judge(facts: PstoreFacts) -> tuple[Result, ...]:
     """A warning for the newest panic of the boot before: the node is known to be up again, and the affected jobs were handled."""
     since_s = facts.boot_s - BEFORE_BOOT_S.value
     panics = [dump for dump in facts.dumps if dump.mtime_s >= since_s and _panicked(dump)]

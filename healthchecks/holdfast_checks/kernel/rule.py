@@ -33,7 +33,7 @@ Weigh = Callable[[Mapping[str, str]], LineMeaning | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class KernelRule:
     """Anchored: ``pattern`` must fit from the first character of the record on.
 
     A kernel line may begin with the name of a process (``NAME[PID]: segfault at … in FILE``), which has at most 15 characters, and continue
@@ -89,14 +89,14 @@ def rule(
     *,
     component: str = NODE_COMPONENT,
     device: str = "",
-) -> Rule:
+) -> KernelRule:
     """A rule whose lines all mean the same."""
-    return Rule(check, re.compile(pattern), LineMeaning(code, severity, remedy, summary, component), device)
+    return KernelRule(check, re.compile(pattern), LineMeaning(code, severity, remedy, summary, component), device)
 
 
-def weighed(check: str, pattern: str, weigh: Weigh, *, device: str = "") -> Rule:
+def weighed(check: str, pattern: str, weigh: Weigh, *, device: str = "") -> KernelRule:
     """A rule whose groups decide what a line means."""
-    return Rule(check, re.compile(pattern), weigh, device)
+    return KernelRule(check, re.compile(pattern), weigh, device)
 
 
 def _scalar(text: str) -> Scalar:

@@ -13,14 +13,14 @@ from holdfast_checks.kernel.memory import MEMORY_RULES
 from holdfast_checks.kernel.network import EFA_RULES, MLX5_RULES, WATCHDOG_RULES
 from holdfast_checks.kernel.network_fs import NETWORK_FS_RULES
 from holdfast_checks.kernel.pcie import PCIE_RULES
-from holdfast_checks.kernel.rule import Rule
+from holdfast_checks.kernel.rule import KernelRule
 from holdfast_checks.kernel.storage import DISK_RULES, NVME_RULES
 from holdfast_checks.result import Result
 
 _Starts = tuple[str, ...]
 _KEY_CHARS = 2
 
-_TABLE: tuple[tuple[_Starts, tuple[Rule, ...]], ...] = (
+_TABLE: tuple[tuple[_Starts, tuple[KernelRule, ...]], ...] = (
     (("nvidia-nvswitch",), SXID_RULES),
     (("nvidia-peermem ", "nvidia_peermem ", "nvidia-peermem: ", "nvidia_peermem: "), PEERMEM_RULES),
     (("NVRM: ",), DRIVER_RULES),
@@ -53,8 +53,8 @@ _TABLE: tuple[tuple[_Starts, tuple[Rule, ...]], ...] = (
 """How the lines of some rules begin. No line of theirs begins otherwise."""
 
 
-def _indexed() -> Mapping[str, tuple[tuple[_Starts, tuple[Rule, ...]], ...]]:
-    found: dict[str, list[tuple[_Starts, tuple[Rule, ...]]]] = defaultdict(list)
+def _indexed() -> Mapping[str, tuple[tuple[_Starts, tuple[KernelRule, ...]], ...]]:
+    found: dict[str, list[tuple[_Starts, tuple[KernelRule, ...]]]] = defaultdict(list)
     for starts, rules in _TABLE:
         for key in dict.fromkeys(start[:_KEY_CHARS] for start in starts):
             mine = tuple(start for start in starts if start.startswith(key))
@@ -70,7 +70,7 @@ def judge_record(message: str, devices: Devices, monotonic_s: float | None = Non
     """Judge one message of this node's kernel log; None when it is no fault.
 
     ``message`` is the record without its prefix; the caller has checked that the facility is the kernel's. ``monotonic_s``: the
-    record's time. A line that a user can bring about never becomes a fault: see :class:`~holdfast_checks.kernel.rule.Rule`."""
+    record's time. A line that a user can bring about never becomes a fault: see :class:`~holdfast_checks.kernel.rule.KernelRule`."""
     entries = _BY_START.get(message[:_KEY_CHARS])
     if entries is None:
         return None
@@ -86,12 +86,12 @@ def judge_record(message: str, devices: Devices, monotonic_s: float | None = Non
     return None
 
 
-def rules() -> Iterable[Rule]:
+def rules() -> Iterable[KernelRule]:
     """Every rule, for tests and the reference."""
     return (rule for _starts, rules in _TABLE for rule in rules)
 
 
-def _first(rules: tuple[Rule, ...], message: str, devices: Devices, monotonic_s: float | None) -> Result | None:
+def _first(rules: tuple[KernelRule, ...], message: str, devices: Devices, monotonic_s: float | None) -> Result | None:
     for rule in rules:
         if (result := rule.judge(message, devices, monotonic_s)) is not None:
             return result

@@ -42,7 +42,7 @@ class _Seen:
     looks: int
 
 
-class Watch:
+class DstateWatch:
     """History of previous samples. One for each procfs; a restart begins an empty one."""
 
     def __init__(self) -> None:

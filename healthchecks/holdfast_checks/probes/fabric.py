@@ -12,7 +12,7 @@ from holdfast_checks.probes import sysfs as files
 from holdfast_checks.probes.netdev import default_route, link, with_lower
 from holdfast_checks.probes.rdma import EFA_DRIVER, Device, Port
 from holdfast_checks.registry import Context, NotApplicable
-from holdfast_checks.settings import Settings
+from holdfast_checks.settings import CheckSettings
 
 _EC2 = "Amazon EC2"
 _NO_INFINIBAND = "EC2 has no InfiniBand: RDMA devices other than EFA manage NVLink"
@@ -44,19 +44,19 @@ def fabric_ports(context: Context) -> tuple[FabricPort, ...]:
     return tuple(FabricPort(device, port) for device in kept for port in rdma.ports(settings.sysfs, device.name))
 
 
-def management_devices(settings: Settings) -> frozenset[str]:
+def management_devices(settings: CheckSettings) -> frozenset[str]:
     """Network devices that the default route needs."""
     named = settings.network.default_route_device
     return with_lower({named}, settings.sysfs) if named else default_route(settings.proc, settings.sysfs)
 
 
-def _passed_over(device: Device, settings: Settings) -> bool:
+def _passed_over(device: Device, settings: CheckSettings) -> bool:
     if any(fnmatchcase(device.name, pattern) for pattern in settings.network.ignore_devices):
         return True
     return rdma.is_bridge(settings.sysfs, device.name)
 
 
-def _without_management(devices: list[Device], settings: Settings) -> list[Device]:
+def _without_management(devices: list[Device], settings: CheckSettings) -> list[Device]:
     """Ordered by cost: most nodes' RDMA devices have no network device of the default route, and the route is read once."""
     netdevs = {device.name: set(rdma.netdevs(settings.sysfs, device.name)) for device in devices}
     if not any(netdevs.values()):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from holdfast_checks.probes import sysfs as files
 from holdfast_checks.registry import Context, NotApplicable
-from holdfast_checks.settings import Settings
+from holdfast_checks.settings import CheckSettings
 
 URL = "http://169.254.169.254"
 DEADLINE_S = 1.0
@@ -28,7 +28,7 @@ class ImdsRefused(OSError):
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ImdsDocument:
     """One reading of one document."""
 
     document: str | None = None
@@ -44,7 +44,7 @@ class Said:
     """Not asked before then."""
 
 
-def base_url(settings: Settings) -> str:
+def base_url(settings: CheckSettings) -> str:
     """Where the service is. Raises NotApplicable where there is none."""
     told = settings.cloud.imds
     if told != "auto":
@@ -56,7 +56,7 @@ def base_url(settings: Settings) -> str:
     return URL
 
 
-def on_ec2(settings: Settings) -> bool:
+def on_ec2(settings: CheckSettings) -> bool:
     """By the firmware's own tables, without a packet on the network."""
     for name in ("sys_vendor", "bios_vendor", "bios_version"):
         word = (files.text(f"{settings.sysfs}/class/dmi/id/{name}") or "").lower()
@@ -65,11 +65,11 @@ def on_ec2(settings: Settings) -> bool:
     return False
 
 
-def look(context: Context, path: str) -> Said:
+def look(context: Context, path: str) -> ImdsDocument:
     """The document under ``latest/meta-data/``. Raises NotApplicable."""
     base = base_url(context.settings)
     before = context.before.facts if context.before is not None else None
-    last = before if isinstance(before, Said) else Said()
+    last = before if isinstance(before, ImdsDocument) else ImdsDocument()
     now_s = time.monotonic()
     if now_s < last.quiet_until_s:
         return last
@@ -79,10 +79,10 @@ def look(context: Context, path: str) -> Said:
         misses = last.misses + 1
         quiet_s = 0.0 if misses == 1 else min(QUIET_MAX_S, _QUIET_S * 2 ** min(misses, 10))
         why = f"instance metadata does not answer: {error or type(error).__name__}"
-        return Said(why_not=" ".join(why.split())[:200], misses=misses, quiet_until_s=now_s + quiet_s)
+        return ImdsDocument(why_not=" ".join(why.split())[:200], misses=misses, quiet_until_s=now_s + quiet_s)
 
 
-def _ask(base: str, path: str, last: Said, now_s: float) -> Said:
+def _ask(base: str, path: str, last: ImdsDocument, now_s: float) -> ImdsDocument:
     token, until_s = last.token, last.token_until_s
     if not token or now_s >= until_s:
         token, until_s = new_token(base), now_s + TOKEN_S / 2
@@ -91,10 +91,10 @@ def _ask(base: str, path: str, last: Said, now_s: float) -> Said:
         token, until_s = new_token(base), now_s + TOKEN_S / 2
         status, text = _request(base, "GET", f"/latest/meta-data/{path}", {"X-aws-ec2-metadata-token": token})
     if status == http.client.NOT_FOUND:
-        return Said(None, token=token, token_until_s=until_s)
+        return ImdsDocument(None, token=token, token_until_s=until_s)
     if status != http.client.OK:
         raise ImdsRefused(f"status {status}")
-    return Said(text, token=token, token_until_s=until_s)
+    return ImdsDocument(text, token=token, token_until_s=until_s)
 
 
 def new_token(base: str) -> str:
@@ -109,7 +109,7 @@ def new_token(base: str) -> str:
 
 def document(base: str, path: str) -> str | None:
     """Read one document, with a new token; None: there is none. Raises OSError, HTTPException."""
-    return _ask(base, path, Said(), time.monotonic()).document
+    return _ask(base, path, ImdsDocument(), time.monotonic()).document
 
 
 def _request(base: str, method: str, path: str, headers: dict[str, str]) -> tuple[int, str]:

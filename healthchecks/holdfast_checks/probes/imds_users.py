@@ -53,7 +53,7 @@ print(json.dumps(found))
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class MetadataReached:
     """What such a user reached."""
 
     tokens: tuple[str, ...] = ()
@@ -72,7 +72,7 @@ def addresses(base: str) -> tuple[str, ...]:
     return (URL, URL_V6) if base == URL else (base,)
 
 
-def try_as_user(bases: Sequence[str]) -> Reached:
+def try_as_user(bases: Sequence[str]) -> MetadataReached:
     """Raises NotGathered where this process cannot become another user, or the child said nothing."""
     if os.geteuid() != 0:
         raise NotGathered("only root can try it as another user")
@@ -101,7 +101,7 @@ def try_as_user(bases: Sequence[str]) -> Reached:
     except (ValueError, TypeError) as error:
         raise NotGathered("the try said something else than its result") from error
     good = [(base, method) for base, method, status in found if status == 200]
-    return Reached(*(tuple(base for base, method in good if method == wanted) for wanted in ("PUT", "GET")))
+    return MetadataReached(*(tuple(base for base, method in good if method == wanted) for wanted in ("PUT", "GET")))
 
 
 def _place(base: str) -> tuple[str, str, int, str]:

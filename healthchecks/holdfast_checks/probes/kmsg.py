@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast_checks.probes.inotify import IN_ATTRIB, IN_CREATE, IN_MODIFY, IN_MOVE_SELF, IN_MOVED_TO, Inotify
-from holdfast_checks.probes.kmsg_record import Record, parse
+from holdfast_checks.probes.kmsg_record import KernelRecord, parse
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class KmsgFollower:
         """What to keep for the next start: save it after the records so far were dealt with."""
         return Cursor(self._boot_id, self._last)
 
-    def read_available(self) -> list[Record]:
+    def read_available(self) -> list[KernelRecord]:
         """Every record that is there now and has not been handed out; never blocks."""
         history = self._history_left
         records = [record for text in self._source.read() if (record := self._take(text, history)) is not None]
@@ -85,7 +85,7 @@ class KmsgFollower:
         """Give the descriptors back. May be called again."""
         self._source.close()
 
-    def _take(self, text: str, history: bool) -> Record | None:
+    def _take(self, text: str, history: bool) -> KernelRecord | None:
         record = parse(text, history=history)
         if record is None:
             if text.strip() and not text.startswith(" "):
@@ -108,7 +108,7 @@ class KmsgFollower:
             self._source.overruns = 0
 
 
-def read_present(path: Path | str) -> list[Record]:
+def read_present(path: Path | str) -> list[KernelRecord]:
     """What is in a kernel log now, as history. Raises OSError."""
     follower = KmsgFollower(path, boot_id="")
     try:

@@ -17,7 +17,7 @@ _MAX_MESSAGE_CHARS = 8192
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class KernelRecord:
     """One record of the kernel log."""
 
     seq: int
@@ -40,7 +40,7 @@ class Record:
         return self.monotonic_us / 1e6
 
 
-def parse(text: str, *, history: bool = False) -> Record | None:
+def parse(text: str, *, history: bool = False) -> KernelRecord | None:
     """The record in one text (with or without its continuation lines); None for anything that is not one."""
     head, semicolon, body = text.partition(";")
     values = head.split(",")
@@ -48,10 +48,10 @@ def parse(text: str, *, history: bool = False) -> Record | None:
         return None
     prefix, seq, monotonic_us = (int(value) for value in values[:3])
     message = body.split("\n", 1)[0][:_MAX_MESSAGE_CHARS]
-    return Record(seq, monotonic_us, prefix >> 3, prefix & 7, _unescape(message), history)
+    return KernelRecord(seq, monotonic_us, prefix >> 3, prefix & 7, _unescape(message), history)
 
 
-def render(record: Record) -> str:
+def render(record: KernelRecord) -> str:
     """The record as a line of the format, for kernel logs made by a practice cluster or a test."""
     prefix = record.facility << 3 | record.priority
     return f"{prefix},{record.seq},{record.monotonic_us},-;{_escape(record.message)}\n"

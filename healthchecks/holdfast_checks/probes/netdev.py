@@ -13,7 +13,7 @@ _LOWER = "lower_"
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class NetworkDevice:
     """One network device. What could not be read is None."""
 
     name: str
@@ -24,7 +24,7 @@ class Link:
     """How often the carrier was lost since the device is there."""
 
 
-def link(sysfs: Path, name: str) -> Link | None:
+def link(sysfs: Path, name: str) -> NetworkDevice | None:
     """None: there is no such device."""
     folder = sysfs / "class/net" / name
     flags = files.number(folder / "flags")
@@ -35,7 +35,7 @@ def link(sysfs: Path, name: str) -> Link | None:
     if losses is None:
         changes = files.number(folder / "carrier_changes")
         losses = None if changes is None else changes // 2
-    return Link(name, bool(flags & _UP), None if carrier is None else carrier == 1, losses)
+    return NetworkDevice(name, bool(flags & _UP), None if carrier is None else carrier == 1, losses)
 
 
 def default_route(proc: Path, sysfs: Path) -> frozenset[str]:

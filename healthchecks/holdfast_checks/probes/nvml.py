@@ -45,7 +45,7 @@ class NvmlEvent:
     monotonic_s: float
 
 
-Outcome = Snapshot | NvmlFailure | NvmlEvent
+NvmlOutcome = Snapshot | NvmlFailure | NvmlEvent
 
 
 class NvmlProbe:
@@ -117,7 +117,7 @@ class NvmlProbe:
             return None
         return self._asked_at + (0.0 if self._refused else self._deadline_s)
 
-    def tick(self) -> list[Outcome]:
+    def tick(self) -> list[NvmlOutcome]:
         """A missed deadline as a failure; call it when ``next_deadline`` has passed (earlier does no harm)."""
         due = self.next_deadline()
         if due is None or self._now() < due:
@@ -130,7 +130,7 @@ class NvmlProbe:
         self._end_child()
         return [self._failed(f"NVML did not answer within {self._deadline_s:g} s", hang=True)]
 
-    def on_readable(self) -> list[Outcome]:
+    def on_readable(self) -> list[NvmlOutcome]:
         """Whatever the child said, or that it ended; never blocks."""
         child = self._child
         if child is None or child.stdout is None:
@@ -226,7 +226,7 @@ class NvmlProbe:
         self._stuck = None
         return False
 
-    def _on_end(self) -> list[Outcome]:
+    def _on_end(self) -> list[NvmlOutcome]:
         child, was_asked = self._child, self.pending
         self._end_child()
         self._asked_at = None
@@ -235,7 +235,7 @@ class NvmlProbe:
         status = child.returncode if child else None
         return [self._failed(f"the NVML process ended with status {status}")]
 
-    def _on_line(self, line: bytes) -> Outcome | None:
+    def _on_line(self, line: bytes) -> NvmlOutcome | None:
         try:
             said = json.loads(line)
             if "event" in said:

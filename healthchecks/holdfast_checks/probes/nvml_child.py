@@ -36,7 +36,7 @@ _TIMEOUT = 10
 _EVENTS_NOT_SUPPORTED = 3
 _PR_SET_PDEATHSIG = 1
 
-Identity = dict[str, Any]
+GpuIdentity = dict[str, Any]
 
 
 class Child:
@@ -45,8 +45,8 @@ class Child:
     def __init__(self) -> None:
         self._out = threading.Lock()
         self._ready = False
-        self._known: dict[int, Identity] = {}
-        self._by_handle: dict[int, Identity] = {}
+        self._known: dict[int, GpuIdentity] = {}
+        self._by_handle: dict[int, GpuIdentity] = {}
         self._slow: dict[str | None, SlowReader] = {}
         self._details_s: float | None = None
 
@@ -101,7 +101,7 @@ class Child:
             self._slow[uuid] = SlowReader()
         return self._slow[uuid].read(handle, temperature_c)
 
-    def _identity(self, index: int, handle: Any) -> Identity:
+    def _identity(self, index: int, handle: Any) -> GpuIdentity:
         """Read once for each GPU: its UUID shows whether it still is the same one."""
         uuid = text(named("nvmlDeviceGetUUID", handle))
         known = self._known.get(index)
@@ -164,7 +164,7 @@ def _says_lost(readings: dict[str, Any]) -> bool:
     return any(isinstance(value, dict) and value.get("e") == LOST for value in readings.values())
 
 
-def _identity(handle: Any) -> Identity:
+def _identity(handle: Any) -> GpuIdentity:
     return {
         "minor": plain(named("nvmlDeviceGetMinorNumber", handle)),
         "pci": pci.normalise(_bus_id(handle) or ""),

@@ -26,7 +26,7 @@ _COPIES = ("/conf-cache/", "/run/slurm/conf/")
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedSlurmd:
     """Whose slurmd is looked for, and where."""
 
     node: str = ""
@@ -39,7 +39,7 @@ class Wanted:
     cgroups: Path = Path("/sys/fs/cgroup")
 
 
-def find(wanted: Wanted) -> int | None:
+def find(wanted: WantedSlurmd) -> int | None:
     """Process id of the node's slurmd; None: the process table has none. Raises OSError without procfs."""
     written = whole(text(wanted.pid_file) or "") if wanted.pid_file is not None else None
     named_by_root = [written] if written is not None else []
@@ -56,12 +56,12 @@ def find(wanted: Wanted) -> int | None:
     return None
 
 
-def may_run(wanted: Wanted) -> bool:
+def may_run(wanted: WantedSlurmd) -> bool:
     """Whether any process, of whichever user, may be the node's slurmd: for callers that need proof that there is none. Raises OSError."""
     return _choose(wanted, os.listdir(wanted.proc), trusted=True) is not None
 
 
-def of_others(wanted: Wanted) -> frozenset[int]:
+def of_others(wanted: WantedSlurmd) -> frozenset[int]:
     """Slurmds of other nodes on this machine (a simulated cluster), by their ``-N`` or slurm.conf. Raises OSError without procfs."""
     return frozenset(
         each.pid
@@ -79,7 +79,7 @@ def _unit_pids(cgroups: Path) -> list[str]:
     return next((words.split() for words in listed if words), [])
 
 
-def _choose(wanted: Wanted, entries: Iterable[str | int], *, trusted: bool = False) -> int | None:
+def _choose(wanted: WantedSlurmd, entries: Iterable[str | int], *, trusted: bool = False) -> int | None:
     """The slurmd among these processes that no other one of them has started: slurmd forks before it starts a script or a step.
 
     ``trusted``: root's own files name the process, so that any user may run it (SlurmdUser may be anyone)."""
@@ -95,7 +95,7 @@ def _choose(wanted: Wanted, entries: Iterable[str | int], *, trusted: bool = Fal
     return next((pid for pid, parent in parents.items() if parent not in parents), None)
 
 
-def _is_wanted(wanted: Wanted, process: Path) -> bool:
+def _is_wanted(wanted: WantedSlurmd, process: Path) -> bool:
     """A program of Slurm's, for this node and by this slurm.conf as far as it says."""
     try:
         executable = os.path.basename(os.readlink(process / "exe").removesuffix(" (deleted)"))

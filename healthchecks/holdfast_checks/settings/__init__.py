@@ -25,7 +25,6 @@ __all__ = [
     "HostSettings",
     "KernelSettings",
     "NetworkSettings",
-    "Settings",
 ]
 
 
@@ -44,7 +43,7 @@ class CheckTables:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings(CheckTables):
+class CheckSettings(CheckTables):
     """All settings of checks. ``gather`` reads them; ``judge`` gets what it needs of them with the facts."""
 
     expected_gpus: int | None = None

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.controller.neighbours import FIRST_AT_ONCE, FIRST_PER_S, Neighbours
+from holdfast.controller.neighbours import FIRST_AT_ONCE, FIRST_PER_S, NeighbourLists
 from holdfast.decisions.death import domains
 from holdfast.model.action import SendOrder, Verb
 from holdfast.model.incident import IncidentState
@@ -62,7 +62,7 @@ def test_agents_are_told_which_node_is_meant_and_older_ones_where_it_is() -> Non
             node = site.slurm.view().nodes[each["node"]]
             assert (each["address"], each["port"]) == (node.address, node.port)
         assert args["node"] == "n3"
-    neighbours = Neighbours(lambda: site.loop.world, site.clock).of("n4")
+    neighbours = NeighbourLists(lambda: site.loop.world, site.clock).of("n4")
     assert "n3" in {each.name for each in neighbours}
 
 
@@ -70,7 +70,7 @@ def test_agents_that_start_together_are_told_their_neighbours_by_and_by() -> Non
     """Each asks slurmctld where these are; a restart of an agent is not seen, so one that has been asked waits for its turn, too."""
     site = Site(100, can=BLIND)
     site.run(5)
-    neighbours = Neighbours(lambda: site.loop.world, site.clock)
+    neighbours = NeighbourLists(lambda: site.loop.world, site.clock)
     names = [f"n{n}" for n in range(1, 101)]
     assert [name for name in names if neighbours.of(name)] == names[:FIRST_AT_ONCE]
     assert not any(neighbours.of(name) for name in names)

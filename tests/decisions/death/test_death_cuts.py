@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from holdfast.controller import pace
-from holdfast.controller.head_reach import Reached
+from holdfast.controller.head_reach import HeadReached
 from holdfast.model.action import Intent, SendOrder, Verb
 from holdfast.model.incident import IncidentState
 from holdfast.model.machine import Instance, ProviderCan
@@ -317,6 +317,6 @@ def test_what_answers_for_a_machine_that_is_seen_off_is_the_one_that_took_its_pl
 
     if not off:
         site.provider.instance = running  # type: ignore[method-assign]
-    site.actor.outside = replace(site.actor.outside, reach=lambda targets, _s: Reached(frozenset(targets)))
+    site.actor.outside = replace(site.actor.outside, reach=lambda targets, _s: HeadReached(frozenset(targets)))
     site.run(600, step_s=5)
     assert (site.provider.terminated["i-0003"], site.incident("n3").open) == ((1, False) if off else (0, True))

@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from holdfast.decisions.death.lone_word import Around, without_a_lone_word
+from holdfast.decisions.death.lone_word import OtherEvidence, without_a_lone_word
 from holdfast.decisions.death.verdict import (
     AgentSpoke,
-    Evidence,
+    DeathEvidence,
     LivingPeer,
     PowerOff,
     SlurmHeard,
@@ -26,7 +26,9 @@ BLIND = replace(FULL, status=False, power_off_confirmed=False)
 AT = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 LONE = TcpAnswered(AT, "peer n2")
 TWO = (LivingPeer(AT, "n3"), LivingPeer(AT, "n4"))
-ALL = Around(head_failed=True, slurm_lost_it=True, reached_by=frozenset({"peer n2"}), silent_s=900.0, patience_s=900.0)
+ALL = OtherEvidence(
+    head_failed=True, slurm_lost_it=True, reached_by=frozenset({"peer n2"}), silent_s=900.0, patience_s=900.0
+)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +49,9 @@ ALL = Around(head_failed=True, slurm_lost_it=True, reached_by=frozenset({"peer n
         ((LONE, *TWO), replace(ALL, reached_by=frozenset({"peer n2", "peer n7"})), True),
     ],
 )
-def test_when_the_word_of_one_peer_counts(found: tuple[Evidence, ...], around: Around, counts: bool) -> None:
+def test_when_the_word_of_one_peer_counts(
+    found: tuple[DeathEvidence, ...], around: OtherEvidence, counts: bool
+) -> None:
     left = without_a_lone_word(found, around)
     assert (LONE in left) is counts
     assert [e for e in found if e != LONE] == [e for e in left if e != LONE]

@@ -11,7 +11,7 @@ from datetime import timedelta
 import pytest
 
 from holdfast.controller import pace
-from holdfast.controller.head_reach import Reached
+from holdfast.controller.head_reach import HeadReached
 from holdfast.decisions.death import agentless, late, unreached
 from holdfast.model.book import NodeRecord
 from holdfast.model.machine import Instance
@@ -208,7 +208,7 @@ class TestWithoutAgent:
         asked: list[int] = []
         reach = site.loop.observer.head.connect
 
-        def counted(targets: Mapping[str, tuple[str, int]], timeout_s: float) -> Reached:
+        def counted(targets: Mapping[str, tuple[str, int]], timeout_s: float) -> HeadReached:
             asked.append(len(targets))
             return reach(targets, timeout_s)
 
@@ -323,7 +323,7 @@ class TestFlaps:
         asked: list[str] = []
         reach = site.loop.observer.head.connect
 
-        def noted(targets: Mapping[str, tuple[str, int]], timeout_s: float) -> Reached:
+        def noted(targets: Mapping[str, tuple[str, int]], timeout_s: float) -> HeadReached:
             asked.extend(targets)
             return reach(targets, timeout_s)
 

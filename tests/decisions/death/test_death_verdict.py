@@ -14,14 +14,14 @@ from holdfast.decisions.death.verdict import (
     AgentSpoke,
     Circumstances,
     Consequence,
-    Evidence,
+    DeathEvidence,
+    DeathVerdict,
     LivingPeer,
     PowerOff,
     SeenRunning,
     SlurmHeard,
     StepsAdvance,
     TcpAnswered,
-    Verdict,
     allowed,
     judge,
 )
@@ -30,45 +30,50 @@ from holdfast.model.policy import DeathPolicy
 
 AT = datetime(2026, 3, 1, tzinfo=UTC)
 LATER = AT + timedelta(seconds=5)
-VETOES: tuple[Evidence, ...] = (TcpAnswered(LATER, "x"), SlurmHeard(LATER), StepsAdvance(LATER, 7), AgentSpoke(LATER))
+VETOES: tuple[DeathEvidence, ...] = (
+    TcpAnswered(LATER, "x"),
+    SlurmHeard(LATER),
+    StepsAdvance(LATER, 7),
+    AgentSpoke(LATER),
+)
 GRACE_S = 900.0
 
 
 @pytest.mark.parametrize(
     ("evidence", "verdict"),
     [
-        ((), Verdict.SILENT),
-        ((SeenRunning(AT),), Verdict.SILENT),
-        ((TcpAnswered(AT, "x"),), Verdict.SILENT),
-        ((LivingPeer(AT, "n2"),), Verdict.TWO_WITNESSES),
-        ((LivingPeer(AT, "n2"), LivingPeer(LATER, "n2")), Verdict.TWO_WITNESSES),
-        ((LivingPeer(AT, "n2"), LivingPeer(AT, "n3")), Verdict.DEAD),
-        ((PowerOff(AT, "stopped"),), Verdict.DEAD),
-        ((PowerOff(LATER, "stopped"), TcpAnswered(AT, "x")), Verdict.DEAD),
+        ((), DeathVerdict.SILENT),
+        ((SeenRunning(AT),), DeathVerdict.SILENT),
+        ((TcpAnswered(AT, "x"),), DeathVerdict.SILENT),
+        ((LivingPeer(AT, "n2"),), DeathVerdict.TWO_WITNESSES),
+        ((LivingPeer(AT, "n2"), LivingPeer(LATER, "n2")), DeathVerdict.TWO_WITNESSES),
+        ((LivingPeer(AT, "n2"), LivingPeer(AT, "n3")), DeathVerdict.DEAD),
+        ((PowerOff(AT, "stopped"),), DeathVerdict.DEAD),
+        ((PowerOff(LATER, "stopped"), TcpAnswered(AT, "x")), DeathVerdict.DEAD),
     ],
 )
-def test_verdicts(evidence: tuple[Evidence, ...], verdict: Verdict) -> None:
+def test_verdicts(evidence: tuple[DeathEvidence, ...], verdict: DeathVerdict) -> None:
     assert judge(evidence) is verdict
 
 
 @pytest.mark.parametrize("veto", VETOES)
-def test_any_sign_of_life_is_a_veto(veto: Evidence) -> None:
+def test_any_sign_of_life_is_a_veto(veto: DeathEvidence) -> None:
     for found in ((LivingPeer(AT, "n2"), LivingPeer(AT, "n3")), (PowerOff(AT, "stopped"),), (LivingPeer(AT, "n2"),)):
-        assert judge((*found, veto)) is Verdict.SUSPECT
+        assert judge((*found, veto)) is DeathVerdict.SUSPECT
 
 
 def test_what_each_verdict_allows() -> None:
     both = (False, True)
-    for verdict, what in itertools.product(Verdict, Consequence):
+    for verdict, what in itertools.product(DeathVerdict, Consequence):
         for off, braked, late, running, alone in itertools.product(both, both, both, both, both):
             _check(verdict, what, Circumstances(off, braked, GRACE_S if late else 1.0, running, alone))
 
 
-def _check(verdict: Verdict, what: Consequence, now: Circumstances) -> None:
+def _check(verdict: DeathVerdict, what: Consequence, now: Circumstances) -> None:
     may = allowed(verdict, what, now, GRACE_S)
     if what is Consequence.AVOID:
         assert may
-    if verdict in (Verdict.SILENT, Verdict.SUSPECT):
+    if verdict in (DeathVerdict.SILENT, DeathVerdict.SUSPECT):
         assert may is (what is Consequence.AVOID)
     if now.braked and not now.power_off and what is not Consequence.AVOID:
         assert not may, "above the brake only power that is off counts"
@@ -77,7 +82,7 @@ def _check(verdict: Verdict, what: Consequence, now: Circumstances) -> None:
     if what is Consequence.END_MACHINE and now.running:
         assert not may
     if what in (Consequence.SET_DOWN, Consequence.SET_DOWN_LATE) and may:
-        assert verdict is Verdict.DEAD
+        assert verdict is DeathVerdict.DEAD
 
 
 def test_the_table_of_the_docs_is_the_one_of_the_code() -> None:

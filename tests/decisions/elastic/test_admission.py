@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from holdfast.decisions.common.elastic_jobs import elastic_jobs
-from holdfast.decisions.elastic.admission import Admission, Asked, Refusal, Why, admit
+from holdfast.decisions.elastic.admission import Admission, AdmissionReason, AdmissionRefusal, RendezvousRequest, admit
 from holdfast.model.cluster import Job
 from support.rooms import BASE, flexible_job, four_groups, group_job, view_of
 
-FIRST = Asked("n1", 72, 1001, 0)
-THIRD = Asked("n3", 82, 1001, 0)
+FIRST = RendezvousRequest("n1", 72, 1001, 0)
+THIRD = RendezvousRequest("n3", 82, 1001, 0)
 
 
-def answer(asked: Asked, *jobs: Job) -> Admission | Refusal:
+def answer(asked: RendezvousRequest, *jobs: Job) -> Admission | AdmissionRefusal:
     view = view_of(*jobs)
     return admit(view, elastic_jobs(view), asked)
 
@@ -22,12 +22,12 @@ def answer(asked: Asked, *jobs: Job) -> Admission | Refusal:
     ("asked", "index", "start"),
     [
         (FIRST, 0, "72.0"),
-        (Asked("n2", BASE, 1001, 0), 1, "71.0"),
+        (RendezvousRequest("n2", BASE, 1001, 0), 1, "71.0"),
         (THIRD, 2, "82.0"),
-        (Asked("n4", 81, 1001, 0), 3, "81.0"),
+        (RendezvousRequest("n4", 81, 1001, 0), 3, "81.0"),
     ],
 )
-def test_each_group_of_both_arrays_has_the_same_room(asked: Asked, index: int, start: str) -> None:
+def test_each_group_of_both_arrays_has_the_same_room(asked: RendezvousRequest, index: int, start: str) -> None:
     found = answer(asked, *four_groups())
     assert isinstance(found, Admission)
     assert (found.job.label, found.group.index, found.group.start) == (f"job-{BASE}", index, start)
@@ -35,7 +35,7 @@ def test_each_group_of_both_arrays_has_the_same_room(asked: Asked, index: int, s
 
 
 def test_a_restarted_group_has_its_new_start() -> None:
-    found = answer(Asked("n1", 72, 1001, 3), group_job(72, restarts=3))
+    found = answer(RendezvousRequest("n1", 72, 1001, 3), group_job(72, restarts=3))
     assert isinstance(found, Admission)
     assert found.group.start == "72.3"
 
@@ -47,36 +47,38 @@ def test_a_restarted_group_has_its_new_start() -> None:
         (FIRST, (group_job(72, state="PENDING", nodes=()),)),
         (FIRST, (group_job(72, state="COMPLETING"),)),
         (FIRST, (group_job(72, nodes=("n9",)),)),
-        (Asked("n1", 72, 1001, 1), (group_job(72),)),
+        (RendezvousRequest("n1", 72, 1001, 1), (group_job(72),)),
     ],
     ids=["not shown", "waits", "ends", "elsewhere", "newer than shown"],
 )
-def test_what_slurm_may_show_in_a_moment_is_asked_again(asked: Asked, jobs: tuple[Job, ...]) -> None:
+def test_what_slurm_may_show_in_a_moment_is_asked_again(asked: RendezvousRequest, jobs: tuple[Job, ...]) -> None:
     found = answer(asked, *jobs)
-    assert isinstance(found, Refusal)
-    assert (found.why, "\n" in found.line) == (Why.NOT_YET, False)
+    assert isinstance(found, AdmissionRefusal)
+    assert (found.why, "\n" in found.line) == (AdmissionReason.NOT_YET, False)
 
 
 @pytest.mark.parametrize(
     ("asked", "jobs"),
     [
-        (Asked("n1", 72, 1001, 2), (group_job(72),)),
-        (Asked("n1", 72, 1001, 2**31 - 1), (group_job(72),)),
-        (Asked("n1", 72, 1001, 1), (group_job(72, comment="holdfast"),)),
-        (Asked("n1", 72, 1001, 0), (group_job(72, comment="", nodes=("n9",)),)),
-        (Asked("n1", 72, 1001, 0), (group_job(72, comment="", state="SUSPENDED"),)),
+        (RendezvousRequest("n1", 72, 1001, 2), (group_job(72),)),
+        (RendezvousRequest("n1", 72, 1001, 2**31 - 1), (group_job(72),)),
+        (RendezvousRequest("n1", 72, 1001, 1), (group_job(72, comment="holdfast"),)),
+        (RendezvousRequest("n1", 72, 1001, 0), (group_job(72, comment="", nodes=("n9",)),)),
+        (RendezvousRequest("n1", 72, 1001, 0), (group_job(72, comment="", state="SUSPENDED"),)),
     ],
 )
-def test_what_no_reading_would_show_is_asked_again_and_has_slurm_not_read(asked: Asked, jobs: tuple[Job, ...]) -> None:
+def test_what_no_reading_would_show_is_asked_again_and_has_slurm_not_read(
+    asked: RendezvousRequest, jobs: tuple[Job, ...]
+) -> None:
     found = answer(asked, *jobs)
-    assert isinstance(found, Refusal)
-    assert found.why is Why.LATER
+    assert isinstance(found, AdmissionRefusal)
+    assert found.why is AdmissionReason.LATER
 
 
 @pytest.mark.parametrize(
     ("asked", "jobs", "says"),
     [
-        (Asked("n1", 72, 1002, 0), (group_job(72),), "is not user 1002's"),
+        (RendezvousRequest("n1", 72, 1002, 0), (group_job(72),), "is not user 1002's"),
         (FIRST, (group_job(72, restarts=1),), "restarts=0 is over"),
         (FIRST, (group_job(72, comment="holdfast"),), "declares no elastic"),
         (FIRST, (group_job(72, comment="elastic=4:2"),), "they must ascend"),
@@ -93,10 +95,12 @@ def test_what_no_reading_would_show_is_asked_again_and_has_slurm_not_read(asked:
         (THIRD, (flexible_job(82), flexible_job(91, array_job_id=90), group_job(72)), "a newer element has it"),
     ],
 )
-def test_what_will_not_change_is_refused_in_one_line(asked: Asked, jobs: tuple[Job, ...], says: str) -> None:
+def test_what_will_not_change_is_refused_in_one_line(
+    asked: RendezvousRequest, jobs: tuple[Job, ...], says: str
+) -> None:
     found = answer(asked, *jobs)
-    assert isinstance(found, Refusal)
-    assert (found.why, "\n" in found.line) == (Why.NEVER, False)
+    assert isinstance(found, AdmissionRefusal)
+    assert (found.why, "\n" in found.line) == (AdmissionReason.NEVER, False)
     assert says in found.line
 
 

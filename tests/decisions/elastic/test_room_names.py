@@ -195,7 +195,7 @@ def test_no_step_about_the_earlier_jobs_size_counts_for_the_later_one() -> None:
     order = SendOrder("n3", "", "", Verb.LEAVE, 60.0, args)
     step = steps.leave_room(elastic_jobs(view_of(*NEW, at=NOW))[0].label, "n3", key, 0, 1)
     asked = replace(
-        intent(steps.Key(UPKEEP, step, 1).text, order, planned_at=BEFORE - timedelta(hours=1)), incident_id=UPKEEP
+        intent(steps.StepKey(UPKEEP, step, 1).text, order, planned_at=BEFORE - timedelta(hours=1)), incident_id=UPKEEP
     )
     world = world_after(asked)
     (job,) = elastic_jobs(view_of(*NEW, at=NOW))

@@ -15,7 +15,7 @@ import pytest
 from decisions.hangs.test_hangs import groups, hung, orders, requeues, stands, tells, told_of
 from holdfast.config.controller import read
 from holdfast.decisions.common import mounts
-from holdfast.decisions.hangs.shared_stalls import Pause, Progress, Verdict, judge
+from holdfast.decisions.hangs.shared_stalls import Pause, PauseMeaning, StallVerdict, judge
 from holdfast.model.action import Verb
 from holdfast.model.hangs import HangPolicy
 from holdfast.model.incident import Incident, IncidentKind, IncidentState
@@ -38,45 +38,46 @@ MINE = pause(1, 0, 310)
 @pytest.mark.parametrize(
     ("quiet_s", "patience_s", "progress"),
     [
-        (5, 300, Progress.MOVES),
-        (60, 300, Progress.MOVES),
-        (61, 300, Progress.UNCLEAR),
-        (149, 300, Progress.UNCLEAR),
-        (150, 300, Progress.STOPPED),
-        (360, 1800, Progress.MOVES),
-        (899, 1800, Progress.UNCLEAR),
+        (5, 300, PauseMeaning.MOVES),
+        (60, 300, PauseMeaning.MOVES),
+        (61, 300, PauseMeaning.UNCLEAR),
+        (149, 300, PauseMeaning.UNCLEAR),
+        (150, 300, PauseMeaning.STOPPED),
+        (360, 1800, PauseMeaning.MOVES),
+        (899, 1800, PauseMeaning.UNCLEAR),
     ],
 )
-def test_what_a_pause_says(quiet_s: float, patience_s: float, progress: Progress) -> None:
+def test_what_a_pause_says(quiet_s: float, patience_s: float, progress: PauseMeaning) -> None:
     assert pause(2, 0, quiet_s, patience_s).progress is progress
 
 
 @pytest.mark.parametrize(
     ("others", "verdict"),
     [
-        ([], Verdict.ALONE),
-        ([pause(2, 305, 5)], Verdict.ALONE),
-        ([pause(2, 20, 290)], Verdict.STALL),
-        ([pause(2, 160, 150)], Verdict.STALL),
-        ([pause(2, 200, 110)], Verdict.UNCLEAR),
-        ([pause(2, 200, 110), pause(3, 20, 290)], Verdict.STALL),
-        ([pause(2, -599, 909)], Verdict.STALL),
-        ([pause(2, -601, 911)], Verdict.ALONE),  # it had stopped long before
-        ([pause(2, -7200, 7510), pause(3, -7200, 7510)], Verdict.ALONE),
-        ([pause(2, 10, 300, 7200)], Verdict.ALONE),  # its steps take longer than that
-        ([pause(2, 0, 310, 1000)], Verdict.UNCLEAR),
-        ([pause(1, 0, 310), pause(1, 0, 310)], Verdict.ALONE),  # groups of one elastic job
+        ([], StallVerdict.ALONE),
+        ([pause(2, 305, 5)], StallVerdict.ALONE),
+        ([pause(2, 20, 290)], StallVerdict.STALL),
+        ([pause(2, 160, 150)], StallVerdict.STALL),
+        ([pause(2, 200, 110)], StallVerdict.UNCLEAR),
+        ([pause(2, 200, 110), pause(3, 20, 290)], StallVerdict.STALL),
+        ([pause(2, -599, 909)], StallVerdict.STALL),
+        ([pause(2, -601, 911)], StallVerdict.ALONE),  # it had stopped long before
+        ([pause(2, -7200, 7510), pause(3, -7200, 7510)], StallVerdict.ALONE),
+        ([pause(2, 10, 300, 7200)], StallVerdict.ALONE),  # its steps take longer than that
+        ([pause(2, 0, 310, 1000)], StallVerdict.UNCLEAR),
+        ([pause(1, 0, 310), pause(1, 0, 310)], StallVerdict.ALONE),  # groups of one elastic job
     ],
 )
-def test_who_stops_together(others: list[Pause], verdict: Verdict) -> None:
+def test_who_stops_together(others: list[Pause], verdict: StallVerdict) -> None:
     assert judge(HangPolicy(), MINE, others, unanswered=False) is verdict
-    assert judge(HangPolicy(), MINE, others, unanswered=True) is Verdict.STALL
+    assert judge(HangPolicy(), MINE, others, unanswered=True) is StallVerdict.STALL
 
 
 @pytest.mark.parametrize(
-    ("jobs", "verdict"), [(0, Verdict.ALONE), (2, Verdict.STALL), (3, Verdict.STALL), (4, Verdict.UNCLEAR)]
+    ("jobs", "verdict"),
+    [(0, StallVerdict.ALONE), (2, StallVerdict.STALL), (3, StallVerdict.STALL), (4, StallVerdict.UNCLEAR)],
 )
-def test_how_many_jobs_it_takes(jobs: int, verdict: Verdict) -> None:
+def test_how_many_jobs_it_takes(jobs: int, verdict: StallVerdict) -> None:
     others = [pause(2, 10, 300), pause(3, 20, 290), pause(4, 220, 90)]
     assert judge(HangPolicy(together_jobs=jobs), MINE, others, unanswered=False) is verdict
 
@@ -84,15 +85,15 @@ def test_how_many_jobs_it_takes(jobs: int, verdict: Verdict) -> None:
 @pytest.mark.parametrize(
     ("uids", "needed", "verdict"),
     [
-        ([1, 1], 3, Verdict.STALL),  # their own jobs count one by one: they delay no one else
-        ([2, 2], 3, Verdict.ALONE),
-        ([2, 2, 2, 2], 3, Verdict.ALONE),
-        ([2, 3], 3, Verdict.STALL),
-        ([1, 2, 2], 3, Verdict.STALL),
-        ([2, 2], 2, Verdict.STALL),
+        ([1, 1], 3, StallVerdict.STALL),  # their own jobs count one by one: they delay no one else
+        ([2, 2], 3, StallVerdict.ALONE),
+        ([2, 2, 2, 2], 3, StallVerdict.ALONE),
+        ([2, 3], 3, StallVerdict.STALL),
+        ([1, 2, 2], 3, StallVerdict.STALL),
+        ([2, 2], 2, StallVerdict.STALL),
     ],
 )
-def test_of_another_users_jobs_one_counts(uids: list[int], needed: int, verdict: Verdict) -> None:
+def test_of_another_users_jobs_one_counts(uids: list[int], needed: int, verdict: StallVerdict) -> None:
     others = [replace(pause(2 + n, 10, 300), uid=uid) for n, uid in enumerate(uids)]
     assert judge(HangPolicy(together_jobs=needed), MINE, others, unanswered=False) is verdict
 

@@ -35,7 +35,7 @@ from holdfast.model.action import (
 from holdfast.model.book import Change
 from holdfast.model.cluster import JobKey
 from holdfast.model.endings import ENDING_PORTS, ENDINGS, HARMLESS, HARMLESS_PORTS
-from holdfast.ports import Outcome, Provider, Scheduler, reading
+from holdfast.ports import IntentOutcome, Provider, Scheduler, reading
 from holdfast_checks.result import Remedy
 from support.simulated import Site
 from support.simulated.slurm import SimJob
@@ -134,7 +134,7 @@ def _drill() -> tuple[Site, SimJob]:
     return site, next(j for j in jobs if j.nodes == (OTHER,))
 
 
-def _carry_out(site: Site, action: Action) -> Outcome:
+def _carry_out(site: Site, action: Action) -> IntentOutcome:
     return carry_out(
         Intent("inc/step/1", "inc", action, "drill", 1, IntentState.PLANNED, site.clock.now()), site.actor.outside
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.actor.second_look import Look, look_again, outlived
+from holdfast.actor.second_look import Recheck, look_again, outlived
 from holdfast.agent.jobs.questions import Answers
 from holdfast.agent.node.job_gate import WORD_LASTS_S, JobGate
 from holdfast.decisions.elastic.evictions import due, met_in
@@ -124,7 +124,7 @@ def _held_step(restraint: Restraint | None) -> bool:
         intent = _planned(action)
         world = _world(restraint, intent)
         looks.append(
-            outlived(world.book, intent) is None and look_again(world.book, intent, world.policy.mode) is Look.GO
+            outlived(world.book, intent) is None and look_again(world.book, intent, world.policy.mode) is Recheck.GO
         )
     assert len(set(looks)) == 1, looks
     return not looks[0]
@@ -309,4 +309,4 @@ def test_steps_that_were_planned_in_act_are_not_begun_by_a_controller_in_observe
 
 def test_a_step_for_a_dead_node_is_begun_while_a_brake_holds() -> None:
     intent = _planned(SetDown("n1", "dead", node_dead=False))
-    assert look_again(_world(R.BRAKE, intent).book, intent) is Look.GO
+    assert look_again(_world(R.BRAKE, intent).book, intent) is Recheck.GO

@@ -8,10 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.decisions.probing.pairs import MOST_TRIES, Outcome, Probe, Standing, exhausted, judge, next_pairs
+from holdfast.decisions.probing.pairs import (
+    MOST_TRIES,
+    Probe,
+    ProbeOutcome,
+    SuspectVerdict,
+    exhausted,
+    judge,
+    next_pairs,
+)
 
-G, B, U, R = Outcome.GOOD, Outcome.BAD, Outcome.UNKNOWN, Outcome.RUNNING
-CLEARED, BAD, UNDECIDED = Standing.CLEARED, Standing.BAD, Standing.UNDECIDED
+G, B, U, R = ProbeOutcome.GOOD, ProbeOutcome.BAD, ProbeOutcome.UNKNOWN, ProbeOutcome.RUNNING
+CLEARED, BAD, UNDECIDED = SuspectVerdict.CLEARED, SuspectVerdict.BAD, SuspectVerdict.UNDECIDED
 
 
 def play(
@@ -22,7 +30,7 @@ def play(
     silent: Collection[str] = (),
     spoilt: Collection[frozenset[str]] = (),
     most: int = 100,
-) -> tuple[dict[str, Standing], list[Probe], int]:
+) -> tuple[dict[str, SuspectVerdict], list[Probe], int]:
     """Probe until nothing more can be learned; returns verdicts, probes, rounds."""
     probes: list[Probe] = []
     rounds = 0
@@ -59,7 +67,7 @@ def play(
     ],
 )
 def test_who_is_bad_who_is_cleared_and_who_is_not_known(
-    suspects: str, trusted: str, bad: str, verdict: dict[str, Standing]
+    suspects: str, trusted: str, bad: str, verdict: dict[str, SuspectVerdict]
 ) -> None:
     assert play(list(suspects), list(trusted), bad)[0] == verdict
 
@@ -98,7 +106,7 @@ def test_one_bad_node_of_many_is_found_in_three_rounds(size: int) -> None:
         ([Probe("x", "a", U), Probe("y", "a", B)], UNDECIDED),
     ],
 )
-def test_evidence(probes: list[Probe], of_a: Standing) -> None:
+def test_evidence(probes: list[Probe], of_a: SuspectVerdict) -> None:
     assert judge(["a", "b", "c"], ["x", "y"], probes)["a"] is of_a
 
 
@@ -171,7 +179,7 @@ def test_one_liar_gets_no_healthy_node_convicted(
         ("abcd", "abcd", "b", CLEARED),
     ],
 )
-def test_a_healthy_node_and_one_liar(everybody: str, suspects: str, liar: str, of_the_victim: Standing) -> None:
+def test_a_healthy_node_and_one_liar(everybody: str, suspects: str, liar: str, of_the_victim: SuspectVerdict) -> None:
     trusted = [n for n in everybody if n not in suspects]
     standings, _, _ = play(list(suspects), trusted, "", spoilt={frozenset(("a", liar))})
     assert standings["a"] is of_the_victim

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.decisions.common.gpu_link import HIT, PROOF_WAIT_S, Link, link, may_have_hit
+from holdfast.decisions.common.gpu_link import HIT, PROOF_WAIT_S, GpuLink, link, may_have_hit
 from holdfast.model.action import Intent, TellOwner
 from holdfast.model.book import Book, NodeRecord, World
 from holdfast.model.cluster import Node
@@ -39,7 +39,7 @@ def of(
     gpus: int = 8,
     boot: str = "boot-1",
     inventory: int = 0,
-) -> Link:
+) -> GpuLink:
     minors = None if at_fault is None else frozenset(at_fault)
     fault = incident(node="n1", instance_id="i-1", boot_id="boot-1", gpu_minors=minors)
     shares = {"n1": {kind: frozenset(indices) for kind, indices in (shared or {}).items()}} if shared else {}
@@ -55,75 +55,79 @@ def of(
     ("gres", "at_fault", "held", "shared", "expected"),
     [
         # gres.conf lists the files in the order of the minors
-        (SAME, {3}, {2, 3}, None, Link.HOLDS),
-        (SAME, {3}, {0, 1}, None, Link.HOLDS_OTHERS),
+        (SAME, {3}, {2, 3}, None, GpuLink.HOLDS),
+        (SAME, {3}, {0, 1}, None, GpuLink.HOLDS_OTHERS),
         # File=/dev/nvidia[1-8]: index 3 is minor 4
-        (SHIFTED, {3}, {2, 3}, None, Link.HOLDS),
-        (SHIFTED, {3}, {3, 4}, None, Link.HOLDS_OTHERS),
-        (SHIFTED, {8}, {7}, None, Link.HOLDS),
-        (SHIFTED, {0}, {0}, None, Link.HOLDS_OTHERS),
-        (REVERSED, {7}, {0}, None, Link.HOLDS),
-        (REVERSED, {7}, {7}, None, Link.HOLDS_OTHERS),
+        (SHIFTED, {3}, {2, 3}, None, GpuLink.HOLDS),
+        (SHIFTED, {3}, {3, 4}, None, GpuLink.HOLDS_OTHERS),
+        (SHIFTED, {8}, {7}, None, GpuLink.HOLDS),
+        (SHIFTED, {0}, {0}, None, GpuLink.HOLDS_OTHERS),
+        (REVERSED, {7}, {0}, None, GpuLink.HOLDS),
+        (REVERSED, {7}, {7}, None, GpuLink.HOLDS_OTHERS),
         # MIG: an index is an instance, several are of one GPU
-        (MIG, {1}, {0}, None, Link.HOLDS),
-        (MIG, {1}, {1}, None, Link.HOLDS),
-        (MIG, {1}, {2}, None, Link.HOLDS_OTHERS),
-        (MIG, {0}, {0}, None, Link.HOLDS_OTHERS),
+        (MIG, {1}, {0}, None, GpuLink.HOLDS),
+        (MIG, {1}, {1}, None, GpuLink.HOLDS),
+        (MIG, {1}, {2}, None, GpuLink.HOLDS_OTHERS),
+        (MIG, {0}, {0}, None, GpuLink.HOLDS_OTHERS),
         # shares of a GPU
-        (SHARDS, {3}, set(), {"shard": {2}}, Link.HOLDS),
-        (SHARDS, {3}, set(), {"shard": {3}}, Link.HOLDS_OTHERS),
-        (MPS, {1}, set(), {"mps": {1}}, Link.HOLDS),
-        (MPS, {1}, set(), {"mps": {0}}, Link.HOLDS_OTHERS),
-        (SHARDS, {3}, {0}, {"shard": {2}}, Link.HOLDS),
+        (SHARDS, {3}, set(), {"shard": {2}}, GpuLink.HOLDS),
+        (SHARDS, {3}, set(), {"shard": {3}}, GpuLink.HOLDS_OTHERS),
+        (MPS, {1}, set(), {"mps": {1}}, GpuLink.HOLDS),
+        (MPS, {1}, set(), {"mps": {0}}, GpuLink.HOLDS_OTHERS),
+        (SHARDS, {3}, {0}, {"shard": {2}}, GpuLink.HOLDS),
         # no proof
-        (None, {3}, {3}, None, Link.UNPROVEN),
-        ({}, {3}, {3}, None, Link.UNPROVEN),
-        (MIG, {1}, {4}, None, Link.UNPROVEN),
-        (SAME, {3}, set(), {"shard": {3}}, Link.UNPROVEN),
-        (SAME, {3}, {2}, {"mps": {1}}, Link.UNPROVEN),
+        (None, {3}, {3}, None, GpuLink.UNPROVEN),
+        ({}, {3}, {3}, None, GpuLink.UNPROVEN),
+        (MIG, {1}, {4}, None, GpuLink.UNPROVEN),
+        (SAME, {3}, set(), {"shard": {3}}, GpuLink.UNPROVEN),
+        (SAME, {3}, {2}, {"mps": {1}}, GpuLink.UNPROVEN),
         # nothing of the GPUs is the job's
-        (SAME, {3}, set(), None, Link.NO_GPU),
-        (None, {3}, set(), None, Link.NO_GPU),
+        (SAME, {3}, set(), None, GpuLink.NO_GPU),
+        (None, {3}, set(), None, GpuLink.NO_GPU),
         # no map is needed
-        (None, {3}, set(range(8)), None, Link.WHOLE_NODE),
+        (None, {3}, set(range(8)), None, GpuLink.WHOLE_NODE),
         # gres.conf leaves GPU 3 out: File=/dev/nvidia[0-2,4-7]
-        (GAP, {3}, set(range(7)), None, Link.HOLDS_OTHERS),
-        (GAP, {3}, set(), None, Link.HOLDS_OTHERS),
-        (GAP, {4}, {3}, None, Link.HOLDS),
-        (GAP, {3, 4}, {3}, None, Link.HOLDS),
-        (None, None, {1}, None, Link.NODE),
-        (None, None, set(), None, Link.NODE),
+        (GAP, {3}, set(range(7)), None, GpuLink.HOLDS_OTHERS),
+        (GAP, {3}, set(), None, GpuLink.HOLDS_OTHERS),
+        (GAP, {4}, {3}, None, GpuLink.HOLDS),
+        (GAP, {3, 4}, {3}, None, GpuLink.HOLDS),
+        (None, None, {1}, None, GpuLink.NODE),
+        (None, None, set(), None, GpuLink.NODE),
     ],
 )
 def test_the_map_decides(
-    gres: Gres | None, at_fault: set[int] | None, held: set[int], shared: Mapping[str, set[int]] | None, expected: Link
+    gres: Gres | None,
+    at_fault: set[int] | None,
+    held: set[int],
+    shared: Mapping[str, set[int]] | None,
+    expected: GpuLink,
 ) -> None:
     assert of(gres, at_fault, held, shared) is expected
 
 
 def test_a_job_alone_on_its_node_needs_a_map_only_if_it_holds_some_of_the_gpus() -> None:
-    assert of(None, {3}, set(), exclusive=True) is Link.WHOLE_NODE
-    assert of(None, {3}, {0, 1}, exclusive=True) is Link.UNPROVEN
-    assert of(SAME, {3}, {0, 1}, exclusive=True) is Link.HOLDS_OTHERS
-    assert of(None, {0}, {0}, gpus=1) is Link.WHOLE_NODE
+    assert of(None, {3}, set(), exclusive=True) is GpuLink.WHOLE_NODE
+    assert of(None, {3}, {0, 1}, exclusive=True) is GpuLink.UNPROVEN
+    assert of(SAME, {3}, {0, 1}, exclusive=True) is GpuLink.HOLDS_OTHERS
+    assert of(None, {0}, {0}, gpus=1) is GpuLink.WHOLE_NODE
 
 
 def test_all_that_slurm_gives_out_is_not_all_of_a_node_with_more() -> None:
     """gres.conf leaves out a GPU that waits for its replacement: the job that holds all seven others does not hold it."""
     seven = set(range(7))
-    assert of(GAP, {3}, seven, gpus=7) is Link.HOLDS_OTHERS
-    assert of(GAP, {4}, seven, gpus=7) is Link.WHOLE_NODE
-    assert of(GAP, {3}, set(), exclusive=True, gpus=7) is Link.HOLDS_OTHERS
-    assert of(None, {3}, seven, gpus=7, inventory=8) is Link.UNPROVEN
-    assert of(None, {3}, seven, gpus=7, inventory=7) is Link.WHOLE_NODE
+    assert of(GAP, {3}, seven, gpus=7) is GpuLink.HOLDS_OTHERS
+    assert of(GAP, {4}, seven, gpus=7) is GpuLink.WHOLE_NODE
+    assert of(GAP, {3}, set(), exclusive=True, gpus=7) is GpuLink.HOLDS_OTHERS
+    assert of(None, {3}, seven, gpus=7, inventory=8) is GpuLink.UNPROVEN
+    assert of(None, {3}, seven, gpus=7, inventory=7) is GpuLink.WHOLE_NODE
 
 
 def test_a_map_of_another_boot_proves_nothing() -> None:
-    assert of(SAME, {3}, {3}, boot="boot-2") is Link.UNPROVEN
+    assert of(SAME, {3}, {3}, boot="boot-2") is GpuLink.UNPROVEN
 
 
 def test_only_what_is_proved_stops_a_running_job() -> None:
-    assert {Link.NODE, Link.WHOLE_NODE, Link.HOLDS} == HIT
+    assert {GpuLink.NODE, GpuLink.WHOLE_NODE, GpuLink.HOLDS} == HIT
 
 
 # The whole controller

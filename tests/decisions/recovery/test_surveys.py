@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.controller.survey_turns import Surveys
+from holdfast.controller.survey_turns import SurveyTurns
 from holdfast.decisions.recovery.checkpoint_surveys import named
 from holdfast.decisions.recovery.run_checkpoints import Complete, _reached
 from holdfast.model.action import IntentState, SendOrder, Verb
@@ -341,7 +341,7 @@ def test_one_agent_of_a_job_reads_and_each_run_once() -> None:
     world = site.loop.world
     assert world is not None
     assert {node: len(targets) for node, targets in named(world).items()} == {job.nodes[0]: 1}
-    turns = Surveys(lambda: world, site.clock)
+    turns = SurveyTurns(lambda: world, site.clock)
     assert turns.of(job.nodes[0]) == [
         {"job_id": job.job_id, "uid": 1000, "restarts": 0, "dir": "/ckpt", "every_s": 600.0}
     ]

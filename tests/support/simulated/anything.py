@@ -13,7 +13,7 @@ from holdfast.model.book import BrakeKind, Change
 from holdfast.model.errors import Rejected
 from holdfast.model.ids import has_slurms_words, incident_of_reason
 from holdfast.model.incident import IncidentState, RecoveryPhase
-from holdfast.model.steps import Key
+from holdfast.model.steps import StepKey
 from holdfast_checks.result import Remedy, Severity
 from support.simulated.announcements import Announcements, by_announcement, planned_nodes
 from support.simulated.cuts import Cuts, accused_by_silence_alone, reports, without_power
@@ -58,7 +58,7 @@ class CheckedStore(MemoryStore):
 
     def commit(self, change: Change, fence: int) -> None:
         for intent in change.intents:
-            key = Key.parse(intent.key)
+            key = StepKey.parse(intent.key)
             assert (key.incident_id, key.step.kind) == (intent.incident_id, intent.kind), intent
         super().commit(change, fence)
         for incident in change.incidents:

@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast.model.action import Intent
 from holdfast.model.report import Report
-from holdfast.ports import Accepted, Operation, Outcome
+from holdfast.ports import Accepted, IntentOutcome, Operation
 from holdfast.store import books
 from support.simulated.site import Site
 from support.simulated.store import MemoryStore
@@ -63,7 +63,7 @@ class RewordedStore(MemoryStore):
         outcomes = tuple(replace(o, summary=self._words(o.summary)) for o in report.outcomes)
         return super().accept(replace(report, findings=findings, outcomes=outcomes))
 
-    def finish_intent(self, key: str, fence: int, outcome: Outcome, at: datetime) -> None:
+    def finish_intent(self, key: str, fence: int, outcome: IntentOutcome, at: datetime) -> None:
         super().finish_intent(key, fence, replace(outcome, text=self._words(outcome.text)), at)
 
     def operate(self, operation: Operation, at: datetime) -> None:

@@ -13,7 +13,7 @@ from holdfast.actor.actor import Actor
 from holdfast.actor.adapters import Outside
 from holdfast.actor.provider_watch import LOOK_EVERY_S, ProviderWatch
 from holdfast.controller.background import READ_EVERY_S
-from holdfast.controller.head_reach import Reached
+from holdfast.controller.head_reach import HeadReached
 from holdfast.controller.lanes import LANES
 from holdfast.controller.loop import ControlLoop
 from holdfast.controller.observe import Observer, SlurmWatch
@@ -178,14 +178,14 @@ class Site:
         with suppress(OutsideError):
             self.loop._lead()
 
-    def _reach(self, targets: Mapping[str, tuple[str, int]], _timeout_s: float) -> Reached:
+    def _reach(self, targets: Mapping[str, tuple[str, int]], _timeout_s: float) -> HeadReached:
         """Nodes whose kernels answer the head node."""
         if self.no_descriptors:
-            return Reached(untried=frozenset(targets))
+            return HeadReached(untried=frozenset(targets))
         machines = {name: self.provider.serving(name) for name in targets}
         now_s = self.clock.elapsed_s
         alive = (n for n, m in machines.items() if m.powered and not m.cut_off and now_s >= m.boots_at_s)
-        return Reached(frozenset(alive))
+        return HeadReached(frozenset(alive))
 
     def _boundary(self, intent: Intent, moment: str) -> None:
         self.at_boundary(intent, moment)

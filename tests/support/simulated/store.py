@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from holdfast.model.action import Intent, IntentState, SendOrder, action_event
 from holdfast.model.book import Book, Brake, Change, CheckpointRecord, NodeMark, NodeRecord
 from holdfast.model.budgets import BudgetExtension, BudgetKind
-from holdfast.model.errors import FencedOff, NotFound, Rejected, Stale, Unavailable
+from holdfast.model.errors import LeaderFencedOff, NotFound, Rejected, Stale, Unavailable
 from holdfast.model.event import Event, EventKind
 from holdfast.model.held_orders import held
 from holdfast.model.incident import Incident, Recovery
@@ -20,9 +20,9 @@ from holdfast.model.maintenance import Windows
 from holdfast.model.report import Finding, Inventory, OrderOutcome, Report
 from holdfast.model.room_names import KnownRoom
 from holdfast.model.suppression import Suppression, check_suppression
-from holdfast.ports import Accepted, Lease, Operation, Outcome
+from holdfast.ports import Accepted, IntentOutcome, Lease, Operation
 from holdfast.store import books, operations
-from holdfast.store.checkpoints import Kept, state
+from holdfast.store.checkpoints import StoredCheckpoint, state
 from holdfast.store.reports import identity
 from support.simulated.ways import Ways
 
@@ -59,7 +59,7 @@ class MemoryStore:
         self._marks: dict[str, NodeMark] = {}
         self._nodes: dict[str, NodeRecord] = {}
         self._inventories: dict[tuple[str, str], tuple[str, Inventory]] = {}
-        self._checkpoints: dict[tuple[int, str], Kept] = {}
+        self._checkpoints: dict[tuple[int, str], StoredCheckpoint] = {}
         self._brakes: dict[str, Brake] = {}
         self._ends: dict[str, JobEnd] = {}
         self._suppressions: dict[str, Suppression] = {}
@@ -99,7 +99,7 @@ class MemoryStore:
     def _fence(self, fence: int) -> None:
         self._answer()
         if fence != (self._lease.fence if self._lease else 0):
-            raise FencedOff(f"fence {fence} is not the lease's own")
+            raise LeaderFencedOff(f"fence {fence} is not the lease's own")
 
     # Reports
 
@@ -119,7 +119,7 @@ class MemoryStore:
         for said in report.statements:
             claim = (said.job_id, report.node)
             after = state(self._checkpoints.get(claim), said, report.received_at, report.node)
-            if isinstance(after, Kept):
+            if isinstance(after, StoredCheckpoint):
                 self._checkpoints[claim] = after
         for outcome in report.outcomes:
             self._settle_order(report, outcome)
@@ -293,7 +293,7 @@ class MemoryStore:
         self._append([action_event(started, EventKind.ACTION_STARTED, at, intent.reason)])
         return started
 
-    def finish_intent(self, key: str, fence: int, outcome: Outcome, at: datetime) -> None:
+    def finish_intent(self, key: str, fence: int, outcome: IntentOutcome, at: datetime) -> None:
         self._fence(fence)
         intent = self._intent(key)
         if intent.settled:
@@ -302,7 +302,7 @@ class MemoryStore:
             return
         self._settle(intent, outcome, at)
 
-    def _settle(self, intent: Intent, outcome: Outcome, at: datetime) -> None:
+    def _settle(self, intent: Intent, outcome: IntentOutcome, at: datetime) -> None:
         settled = replace(
             intent,
             state=outcome.state,
@@ -330,7 +330,7 @@ class MemoryStore:
             return
         if (intent.action.node, intent.action.instance_id) == (report.node, report.instance_id):
             ended = IntentState.DONE if said.ok else IntentState.FAILED
-            self._settle(intent, Outcome(ended, said.summary, result=said.detail), said.at)
+            self._settle(intent, IntentOutcome(ended, said.summary, result=said.detail), said.at)
 
     def take_orders(
         self, node: str, instance_id: str, boot_id: str, now: datetime, *, observes: bool = False

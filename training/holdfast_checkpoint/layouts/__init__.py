@@ -6,21 +6,21 @@ import re
 import stat
 from collections.abc import Callable, Mapping
 
-from holdfast_checkpoint.confined import Bad, Folder
+from holdfast_checkpoint.confined import Bad, OpenFolder
 from holdfast_checkpoint.layouts import dcp, deepspeed, holdfast, huggingface, lightning, nemo, plain
-from holdfast_checkpoint.layouts.common import Entry, Judged
+from holdfast_checkpoint.layouts.common import CheckpointEntry, Judged
 from holdfast_checkpoint.layouts.folders import read_folder
 from holdfast_checkpoint.layouts.names import CKPT, product_folder, read_name, unfinished
 from holdfast_checkpoint.layouts.steps import numbers_in, step_in
 from holdfast_checkpoint.manifest import MANIFEST, parse_folder_name
 from holdfast_checkpoint.model import Layout
 
-__all__ = ["Entry", "Judged", "is_special", "judge", "named_layout", "parse_folder_name", "recognise"]
+__all__ = ["CheckpointEntry", "Judged", "is_special", "judge", "named_layout", "parse_folder_name", "recognise"]
 
 _HF_FOLDER = re.compile(r"checkpoint-\d{1,15}")
 _STATES = re.compile(r"\S+[_-](?:model|optim)_states\.pt")
 _CKPT = ".ckpt"
-_JUDGES: Mapping[Layout, Callable[[Entry], Judged]] = {
+_JUDGES: Mapping[Layout, Callable[[CheckpointEntry], Judged]] = {
     Layout.DCP: dcp.judge,
     Layout.LIGHTNING: lightning.judge,
     Layout.HUGGINGFACE: huggingface.judge,
@@ -30,7 +30,7 @@ _JUDGES: Mapping[Layout, Callable[[Entry], Judged]] = {
 }
 
 
-def recognise(entry: Entry, *, whatever_name: bool = False) -> Layout | None:
+def recognise(entry: CheckpointEntry, *, whatever_name: bool = False) -> Layout | None:
     """The layout of an entry, finished or not; None if it is not a checkpoint (logs, configs). Also None, unless ``whatever_name``, for a
     folder named as the training's starting point, or as stored in addition to its saves.
 
@@ -73,7 +73,7 @@ def is_special(mode: int) -> bool:
     return not (stat.S_ISDIR(mode) or stat.S_ISREG(mode))
 
 
-def _recognise_folder(name: str, folder: Folder) -> Layout | None:
+def _recognise_folder(name: str, folder: OpenFolder) -> Layout | None:
     names = folder.names()
     found = set(names)
     is_dcp = dcp.METADATA in found or any(n.endswith(".distcp") for n in names)
@@ -100,7 +100,7 @@ def _recognise_folder(name: str, folder: Folder) -> Layout | None:
     return Layout.TORCH if plain.holds_state(names) else None
 
 
-def judge(layout: Layout, entry: Entry, *, digests: bool | None) -> Judged:
+def judge(layout: Layout, entry: CheckpointEntry, *, digests: bool | None) -> Judged:
     """Verify one entry by its detected layout. Raises Bad unless it is complete."""
     if layout is Layout.HOLDFAST:
         return holdfast.judge(entry, digests)

@@ -10,7 +10,7 @@ import json
 import struct
 
 from holdfast_checkpoint.confined import Bad, OpenFile, torn
-from holdfast_checkpoint.model import Verdict
+from holdfast_checkpoint.model import CheckpointVerdict
 
 _LOCAL, _CENTRAL, _END, _END64, _LOCATOR64 = b"PK\x03\x04", b"PK\x01\x02", b"PK\x05\x06", b"PK\x06\x06", b"PK\x06\x07"
 _LOCAL_SIZE, _END_SIZE, _END64_SIZE, _LOCATOR64_SIZE, _CENTRAL_SIZE = 30, 22, 56, 20, 46
@@ -46,9 +46,11 @@ def _check_zip(file: OpenFile) -> None:
     start = file.read_at(0, 4)
     if start[:2] in _PICKLES:
         reason = f"{file.name} was saved without a zip archive (before PyTorch 1.6): whether it is complete is unknown without unpickling"
-        raise Bad(Verdict.UNREADABLE, reason)
+        raise Bad(CheckpointVerdict.UNREADABLE, reason)
     if start != _LOCAL and any(start):
-        raise Bad(Verdict.UNREADABLE, f"{file.name} is not a zip archive, so it is unknown whether it is complete")
+        raise Bad(
+            CheckpointVerdict.UNREADABLE, f"{file.name} is not a zip archive, so it is unknown whether it is complete"
+        )
     if start != _LOCAL:
         raise torn(f"{file.name} is not a zip archive but begins with zeros")
     start_at, size, entries = _directory(file)
@@ -95,7 +97,7 @@ def _directory(file: OpenFile) -> tuple[int, int, int]:
 
 def _directory_at(file: OpenFile, size: int) -> tuple[bytes, int]:
     if size > file.walk.limits.small_file_bytes:
-        raise Bad(Verdict.UNREADABLE, f"{file.name}: its zip directory has {size} bytes, too many to be read")
+        raise Bad(CheckpointVerdict.UNREADABLE, f"{file.name}: its zip directory has {size} bytes, too many to be read")
     end_at = file.size_bytes - _END_SIZE
     locator_at = end_at - _LOCATOR64_SIZE
     zip64 = locator_at >= _END64_SIZE and file.read_at(locator_at, 4) == _LOCATOR64
@@ -127,7 +129,7 @@ def _check_tar(file: OpenFile) -> None:
         try:
             size = int(header[124:136].rstrip(b"\0 ") or b"0", 8)
         except ValueError as error:
-            raise Bad(Verdict.UNREADABLE, f"{file.name} is a tar archive of an unknown kind") from error
+            raise Bad(CheckpointVerdict.UNREADABLE, f"{file.name} is a tar archive of an unknown kind") from error
         if header[257:262] != _TAR or size < 0:
             raise torn(f"{file.name}: a tar entry is damaged")
         position += _TAR_BLOCK + -(-size // _TAR_BLOCK) * _TAR_BLOCK

@@ -5,9 +5,9 @@ from __future__ import annotations
 import stat
 from dataclasses import dataclass
 
-from holdfast_checkpoint.confined import Bad, Folder, torn
+from holdfast_checkpoint.confined import Bad, OpenFolder, torn
 from holdfast_checkpoint.layouts.archives import check_archive, check_safetensors
-from holdfast_checkpoint.model import Proof, Verdict
+from holdfast_checkpoint.model import CheckpointVerdict, Proof
 from holdfast_checkpoint.runs import RunId
 
 SKEW_S = 10.0
@@ -15,10 +15,10 @@ SKEW_S = 10.0
 
 
 @dataclass(frozen=True)
-class Entry:
+class CheckpointEntry:
     """One candidate during its verification."""
 
-    root: Folder
+    root: OpenFolder
     name: str
     status_mode: int
 
@@ -37,14 +37,14 @@ class Judged:
     run: RunId | None = None
 
 
-def whole_archive(folder: Folder, name: str) -> int:
+def whole_archive(folder: OpenFolder, name: str) -> int:
     """Size of a ``torch.save`` archive in bytes. Raises Bad unless it is complete; UNREADABLE where that is unknown."""
     with folder.file(name) as file:
         check_archive(file)
         return file.size_bytes
 
 
-def whole_safetensors(folder: Folder, name: str) -> int:
+def whole_safetensors(folder: OpenFolder, name: str) -> int:
     """Size of a safetensors file in bytes. Raises Bad unless it is complete."""
     with folder.file(name) as file:
         check_safetensors(file)
@@ -64,7 +64,7 @@ def written_before(mark: str, mark_s: float, name: str, written_s: float, *, sla
     A second save into the same folder finds the marker of the first one, which proves nothing about the second."""
     if written_s > mark_s + slack_s:
         raise Bad(
-            Verdict.UNREADABLE,
+            CheckpointVerdict.UNREADABLE,
             f"{name} was written after {mark}: a second save into the same folder did not finish, or it was copied without its times "
             f"(touch {mark} then)",
         )

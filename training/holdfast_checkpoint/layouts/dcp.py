@@ -16,9 +16,9 @@ import re
 from collections.abc import Iterator
 from typing import Union
 
-from holdfast_checkpoint.confined import Folder, torn
+from holdfast_checkpoint.confined import OpenFolder, torn
 from holdfast_checkpoint.layouts.archives import ends_as_zip
-from holdfast_checkpoint.layouts.common import SKEW_S, Entry, Judged, written_before
+from holdfast_checkpoint.layouts.common import SKEW_S, CheckpointEntry, Judged, written_before
 from holdfast_checkpoint.layouts.steps import step_in
 from holdfast_checkpoint.model import Proof
 
@@ -29,14 +29,14 @@ _OFFSET_MAX = 1 << 63
 _Token = Union[str, int, None]
 
 
-def judge(entry: Entry) -> Judged:
+def judge(entry: CheckpointEntry) -> Judged:
     """Raise Bad unless the save finished and every data file has at least the length given by ``.metadata``."""
     with entry.root.folder(entry.name) as folder:
         size, proof = judge_folder(folder)
     return Judged(step_in(entry.name), size, proof)
 
 
-def judge_folder(folder: Folder) -> tuple[int, Proof]:
+def judge_folder(folder: OpenFolder) -> tuple[int, Proof]:
     """(size in bytes, level of proof) of a DCP folder. Raises Bad."""
     if folder.status(METADATA) is None:
         raise torn("no .metadata: the save did not finish")
@@ -54,7 +54,7 @@ def judge_folder(folder: Folder) -> tuple[int, Proof]:
     return total, Proof.SIZES if named <= least.keys() else Proof.STRUCTURE
 
 
-def _check_data_file(folder: Folder, name: str, least: int | None, finished_s: float) -> int:
+def _check_data_file(folder: OpenFolder, name: str, least: int | None, finished_s: float) -> int:
     with folder.file(name) as file:
         if least is not None and file.size_bytes < least:
             raise torn(f"{name} has {file.size_bytes} bytes, .metadata calls for {least}")
@@ -67,7 +67,7 @@ def _check_data_file(folder: Folder, name: str, least: int | None, finished_s: f
         return file.size_bytes
 
 
-def least_sizes(data: bytes, folder: Folder) -> dict[str, int]:
+def least_sizes(data: bytes, folder: OpenFolder) -> dict[str, int]:
     """Data file → least size in bytes, from the tokens of ``.metadata``. Files whose items cannot be read are absent."""
     sizes: dict[str, int] = {}
     fields: dict[str, _Token] = {}

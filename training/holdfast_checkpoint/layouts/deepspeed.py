@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 
-from holdfast_checkpoint.confined import Folder, torn
-from holdfast_checkpoint.layouts.common import Entry, Judged, contiguous, whole_archive, written_before
+from holdfast_checkpoint.confined import OpenFolder, torn
+from holdfast_checkpoint.layouts.common import CheckpointEntry, Judged, contiguous, whole_archive, written_before
 from holdfast_checkpoint.layouts.steps import step_in
 from holdfast_checkpoint.model import Proof
 
@@ -20,7 +20,7 @@ _ZERO = re.compile(r"(?:bf16_)?zero_pp_rank_(\d{1,6})_mp_rank_(\d{1,6})_(optim|m
 _ANY = re.compile(r"\S*_states\.pt")
 
 
-def judge(entry: Entry) -> Judged:
+def judge(entry: CheckpointEntry) -> Judged:
     """Raise Bad unless ``latest`` has reached this tag and its set of shards is complete."""
     tag = committed_tag(entry.root)
     reached, step = step_in(tag), step_in(entry.name)
@@ -33,7 +33,7 @@ def judge(entry: Entry) -> Judged:
         return Judged(step, size, Proof.STRUCTURE)
 
 
-def committed_tag(root: Folder) -> str:
+def committed_tag(root: OpenFolder) -> str:
     """The tag that ``latest`` names; raises Bad(TORN) without one."""
     if root.status(LATEST) is None:
         raise torn("no file latest: no save was finished")
@@ -44,7 +44,7 @@ def committed_tag(root: Folder) -> str:
     return text
 
 
-def committed_after(root: Folder, tag: Folder) -> None:
+def committed_after(root: OpenFolder, tag: OpenFolder) -> None:
     """Raise Bad(UNREADABLE) when a file of the tag that ``latest`` names is newer than ``latest``: a repeated save was interrupted."""
     mark = root.status(LATEST)
     for name in (n for n in tag.names() if _ANY.fullmatch(n)):
@@ -53,7 +53,7 @@ def committed_after(root: Folder, tag: Folder) -> None:
             written_before(LATEST, mark.st_mtime, name, status.st_mtime)
 
 
-def judge_tag(folder: Folder) -> int:
+def judge_tag(folder: OpenFolder) -> int:
     """Size in bytes of one tag's folder. Raises Bad unless its set of shards is complete."""
     names = [n for n in folder.names() if _ANY.fullmatch(n)]
     models = {int(m[1]) for n in names if (m := _MODEL.fullmatch(n))}

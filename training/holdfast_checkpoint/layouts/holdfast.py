@@ -6,14 +6,14 @@ import hashlib
 import os
 from contextlib import ExitStack
 
-from holdfast_checkpoint.confined import Folder, OpenFile, torn
+from holdfast_checkpoint.confined import OpenFile, OpenFolder, torn
 from holdfast_checkpoint.layouts.archives import load_json
-from holdfast_checkpoint.layouts.common import Entry, Judged
-from holdfast_checkpoint.manifest import MANIFEST, FileEntry, Manifest, parse_folder_name, parse_manifest
+from holdfast_checkpoint.layouts.common import CheckpointEntry, Judged
+from holdfast_checkpoint.manifest import MANIFEST, CheckpointManifest, FileEntry, parse_folder_name, parse_manifest
 from holdfast_checkpoint.model import Proof
 
 
-def judge(entry: Entry, digests: bool | None = None) -> Judged:
+def judge(entry: CheckpointEntry, digests: bool | None = None) -> Judged:
     """Raise Bad unless every file of the manifest exists with its size and, with ``digests``, its content.
 
     ``digests`` None: recomputed when the checkpoint is small enough (Limits.digest_bytes)."""
@@ -33,7 +33,7 @@ def judge(entry: Entry, digests: bool | None = None) -> Judged:
     return Judged(manifest.step, manifest.size_bytes, Proof.DIGESTS if digests else Proof.SIZES, manifest.run)
 
 
-def _manifest(folder: Folder) -> Manifest:
+def _manifest(folder: OpenFolder) -> CheckpointManifest:
     if folder.status(MANIFEST) is None:
         raise torn(f"no {MANIFEST}: the save did not finish")
     with folder.file(MANIFEST) as file:
@@ -47,7 +47,7 @@ def _manifest(folder: Folder) -> Manifest:
     return manifest
 
 
-def _check(folder: Folder, name: str, path: str, expected: FileEntry, digests: bool) -> None:
+def _check(folder: OpenFolder, name: str, path: str, expected: FileEntry, digests: bool) -> None:
     with folder.file(name) as file:
         if file.size_bytes != expected.size_bytes:
             raise torn(f"{path} has {file.size_bytes} bytes, the manifest says {expected.size_bytes}")

@@ -11,11 +11,11 @@ import re
 import stat
 from collections.abc import Collection
 
-from holdfast_checkpoint.confined import Bad, Folder, torn
+from holdfast_checkpoint.confined import Bad, OpenFolder, torn
 from holdfast_checkpoint.layouts import dcp, deepspeed
 from holdfast_checkpoint.layouts.archives import load_json
 from holdfast_checkpoint.layouts.common import (
-    Entry,
+    CheckpointEntry,
     Judged,
     contiguous,
     whole_archive,
@@ -24,7 +24,7 @@ from holdfast_checkpoint.layouts.common import (
 )
 from holdfast_checkpoint.layouts.names import read_name
 from holdfast_checkpoint.layouts.steps import step_in
-from holdfast_checkpoint.model import Proof, Verdict
+from holdfast_checkpoint.model import CheckpointVerdict, Proof
 
 STATE = "trainer_state.json"
 _ACCELERATE = re.compile(
@@ -42,13 +42,13 @@ _SAVED = re.compile(r"(?:optimizer|scheduler|scaler)\S*\.(?:pt|bin)|latest")
 _INDEX = re.compile(r"\S+\.(?:safetensors|bin)\.index\.json")
 
 
-def of_others(folder: Folder, names: Collection[str]) -> bool:
+def of_others(folder: OpenFolder, names: Collection[str]) -> bool:
     """Whether the content of a folder ``checkpoint-N`` is not the Trainer's, so that a missing marker proves nothing: files of
     ``Accelerator.save_state``, archives with other names, DCP in the folder itself or in folders that are not the Trainer's."""
     return STATE not in names and any(_of_others(folder, name) for name in names)
 
 
-def _of_others(folder: Folder, name: str) -> bool:
+def _of_others(folder: OpenFolder, name: str) -> bool:
     if _ACCELERATE.fullmatch(name):
         return True
     if _is_dcp(name) or read_name(name).archive:
@@ -64,7 +64,7 @@ def _is_dcp(name: str) -> bool:
     return name == dcp.METADATA or name.endswith(".distcp")
 
 
-def judge(entry: Entry) -> Judged:
+def judge(entry: CheckpointEntry) -> Judged:
     """Raise Bad unless the Trainer's state, all weights and all shards of their index are complete."""
     with entry.root.folder(entry.name) as folder:
         names = folder.names()
@@ -79,7 +79,7 @@ def judge(entry: Entry) -> Judged:
     return Judged(step, size, Proof.STRUCTURE)
 
 
-def _state_step(folder: Folder) -> int:
+def _state_step(folder: OpenFolder) -> int:
     if folder.status(STATE) is None:
         raise torn(f"no {STATE}: the save did not finish")
     with folder.file(STATE) as file:
@@ -89,7 +89,7 @@ def _state_step(folder: Folder) -> int:
     return step
 
 
-def _check_shards(folder: Folder, indexes: list[str]) -> None:
+def _check_shards(folder: OpenFolder, indexes: list[str]) -> None:
     for index in indexes:
         with folder.file(index) as file:
             shards = load_json(file.read_small(), index).get("weight_map")
@@ -102,7 +102,7 @@ def _check_shards(folder: Folder, indexes: list[str]) -> None:
                 raise torn(f"{index} names {shard}, which is not a weights file")
 
 
-def _check_files(folder: Folder, names: list[str]) -> int:
+def _check_files(folder: OpenFolder, names: list[str]) -> int:
     """Weights also in folders of named adapters, and of modules."""
     size = 0
     for name in names:
@@ -116,7 +116,7 @@ def _check_files(folder: Folder, names: list[str]) -> int:
     return size
 
 
-def _check_folders(folder: Folder, names: list[str]) -> int:
+def _check_folders(folder: OpenFolder, names: list[str]) -> int:
     size = 0
     for name in (n for n in names if _DCP_FOLDER.fullmatch(n)):
         with folder.folder(name) as shards:
@@ -126,11 +126,11 @@ def _check_folders(folder: Folder, names: list[str]) -> int:
             size += deepspeed.judge_tag(tag)
             deepspeed.committed_after(folder, tag)
     elif not any(WEIGHTS.fullmatch(n) or n.startswith("pytorch_model_fsdp") for n in names):
-        raise Bad(Verdict.UNREADABLE, "no weights in it by a name that is known here")
+        raise Bad(CheckpointVerdict.UNREADABLE, "no weights in it by a name that is known here")
     return size
 
 
-def _check_times(folder: Folder, names: list[str]) -> None:
+def _check_times(folder: OpenFolder, names: list[str]) -> None:
     """Weights next to DeepSpeed's own may have been converted from these later."""
     mark, converted = folder.status(STATE), deepspeed.LATEST in names
     for name in names:

@@ -3,16 +3,16 @@
 
 from __future__ import annotations
 
-from holdfast_checkpoint.confined import Bad, Folder
+from holdfast_checkpoint.confined import Bad, OpenFolder
 from holdfast_checkpoint.layouts import dcp, deepspeed
-from holdfast_checkpoint.layouts.common import Entry, Judged, whole_archive
+from holdfast_checkpoint.layouts.common import CheckpointEntry, Judged, whole_archive
 from holdfast_checkpoint.layouts.steps import step_in
-from holdfast_checkpoint.model import Proof, Verdict
+from holdfast_checkpoint.model import CheckpointVerdict, Proof
 
 _DEEPSPEED_TAG = "checkpoint"
 
 
-def judge(entry: Entry) -> Judged:
+def judge(entry: CheckpointEntry) -> Judged:
     """Raise Bad unless the archive, the DCP folder with its ``meta.pt``, or DeepSpeed's save is complete.
 
     The step is in the name or unknown (``last.ckpt``): Lightning keeps it in the pickle."""
@@ -23,7 +23,7 @@ def judge(entry: Entry) -> Judged:
     return Judged(step_in(entry.name), size, proof)
 
 
-def _judge_folder(folder: Folder) -> tuple[int, Proof]:
+def _judge_folder(folder: OpenFolder) -> tuple[int, Proof]:
     names = folder.names()
     if deepspeed.LATEST in names or _DEEPSPEED_TAG in names:
         with folder.folder(deepspeed.committed_tag(folder)) as tag:
@@ -31,6 +31,6 @@ def _judge_folder(folder: Folder) -> tuple[int, Proof]:
             deepspeed.committed_after(folder, tag)
         return size, Proof.STRUCTURE
     if names and not any(name == dcp.METADATA or name.endswith(".distcp") for name in names):
-        raise Bad(Verdict.UNREADABLE, f"in no known layout ({', '.join(sorted(names)[:3])})")
+        raise Bad(CheckpointVerdict.UNREADABLE, f"in no known layout ({', '.join(sorted(names)[:3])})")
     size, proof = dcp.judge_folder(folder)
     return size + whole_archive(folder, "meta.pt"), proof

@@ -9,9 +9,9 @@ from __future__ import annotations
 import stat
 from collections.abc import Collection
 
-from holdfast_checkpoint.confined import Folder, torn
+from holdfast_checkpoint.confined import OpenFolder, torn
 from holdfast_checkpoint.layouts import dcp
-from holdfast_checkpoint.layouts.common import Entry, Judged, whole_archive
+from holdfast_checkpoint.layouts.common import CheckpointEntry, Judged, whole_archive
 from holdfast_checkpoint.layouts.names import Says, read_name
 from holdfast_checkpoint.layouts.steps import step_in
 
@@ -20,7 +20,7 @@ _COMMON = "common.pt"
 TRACKER = "latest_checkpointed_iteration.txt"
 
 
-def has_weights(folder: Folder, names: Collection[str]) -> bool:
+def has_weights(folder: OpenFolder, names: Collection[str]) -> bool:
     """Whether a folder has ``weights/`` with only files of NeMo's DCP form, so that a missing marker shows an unfinished save; not for
     other programs, or NeMo in Zarr form."""
     status = folder.status(WEIGHTS) if WEIGHTS in names else None
@@ -31,7 +31,7 @@ def has_weights(folder: Folder, names: Collection[str]) -> bool:
     return all(n in (dcp.METADATA, _COMMON) or n.endswith(".distcp") or read_name(n).says is Says.NOTE for n in inside)
 
 
-def judge(entry: Entry) -> Judged:
+def judge(entry: CheckpointEntry) -> Judged:
     """Raise Bad unless the markers of both frameworks show that the save finished and the DCP folder is complete."""
     step = step_in(entry.name)
     if entry.root.status(f"{entry.name.removesuffix('.ckpt')}-unfinished") is not None:
@@ -48,11 +48,11 @@ def judge(entry: Entry) -> Judged:
     return Judged(step, size, proof)
 
 
-def _common(folder: Folder) -> int:
+def _common(folder: OpenFolder) -> int:
     return whole_archive(folder, _COMMON) if folder.status(_COMMON) is not None else 0
 
 
-def _check_tracker(root: Folder, step: int | None, name: str) -> None:
+def _check_tracker(root: OpenFolder, step: int | None, name: str) -> None:
     if not name.startswith("iter_") or root.status(TRACKER) is None:
         return
     with root.file(TRACKER) as file:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast_checkpoint.confined import Folder
+from holdfast_checkpoint.confined import OpenFolder
 from holdfast_checkpoint.layouts import dcp, huggingface, nemo, plain
-from holdfast_checkpoint.layouts.common import Entry
+from holdfast_checkpoint.layouts.common import CheckpointEntry
 from holdfast_checkpoint.layouts.names import Says, read_name
 from holdfast_checkpoint.model import Layout
 
@@ -14,11 +14,11 @@ _FILES = 64
 """Most files of a folder whose times are read; a folder with more is judged by its own time."""
 
 
-def finished_s(entry: Entry, layout: Layout) -> float | None:
+def finished_s(entry: CheckpointEntry, layout: Layout) -> float | None:
     """When its marker was written; None where it has none. Raises Bad."""
     with entry.root.folder(entry.name) as folder:
         if layout is Layout.TORCH:
-            few = Folder(folder.fd, folder.walk.at_most(_FILES))
+            few = OpenFolder(folder.fd, folder.walk.at_most(_FILES))
             return max((status for name in plain.state_files(few) if (status := _time(folder, name))), default=None)
         if layout is Layout.HUGGINGFACE:
             return _time(folder, huggingface.STATE)
@@ -31,18 +31,18 @@ def finished_s(entry: Entry, layout: Layout) -> float | None:
     return None
 
 
-def begun_s(entry: Entry) -> float | None:
+def begun_s(entry: CheckpointEntry) -> float | None:
     """When the first of its files was written; None where it has none. Raises Bad."""
     with entry.root.folder(entry.name) as folder:
         return min(_times(folder, deeper=True), default=None)
 
 
-def _times(folder: Folder, *, deeper: bool) -> Iterator[float]:
+def _times(folder: OpenFolder, *, deeper: bool) -> Iterator[float]:
     for name in folder.names():
         status = folder.status(name)
         if status is None or read_name(name).says is Says.NOTE:
             continue
-        if Entry(folder, name, status.st_mode).is_folder:
+        if CheckpointEntry(folder, name, status.st_mode).is_folder:
             if deeper:
                 with folder.folder(name) as inner:
                     yield from _times(inner, deeper=False)
@@ -50,12 +50,12 @@ def _times(folder: Folder, *, deeper: bool) -> Iterator[float]:
             yield status.st_mtime
 
 
-def _time(folder: Folder, name: str) -> float | None:
+def _time(folder: OpenFolder, name: str) -> float | None:
     status = folder.status(name)
     return status.st_mtime if status is not None else None
 
 
-def is_empty(entry: Entry) -> bool:
+def is_empty(entry: CheckpointEntry) -> bool:
     """Whether it is empty. Raises Bad."""
     with entry.root.folder(entry.name) as folder:
         return not folder.names()

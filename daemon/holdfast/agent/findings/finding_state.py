@@ -18,10 +18,10 @@ from holdfast_checks.result import Grade, Result, Severity, Verdict
 
 log = logging.getLogger(__name__)
 
-Key = tuple[str, str, str]
+FindingKey = tuple[str, str, str]
 
 
-def key_of(result: Result) -> Key:
+def key_of(result: Result) -> FindingKey:
     """Check, component, code: what makes two results the same fault."""
     return (result.check, result.component, result.code)
 
@@ -45,16 +45,16 @@ class _Said:
 
 
 @dataclass(slots=True)
-class Standing:
+class OpenFindings:
     """Open findings of periodic checks on this node."""
 
     reminder_s: float = 600.0
     expected: frozenset[str] = frozenset()
     """Ids of the checks that must answer before the node counts as all OK."""
-    _said: dict[Key, _Said] = field(default_factory=dict)
+    _said: dict[FindingKey, _Said] = field(default_factory=dict)
     _passed: dict[str, bool] = field(default_factory=dict)
     """Check → whether its latest run was all OK (or nothing applied)."""
-    _readings: dict[Key, Hysteresis] = field(default_factory=dict)
+    _readings: dict[FindingKey, Hysteresis] = field(default_factory=dict)
     _flaps: Flaps = field(default_factory=Flaps)
 
     def judge(self, run: Iterable[Weighed], now_s: float, hysteresis: tuple[int, int] = (1, 1)) -> News:
@@ -84,7 +84,7 @@ class Standing:
         self._readings.setdefault(key, Hysteresis(*hysteresis))
         return [readings.add(other == key) for other, readings in self._of(result)][-1] is True
 
-    def _of(self, result: Result) -> list[tuple[Key, Hysteresis]]:
+    def _of(self, result: Result) -> list[tuple[FindingKey, Hysteresis]]:
         """Readings of the result's component, its own fault last."""
         key = key_of(result)
         found = [(other, readings) for other, readings in self._readings.items() if other[:2] == key[:2]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from holdfast.agent.findings.withheld_gpus import NOTE, Withheld
+from holdfast.agent.findings.withheld_gpus import NOTE, WithheldGpus
 from holdfast_checks.acting import Lists
 from holdfast_checks.registry import Check
 from holdfast_checks.result import Grade, Result, Severity, Verdict
@@ -23,7 +23,7 @@ class Weighed:
 
 
 @dataclass(slots=True)
-class Trust:
+class ResultTrust:
     """Weighs results. A new check observes first: its findings are warnings that name the grade they would have had."""
 
     checks: Mapping[str, Check]
@@ -31,7 +31,7 @@ class Trust:
     """The checks that act here; replaced when the controller sends others."""
     seen_right: SeenRight = field(default_factory=SeenRight)
     """Checks that treat an absence as a fault act only where they have once seen the component present."""
-    withheld: Withheld = field(default_factory=Withheld)
+    withheld: WithheldGpus = field(default_factory=WithheldGpus)
     """GPUs that Slurm gives to no job: findings on them are warnings."""
 
     def acts(self, check: str) -> bool:

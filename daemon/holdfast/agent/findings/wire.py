@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.agent.findings.trust import Weighed
-from holdfast.agent.sending.outbox import Item
+from holdfast.agent.sending.outbox import OutboxItem
 from holdfast.model.observed import with_would_be
 
 
-def finding(weighed: Weighed, now_s: float, wall_time: str, *, history: bool = False) -> Item:
+def finding(weighed: Weighed, now_s: float, wall_time: str, *, history: bool = False) -> OutboxItem:
     """Item for a result that is not OK. ``now_s``: CLOCK_MONOTONIC, the time of the fault where the result names none."""
     result = weighed.result
     at_s = now_s if result.fault_monotonic_s is None else min(result.fault_monotonic_s, now_s)
@@ -33,9 +33,9 @@ def finding(weighed: Weighed, now_s: float, wall_time: str, *, history: bool = F
     }
     if history:
         body["history"] = True
-    return Item(body, at_s)
+    return OutboxItem(body, at_s)
 
 
-def clear(check: str, component: str, now_s: float) -> Item:
+def clear(check: str, component: str, now_s: float) -> OutboxItem:
     """Item for an OK that clears an earlier finding."""
-    return Item({"kind": "clear", "check": check, "component": component}, now_s)
+    return OutboxItem({"kind": "clear", "check": check, "component": component}, now_s)

@@ -20,7 +20,7 @@ NOTE = "Slurm gives this GPU to no job (it is not in gres.conf)"
 
 
 @dataclass(slots=True)
-class Withheld:
+class WithheldGpus:
     """The GPUs, by the names that results use. Filled from the stored state and by :meth:`learn`."""
 
     _names: frozenset[str] = field(default_factory=frozenset)

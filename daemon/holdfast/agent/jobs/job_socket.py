@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from holdfast.agent.jobs.launchers import Launcher, Launchers, send_line
-from holdfast.agent.jobs.questions import ROOM, Answers, Question, encode, parse_question
+from holdfast.agent.jobs.launchers import LauncherConnection, Launchers, send_line
+from holdfast.agent.jobs.questions import ROOM, Answers, JobQuestion, encode, parse_question
 from holdfast.agent.jobs.rendezvous import Rooms
 from holdfast.agent.node.container_paths import mounts_of, on_node
 from holdfast.agent.node.job_cgroup import CgroupJob, job_of_cgroup
@@ -24,15 +24,15 @@ from holdfast.agent.node.namespaces import PeerProcess, is_in_ours, user_behind
 from holdfast.agent.node.processes import SlurmNode, owner_of, started_by_slurm
 from holdfast.agent.node.subordinate import SubordinateIds
 from holdfast.agent.orders.save_signals import SaveSignals
-from holdfast.agent.sending.outbox import Item
+from holdfast.agent.sending.outbox import OutboxItem
 from holdfast.agent.sending.statements import (
     LOGGED_AT_ONCE,
     LOGGED_PER_S,
     REGISTER,
     SIGNAL,
     Ledger,
+    LineRate,
     Malformed,
-    Rate,
     parse,
 )
 from holdfast.model.errors import Unavailable
@@ -123,7 +123,7 @@ class JobProcesses:
     _users: dict[int, frozenset[int]] = field(default_factory=dict)
     _owners: dict[int, frozenset[int]] = field(default_factory=dict)
     """Users of the tasks that Slurm itself started in the job: not those of processes under a task's ``sudo``."""
-    _rate: Rate = field(default_factory=lambda: Rate(per_s=_ASKED_PER_S, burst=_ASKED_AT_ONCE))
+    _rate: LineRate = field(default_factory=lambda: LineRate(per_s=_ASKED_PER_S, burst=_ASKED_AT_ONCE))
     _not_before_s: float = float("-inf")
     _failed: str = ""
     """Reason why the last query failed."""
@@ -185,7 +185,7 @@ class JobSocket:
         self,
         folder: Path,
         slurm: SlurmNode,
-        report: Callable[[Item], None],
+        report: Callable[[OutboxItem], None],
         rooms: Rooms | None = None,
         save_signals: SaveSignals | None = None,
     ) -> None:
@@ -200,8 +200,8 @@ class JobSocket:
         self.launchers = Launchers()
         self._save_signals = save_signals or SaveSignals()
         self._ledger = Ledger()
-        self._rate = Rate()
-        self._logged = Rate(per_s=LOGGED_PER_S, burst=LOGGED_AT_ONCE)
+        self._rate = LineRate()
+        self._logged = LineRate(per_s=LOGGED_PER_S, burst=LOGGED_AT_ONCE)
         self._peers: dict[int, _Peer] = {}
         self._unread: dict[int, float] = {}
         """Descriptor → monotonic time until which the connection is not read."""
@@ -367,7 +367,7 @@ class JobSocket:
         if said.kind != SIGNAL:
             self._report(said.item(peer.uid, now_s))
 
-    def _answer(self, peer: _Peer, question: Question) -> None:
+    def _answer(self, peer: _Peer, question: JobQuestion) -> None:
         """Answer a request; anyone may send one. Slow answers are produced in another thread, and a directory is read with the user's own
         rights."""
         peer.spoke = True
@@ -379,13 +379,13 @@ class JobSocket:
             said, where = question.directory, on_node(question.directory, peer.mounts)
             self._beside(peer, lambda: self.answers.latest(where, peer.uid, question.within_s, said=said))
 
-    def _answer_room(self, peer: _Peer, question: Question) -> None:
+    def _answer_room(self, peer: _Peer, question: JobQuestion) -> None:
         """Send a process of the job its rendezvous, and register it as the launcher of that run."""
         job_id, why = self._bind(peer, (question.job_id,))
         if job_id is None:
             self._refuse(peer, why, retry=self._may_be_new(peer))
             return
-        self.launchers.add(Launcher(job_id, question.restarts, peer.pid, peer.connection))
+        self.launchers.add(LauncherConnection(job_id, question.restarts, peer.pid, peer.connection))
         self._beside(peer, lambda: self.answers.room(job_id, peer.uid, question.restarts, peer.pid))
 
     def _may_be_new(self, peer: _Peer) -> bool:

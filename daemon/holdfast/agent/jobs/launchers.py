@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from holdfast.agent.orders.orders import Done, Handler, Order
+from holdfast.agent.orders.orders import OrderHandler, OrderResult, ReceivedOrder
 from holdfast.agent.orders.verbs import job_id_of, number
 from holdfast.model.errors import Rejected
 
@@ -20,7 +20,7 @@ _DEADLINE_MAX_S = 7 * 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Launcher:
+class LauncherConnection:
     """A connection that requested the rendezvous of one run of a job and is still open."""
 
     job_id: int
@@ -34,9 +34,9 @@ class Launchers:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._listening: dict[int, Launcher] = {}
+        self._listening: dict[int, LauncherConnection] = {}
 
-    def add(self, launcher: Launcher) -> None:
+    def add(self, launcher: LauncherConnection) -> None:
         """Register the launcher for events. A repeated request, also for a later run, replaces its registration."""
         with self._lock:
             self._listening[launcher.connection.fileno()] = launcher
@@ -70,21 +70,21 @@ def send_line(connection: socket.socket, line: bytes) -> bool:
         return False  # it does not read, which is allowed
 
 
-def ask_group_to_leave(launchers: Launchers, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> Handler:
+def ask_group_to_leave(launchers: Launchers, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> OrderHandler:
     """Ask the launchers of a run to have their group finish its step, leave and exit with 85. ok: at least one got the request.
 
     Otherwise nothing else is tried: a signal to processes that are not known to be a launcher's could end them."""
 
-    def verb(order: Order) -> Done:
+    def verb(order: ReceivedOrder) -> OrderResult:
         job_id = job_id_of(order.args)
         restarts = _count(order.args, "restarts")
         told = launchers.push(job_id, restarts, event_line(order.args, now()))
         detail = {"launchers": told}
         if told:
-            return Done(True, f"told {len(told)} launcher(s) of run {restarts} of job {job_id}", detail)
+            return OrderResult(True, f"told {len(told)} launcher(s) of run {restarts} of job {job_id}", detail)
         runs = ", ".join(map(str, launchers.runs_of(job_id)))
         others = f"; those of run {runs} do" if runs else ""
-        return Done(False, f"no launcher of run {restarts} of job {job_id} listens on this node{others}", detail)
+        return OrderResult(False, f"no launcher of run {restarts} of job {job_id} listens on this node{others}", detail)
 
     return verb
 

@@ -15,7 +15,7 @@ from typing import Any
 from holdfast.agent.jobs.rendezvous import Rooms, no_room
 from holdfast.agent.node.container_paths import as_said
 from holdfast.agent.node.job_gate import JobGate
-from holdfast.agent.node.readers import READERS, Readers
+from holdfast.agent.node.readers import READERS, ReaderPool
 from holdfast.agent.sending.statements import Malformed, absolute_path, read_object, whole_number
 from holdfast.model.errors import Unavailable
 from holdfast.model.said import RESTARTS_MAX
@@ -38,7 +38,7 @@ sys.stdout.write(newest.path)
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class JobQuestion:
     """One request as received."""
 
     kind: str
@@ -49,7 +49,7 @@ class Question:
     restarts: int = 0
 
 
-def parse_question(line: bytes) -> Question | None:
+def parse_question(line: bytes) -> JobQuestion | None:
     """Parse a request; None: the line is no request (but perhaps a statement). Raises Malformed for an invalid request."""
     try:
         raw = read_object(line)
@@ -58,9 +58,9 @@ def parse_question(line: bytes) -> Question | None:
     if raw["kind"] not in KINDS:
         return None
     if raw["kind"] == "ask.standing":
-        return Question("ask.standing")
+        return JobQuestion("ask.standing")
     if raw["kind"] == ROOM:
-        return Question(
+        return JobQuestion(
             ROOM,
             job_id=whole_number(raw, "job_id", low=1),
             restarts=whole_number(raw, "restarts", default=0, high=RESTARTS_MAX),
@@ -68,7 +68,7 @@ def parse_question(line: bytes) -> Question | None:
     directory = absolute_path(raw.get("dir"))
     if directory is None:
         raise Malformed("dir is missing")
-    return Question("ask.latest", directory, _within_s(raw))
+    return JobQuestion("ask.latest", directory, _within_s(raw))
 
 
 def _within_s(raw: Mapping[str, Any]) -> float:
@@ -82,7 +82,7 @@ def _within_s(raw: Mapping[str, Any]) -> float:
 class Answers:
     """Answers requests; safe to use from any thread."""
 
-    def __init__(self, rooms: Rooms | None = None, readers: Readers = READERS) -> None:
+    def __init__(self, rooms: Rooms | None = None, readers: ReaderPool = READERS) -> None:
         """Without ``rooms`` no job has a rendezvous."""
         self._rooms = rooms
         self.fatal: tuple[str, ...] = ()

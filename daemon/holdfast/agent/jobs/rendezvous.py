@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.agent.node.processes import in_job_since_ticks, now_ticks
-from holdfast.agent.sending.client import Answer, Client
-from holdfast.agent.sending.statements import LOGGED_AT_ONCE, LOGGED_PER_S, Rate
+from holdfast.agent.sending.client import ControllerAnswer, ControllerClient
+from holdfast.agent.sending.statements import LOGGED_AT_ONCE, LOGGED_PER_S, LineRate
 from holdfast.model.errors import Unavailable
 
 log = logging.getLogger(__name__)
@@ -31,10 +31,10 @@ _AT_A_TIME = 4
 _FACTS_AGAINST = frozenset({404, 409})
 """Answers after which a remembered rendezvous is void: the controller has checked, and Slurm shows no such group of an elastic job."""
 
-Room = dict[str, Any]
+RendezvousAnswer = dict[str, Any]
 
 
-def read_answer(answer: Answer) -> Room:
+def read_answer(answer: ControllerAnswer) -> RendezvousAnswer:
     """The line for the launcher: the rendezvous, or ``error`` and whether it may ask again (``retry``)."""
     if answer.status == 200:
         if all(isinstance(answer.body.get(name), str) and answer.body[name] for name in _TEXTS):
@@ -45,7 +45,7 @@ def read_answer(answer: Answer) -> Room:
     return no_room(answer.error or f"the controller answered {answer.status}", retry=retry)
 
 
-def no_room(why: str, *, retry: bool = True) -> Room:
+def no_room(why: str, *, retry: bool = True) -> RendezvousAnswer:
     """The answer to a launcher that has no rendezvous (yet)."""
     return {"error": " ".join(why.split())[:300], "retry": retry}
 
@@ -54,7 +54,7 @@ def no_room(why: str, *, retry: bool = True) -> Room:
 class _Known:
     """The last answer for a run of a job."""
 
-    room: Room
+    room: RendezvousAnswer
     asked_ticks: int
     """Time of the request, in clock ticks since boot."""
 
@@ -64,19 +64,19 @@ class Rooms:
 
     Slurm may reuse a job id. So a remembered answer is given only to processes whose job provably was here when it was requested."""
 
-    def __init__(self, client: Callable[[], Client], controllers: int = 1) -> None:
+    def __init__(self, client: Callable[[], ControllerClient], controllers: int = 1) -> None:
         """``client`` creates one for each request; ``controllers``: how many there are to try."""
         self._client = client
         self._controllers = controllers
         self._known: OrderedDict[tuple[int, int, int], _Known] = OrderedDict()
         self._lock = threading.Lock()
-        self._logged = Rate(per_s=LOGGED_PER_S, burst=LOGGED_AT_ONCE)
-        self._rate = Rate(per_s=ASKED_PER_S, burst=ASKED_AT_ONCE)
+        self._logged = LineRate(per_s=LOGGED_PER_S, burst=LOGGED_AT_ONCE)
+        self._rate = LineRate(per_s=ASKED_PER_S, burst=ASKED_AT_ONCE)
         self._waiting: Counter[int] = Counter()
         """Waiting requests, by user."""
         self._asking = threading.BoundedSemaphore(_AT_A_TIME)
 
-    def of(self, job_id: int, uid: int, restarts: int, pid: int | None = None) -> Room:
+    def of(self, job_id: int, uid: int, restarts: int, pid: int | None = None) -> RendezvousAnswer:
         """The rendezvous of this run of the job. Blocks while the controller does not answer.
 
         ``pid``: the requesting process; None: not known, so no remembered answer is given."""
@@ -100,7 +100,7 @@ class Rooms:
             log.info("event=room_asked job=%d uid=%d restarts=%d outcome=%r", job_id, uid, restarts, outcome)
         return room
 
-    def _ask(self, question: Mapping[str, int]) -> Answer | str:
+    def _ask(self, question: Mapping[str, int]) -> ControllerAnswer | str:
         """The controller's answer, or why there is none. The client automatically tries the next controller."""
         client, why = self._client(), "no controller to ask"
         try:
@@ -117,7 +117,9 @@ class Rooms:
             client.close()
         return why
 
-    def _settle(self, key: tuple[int, int, int], answer: Answer | str, asked_ticks: int, pid: int | None) -> Room:
+    def _settle(
+        self, key: tuple[int, int, int], answer: ControllerAnswer | str, asked_ticks: int, pid: int | None
+    ) -> RendezvousAnswer:
         said = no_room(answer) if isinstance(answer, str) else read_answer(answer)
         with self._lock:
             if "error" not in said:
@@ -126,7 +128,7 @@ class Rooms:
                 while len(self._known) > _KEPT:
                     self._known.popitem(last=False)
                 return said
-            if isinstance(answer, Answer) and answer.status in _FACTS_AGAINST:
+            if isinstance(answer, ControllerAnswer) and answer.status in _FACTS_AGAINST:
                 self._known.pop(key, None)
             known = self._known.get(key)
         since = in_job_since_ticks(pid) if known is not None and pid is not None else None

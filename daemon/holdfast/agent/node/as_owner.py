@@ -28,7 +28,7 @@ _OOM_SCORE = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class PathOwner:
     """The user whose rights are used."""
 
     uid: int
@@ -36,14 +36,14 @@ class Owner:
     groups: tuple[int, ...]
 
 
-def owner_in(status: str) -> Owner | None:
+def owner_in(status: str) -> PathOwner | None:
     """Owner of a process, from its ``/proc/PID/status``; None: its real, effective and saved ids differ. Pure."""
     fields = dict(line.partition(":")[::2] for line in status.split("\n"))
     try:
         uids, gids, groups = (tuple(map(int, fields[name].split())) for name in ("Uid", "Gid", "Groups"))
     except (KeyError, ValueError):
         return None
-    return Owner(uids[0], gids[0], groups) if len(set(uids)) == len(set(gids)) == 1 else None
+    return PathOwner(uids[0], gids[0], groups) if len(set(uids)) == len(set(gids)) == 1 else None
 
 
 def must_keep_ptrace(scope: Path = _PTRACE_SCOPE) -> bool:
@@ -58,7 +58,7 @@ def must_keep_ptrace(scope: Path = _PTRACE_SCOPE) -> bool:
         return True
 
 
-def command(owner: Owner, argv: Sequence[str], cpu_s: int, *, keep_ptrace: bool) -> list[str]:
+def command(owner: PathOwner, argv: Sequence[str], cpu_s: int, *, keep_ptrace: bool) -> list[str]:
     """Command line to run ``argv`` as this owner, from a process that is root. ``argv[0]`` is the path of one of Holdfast's programs."""
     groups = ",".join(map(str, owner.groups))
     first = [sys.executable, "-I", "-S", __file__, str(owner.uid), str(owner.gid), groups, str(cpu_s)]
@@ -72,7 +72,7 @@ def main() -> None:
         image = _unreadable_copy(argv[0])
         os.chdir("/")
         _bound(int(cpu_s))
-        _become(Owner(int(uid), int(gid), tuple(map(int, filter(None, groups.split(","))))), keep_ptrace=bool(keep))
+        _become(PathOwner(int(uid), int(gid), tuple(map(int, filter(None, groups.split(","))))), keep_ptrace=bool(keep))
         resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
         os.execve(image, argv, dict(os.environ))  # noqa: S606 - a program of ours, with arguments of ours
     except OSError as error:
@@ -111,7 +111,7 @@ def _bound(cpu_s: int) -> None:
         file.write(str(_OOM_SCORE))
 
 
-def _become(owner: Owner, *, keep_ptrace: bool) -> None:
+def _become(owner: PathOwner, *, keep_ptrace: bool) -> None:
     """Switch to the owner's rights permanently. Raises OSError."""
     if keep_ptrace:
         _prctl(_PR_SET_KEEPCAPS, 1)

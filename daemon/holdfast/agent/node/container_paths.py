@@ -18,7 +18,7 @@ MOST_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Mount:
+class ContainerMount:
     """One line of ``/proc/PID/mountinfo``."""
 
     device: str
@@ -28,18 +28,18 @@ class Mount:
     point: PurePosixPath
 
 
-def read_mounts(text: str) -> tuple[Mount, ...]:
+def read_mounts(text: str) -> tuple[ContainerMount, ...]:
     """Parse a mount table, in the kernel's order; lines of another form are skipped. Only newline and space separate: the kernel escapes
     both."""
     rows = (line.split(" ") for line in text.split("\n"))
     return tuple(
-        Mount(row[2], _path(row[3]), _path(row[4]))
+        ContainerMount(row[2], _path(row[3]), _path(row[4]))
         for row in rows
         if len(row) > 4 and ":" in row[2] and not row[3].endswith("//deleted")
     )
 
 
-def translate(path: str, inside: Sequence[Mount], outside: Sequence[Mount]) -> str | None:
+def translate(path: str, inside: Sequence[ContainerMount], outside: Sequence[ContainerMount]) -> str | None:
     """Translate ``path`` from the mounts ``inside`` to the mounts ``outside``; None: it is not mounted there.
 
     Of several paths, the same one is preferred, else that of the earliest mount. ``path`` is absolute; links in it are not followed."""
@@ -89,9 +89,9 @@ def _text(process: str, most_bytes: int = 1 << 24) -> str:
     return "" if len(found) > most_bytes else found.decode(errors="replace")
 
 
-def _cover(path: PurePosixPath, mounts: Sequence[Mount]) -> Mount | None:
+def _cover(path: PurePosixPath, mounts: Sequence[ContainerMount]) -> ContainerMount | None:
     """The innermost mount that holds the path; of two at one point the later one."""
-    best: Mount | None = None
+    best: ContainerMount | None = None
     for mount in mounts:
         if path.is_relative_to(mount.point) and (best is None or len(mount.point.parts) >= len(best.point.parts)):
             best = mount

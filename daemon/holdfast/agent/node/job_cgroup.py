@@ -29,7 +29,7 @@ class CgroupJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NamedCgroup:
     """The cgroup of a job in one hierarchy, as a line of ``/proc/PID/cgroup`` names it."""
 
     controllers: str
@@ -52,7 +52,7 @@ def job_of_cgroup(pid: int) -> CgroupJob | None:
     return job_in(named, mounts)
 
 
-def named_in(cgroups: str) -> list[Named]:
+def named_in(cgroups: str) -> list[NamedCgroup]:
     """Cgroups of jobs in a process's ``/proc/PID/cgroup``. Pure.
 
     Only a newline ends a line: other line separators of Python may be part of a name that a user chose."""
@@ -62,11 +62,11 @@ def named_in(cgroups: str) -> list[Named]:
         match = _JOB_CGROUP.match(path)
         if match is not None:
             uid = None if match["uid"] is None else int(match["uid"])
-            found.append(Named(controllers, match[0], CgroupJob(int(match["job"]), uid)))
+            found.append(NamedCgroup(controllers, match[0], CgroupJob(int(match["job"]), uid)))
     return found
 
 
-def job_in(named: Iterable[Named], mounts: str) -> CgroupJob | None:
+def job_in(named: Iterable[NamedCgroup], mounts: str) -> CgroupJob | None:
     """The job that all of these name; None: none, several, or directories that are not exclusively root's.
 
     ``mounts``: the mount table. A hierarchy that is not mounted proves nothing, so at least one must be."""

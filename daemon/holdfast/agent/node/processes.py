@@ -17,7 +17,7 @@ import psutil
 from holdfast.agent.node.job_cgroup import named_in
 from holdfast.model.errors import Rejected, Unavailable
 from holdfast_checks.probes import process_files
-from holdfast_checks.probes.slurmd import Wanted, find, may_run, of_others
+from holdfast_checks.probes.slurmd import WantedSlurmd, find, may_run, of_others
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class Stepd:
 
 
 @dataclass(frozen=True, slots=True)
-class Script:
+class EpilogProcess:
     """An epilog that slurmd runs, identified by pid and start time."""
 
     pid: int
@@ -63,7 +63,7 @@ class Script:
 
 
 @dataclass(frozen=True, slots=True)
-class JobSeen:
+class JobInSlurm:
     """The job as slurmctld shows it."""
 
     state: str
@@ -96,7 +96,7 @@ def now_ticks() -> int:
     return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
 
 
-def age_s(process: Stepd | Script) -> float:
+def age_s(process: Stepd | EpilogProcess) -> float:
     """Age of the process; 0.0 when it is gone."""
     if start_ticks(process.pid) != process.started_ticks:
         return 0.0
@@ -138,7 +138,7 @@ class SlurmNode:
 
     def __init__(self, node: str, pid_file: Path | None, scontrol: str, slurm_conf: Path | None) -> None:
         self._node = node
-        self._wanted = Wanted(node, pid_file, slurm_conf)
+        self._wanted = WantedSlurmd(node, pid_file, slurm_conf)
         self._scontrol = scontrol
         self._env = {**os.environ, **({"SLURM_CONF": str(slurm_conf)} if slurm_conf else {})}
 
@@ -200,7 +200,7 @@ class SlurmNode:
         started = {stat.parent for pid in pids if (stat := process_files.stat(pid)) is not None}
         return pids | started - {1}
 
-    def epilogs(self, job_id: int) -> list[Script]:
+    def epilogs(self, job_id: int) -> list[EpilogProcess]:
         """Epilogs of the job that this node's slurmd runs, proved by parent, owner and slurmd's variables in their environment.
 
         Raises Unavailable when slurmd cannot be identified."""
@@ -213,7 +213,7 @@ class SlurmNode:
         for child in children:
             ticks = start_ticks(child.pid)
             if ticks is not None and _is_epilog(child, uid, job_id):
-                found.append(Script(child.pid, ticks))
+                found.append(EpilogProcess(child.pid, ticks))
         return found
 
     def show(self, what: str, name: str = "") -> str:
@@ -267,13 +267,13 @@ class SlurmNode:
         return psutil.Process(pid)
 
 
-def job_seen(slurm: SlurmNode, job_id: int) -> JobSeen:
+def job_seen(slurm: SlurmNode, job_id: int) -> JobInSlurm:
     """The job as slurmctld shows it. Raises Unavailable when it does not answer. An array element may have its own line only where each
     one has."""
     for each in (False, True):
         found = re.findall(rf"^{job_id} (\w+) (\d+)$", slurm.squeue(job_id, each=each), re.MULTILINE)
         if len(found) == 1:
-            return JobSeen(found[0][0], int(found[0][1]))
+            return JobInSlurm(found[0][0], int(found[0][1]))
     raise Unavailable(f"squeue does not say how job {job_id} is")
 
 

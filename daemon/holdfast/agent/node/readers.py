@@ -47,7 +47,7 @@ def become_user(uid, within_s):
 traced: no user gains a process in the agent's cgroup."""
 
 
-class TooMany(Unavailable):
+class TooManyReads(Unavailable):
     """Too many reads for this user, or in all."""
 
 
@@ -55,7 +55,7 @@ class LeftBehind(Unavailable):
     """A child of this user hangs in the kernel; the text names it."""
 
 
-class Readers:
+class ReaderPool:
     """Reader pool, one for the whole process (:data:`READERS`); safe to use from several threads."""
 
     def __init__(self, children: Children | None = None) -> None:
@@ -70,7 +70,7 @@ class Readers:
     ) -> Finished:
         """Run a script that calls ``become_user(uid, within_s)`` before it opens anything; ``args`` are its ``sys.argv[1:]``.
 
-        Blocks for ``within_s``, the wait for the user's turn included, and a second more. Raises Unavailable (:class:`TooMany`,
+        Blocks for ``within_s``, the wait for the user's turn included, and a second more. Raises Unavailable (:class:`TooManyReads`,
         :class:`LeftBehind`)."""
         until_s = time.monotonic() + within_s
         argv = [sys.executable, "-P", "-c", _START + script, _packages(), *map(str, args)]
@@ -92,7 +92,7 @@ class Readers:
     def _take_turn(self, uid: int, within_s: float) -> None:
         with self._turn:
             if self._waiting[uid] >= _WAITING:
-                raise TooMany(f"{_WAITING} reads of uid {uid} wait already")
+                raise TooManyReads(f"{_WAITING} reads of uid {uid} wait already")
             self._waiting[uid] += 1
             try:
                 free = self._turn.wait_for(
@@ -101,7 +101,7 @@ class Readers:
             finally:
                 self._waiting -= Counter((uid,))
             if not free:
-                raise TooMany(f"another read of uid {uid}, or of {_AT_A_TIME} other users, has not ended")
+                raise TooManyReads(f"another read of uid {uid}, or of {_AT_A_TIME} other users, has not ended")
             self._reading.add(uid)
 
     def _late(self, uid: int, hung: Hung) -> Unavailable:
@@ -123,5 +123,5 @@ def _packages() -> str:
     return str(Path(spec.origin).parent.parent) if spec is not None and spec.origin else ""
 
 
-READERS = Readers()
+READERS = ReaderPool()
 """Reader pool of this process: all reads of users' files go through it."""

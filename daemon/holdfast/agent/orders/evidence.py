@@ -13,7 +13,7 @@ from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast.agent.orders.orders import Done, Handler, Order
+from holdfast.agent.orders.orders import OrderHandler, OrderResult, ReceivedOrder
 from holdfast.agent.orders.verbs import number
 from holdfast_checks.probes.kmsg import read_present
 from holdfast_checks.probes.kmsg_record import render
@@ -30,18 +30,20 @@ _BUNDLES_KEPT = 20
 _PROC = ("meminfo", "loadavg", "uptime", "version", "cmdline", "modules", "mounts", "net/dev")
 _DEFAULT_S = 10.0
 
-Part = tuple[str, bytes]
+BundlePart = tuple[str, bytes]
 
 
-def collect_evidence(folder: Path, kmsg: Path, pstore: Path, gpus: Callable[[float], Mapping[str, Any]]) -> Handler:
+def collect_evidence(
+    folder: Path, kmsg: Path, pstore: Path, gpus: Callable[[float], Mapping[str, Any]]
+) -> OrderHandler:
     """Write ``INCIDENT.tar.gz`` under ``folder``. ``gpus``: NVML's answer within the given seconds, and the inventory."""
 
-    def verb(order: Order) -> Done:
+    def verb(order: ReceivedOrder) -> OrderResult:
         max_s = number(order.args, "max_s", _DEFAULT_S, 120.0)
         until_s = time.monotonic() + max_s
-        parts: list[Part] = []
+        parts: list[BundlePart] = []
         missing: list[str] = []
-        sources: dict[str, Callable[[], list[Part]]] = {
+        sources: dict[str, Callable[[], list[BundlePart]]] = {
             "kernel": lambda: _kernel(kmsg),
             "pstore": lambda: _pstore(pstore),
             "proc": _proc,
@@ -58,17 +60,17 @@ def collect_evidence(folder: Path, kmsg: Path, pstore: Path, gpus: Callable[[flo
         path = _write(folder, order, [*parts, ("missing.json", _json(missing))])
         bundle = path.read_bytes()
         detail = {"path": str(path), "bytes": len(bundle), "missing": missing}
-        return Done(True, f"{len(parts)} files of evidence, {len(bundle)} bytes", detail, bundle)
+        return OrderResult(True, f"{len(parts)} files of evidence, {len(bundle)} bytes", detail, bundle)
 
     return verb
 
 
-def _kernel(kmsg: Path) -> list[Part]:
+def _kernel(kmsg: Path) -> list[BundlePart]:
     records = read_present(kmsg)[-_KERNEL_RECORDS:]
     return [("kernel.log", "".join(map(render, records)).encode())]
 
 
-def _pstore(pstore: Path) -> list[Part]:
+def _pstore(pstore: Path) -> list[BundlePart]:
     if not pstore.is_dir():
         return [("pstore.json", b"[]\n")]
     files = sorted(entry for entry in pstore.iterdir() if entry.is_file() and not entry.is_symlink())
@@ -76,13 +78,13 @@ def _pstore(pstore: Path) -> list[Part]:
     return [("pstore.json", _json(listing)), *_heads(files[-_PSTORE_FILES:])]
 
 
-def _heads(files: list[Path]) -> Iterator[Part]:
+def _heads(files: list[Path]) -> Iterator[BundlePart]:
     for file in files:
         with file.open("rb") as open_file:
             yield f"pstore/{file.name}", open_file.read(_PSTORE_BYTES)
 
 
-def _proc() -> list[Part]:
+def _proc() -> list[BundlePart]:
     found = []
     for name in _PROC:
         path = Path("/proc") / name
@@ -91,7 +93,7 @@ def _proc() -> list[Part]:
     return found
 
 
-def _gpus(said: Mapping[str, Any]) -> list[Part]:
+def _gpus(said: Mapping[str, Any]) -> list[BundlePart]:
     return [(f"{name}.json", _json(value)) for name, value in said.items()]
 
 
@@ -102,7 +104,7 @@ def _json(value: Any) -> bytes:
     return json.dumps(value, indent=1, default=plain).encode() + b"\n"
 
 
-def _write(folder: Path, order: Order, parts: list[Part]) -> Path:
+def _write(folder: Path, order: ReceivedOrder, parts: list[BundlePart]) -> Path:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     name = re.sub(r"[^A-Za-z0-9_-]", "_", order.incident or order.id)[:100]
     path = folder / f"{name}.tar.gz"
@@ -119,7 +121,7 @@ def _write(folder: Path, order: Order, parts: list[Part]) -> Path:
     return path
 
 
-def _pack(path: Path, name: str, parts: list[Part]) -> None:
+def _pack(path: Path, name: str, parts: list[BundlePart]) -> None:
     with tarfile.open(path, "w:gz", compresslevel=6) as bundle:
         for part, data in parts:
             info = tarfile.TarInfo(f"{name}/{part}")

@@ -6,10 +6,10 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from holdfast.agent.findings.trust import Trust, Weighed
+from holdfast.agent.findings.trust import ResultTrust, Weighed
 from holdfast.agent.loop import Loop
 from holdfast.agent.sources.checks import on_demand_checks, settings_of
-from holdfast.agent.sources.nvml import Answer, NvmlSource
+from holdfast.agent.sources.nvml import NvmlAnswer, NvmlSource
 from holdfast.config.agent import AgentConfig
 from holdfast.model.errors import Unavailable
 from holdfast_checks.registry import Check, Context, Need
@@ -26,7 +26,7 @@ class Inspector:
         loop: Loop,
         nvml: NvmlSource,
         checks: Mapping[str, Check],
-        trust: Trust,
+        trust: ResultTrust,
         slurm_gpus: Callable[[], frozenset[int] | None],
     ) -> None:
         """``slurm_gpus``: device minors of the GPUs that slurmd gives to jobs, where that is proved."""
@@ -41,12 +41,12 @@ class Inspector:
         self._trust = trust
         self._slurm_gpus = slurm_gpus
 
-    def nvml_answer(self, within_s: float) -> Answer:
+    def nvml_answer(self, within_s: float) -> NvmlAnswer:
         """A snapshot started after the call. Raises Unavailable when there is no answer in time."""
-        box: list[Answer] = []
+        box: list[NvmlAnswer] = []
         told = threading.Event()
 
-        def take(answer: Answer) -> None:
+        def take(answer: NvmlAnswer) -> None:
             box.append(answer)
             told.set()
 
@@ -58,7 +58,7 @@ class Inspector:
     def run_checks(self, wanted: list[str]) -> dict[str, tuple[Weighed, ...]]:
         """Run these checks (empty: all periodic ones) on facts gathered now, weighed for service."""
         chosen = [self.named[name] for name in wanted or self.checks]
-        answer: Answer | None = None
+        answer: NvmlAnswer | None = None
         if any(Need.NVML in check.needs for check in chosen):
             answer = self.nvml_answer(self._nvml_wait_s)
         context = Context(self._settings, answer, self._nvml.known.inventory, self._slurm_gpus())

@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.agent.sending.client import Client
-from holdfast.agent.sending.memory import Memory
-from holdfast.agent.sending.outbox import Item
-from holdfast.agent.sending.sender import Identity, backoff_s
+from holdfast.agent.sending.client import ControllerClient
+from holdfast.agent.sending.memory import AgentMemory
+from holdfast.agent.sending.outbox import OutboxItem
+from holdfast.agent.sending.sender import SenderIdentity, backoff_s
 from holdfast.bucket import Bucket
 from holdfast.model.action import Verb
 from holdfast.model.answers import REFUSED, Refusal
@@ -46,7 +46,7 @@ _PAUSE_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class ReceivedOrder:
     """One order as received."""
 
     id: str
@@ -59,7 +59,7 @@ class Order:
     incident: str = ""
 
     @classmethod
-    def from_wire(cls, raw: Mapping[str, Any], now_s: float) -> Order:
+    def from_wire(cls, raw: Mapping[str, Any], now_s: float) -> ReceivedOrder:
         """Parse an order. Raises only KeyError or ValueError, for anything that is not an order."""
         args = raw.get("args") or {}
         order_id, expires_s = _word(raw["id"]), raw["expires_s"]
@@ -86,7 +86,7 @@ def _word(value: object) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class OrderResult:
     """Outcome of an order."""
 
     ok: bool
@@ -96,11 +96,13 @@ class Done:
     """Evidence that must leave the node: a tar.gz of at most 512 KiB."""
 
 
-Handler = Callable[[Order], Done]
+OrderHandler = Callable[[ReceivedOrder], OrderResult]
 """Carries out an order in a separate thread. May raise HoldfastError or OSError, which is a failure with that text."""
 
 
-def refusal(order: Order, identity: Identity, handlers: Mapping[str, Handler], now_s: float) -> Done | None:
+def refusal(
+    order: ReceivedOrder, identity: SenderIdentity, handlers: Mapping[str, OrderHandler], now_s: float
+) -> OrderResult | None:
     """Outcome of an order that is not for this agent now; None: it is to be carried out."""
     if order.boot_id and order.boot_id != identity.boot_id:
         return _refused(Refusal.ANOTHER_BOOT, f"meant for boot {order.boot_id}, this is boot {identity.boot_id}")
@@ -115,12 +117,12 @@ def refusal(order: Order, identity: Identity, handlers: Mapping[str, Handler], n
     return None
 
 
-def _refused(why: Refusal, text: str) -> Done:
+def _refused(why: Refusal, text: str) -> OrderResult:
     # Controllers of earlier releases parse the text: it must start like this.
-    return Done(False, f"refused: {text}", {REFUSED: why.value})
+    return OrderResult(False, f"refused: {text}", {REFUSED: why.value})
 
 
-def _body(order_id: str, done: Done) -> dict[str, Any]:
+def _body(order_id: str, done: OrderResult) -> dict[str, Any]:
     """The item that reports an outcome."""
     body = {"kind": "order_outcome", "order_id": order_id, "ok": done.ok, "summary": done.summary[:500]}
     bundle = {"bundle": base64.b64encode(done.bundle).decode()} if done.bundle else {}
@@ -139,7 +141,7 @@ def _outcome(text: object) -> dict[str, Any] | None:
 class OrderBook:
     """Record of taken orders, on disk. A recorded id is never carried out again."""
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: AgentMemory) -> None:
         self._memory = memory
         self._answered_s: dict[str, float] = {}
         self._unread: set[str] = set()
@@ -151,7 +153,7 @@ class OrderBook:
             taken = db.execute("INSERT OR IGNORE INTO orders (id, received_s) VALUES (?, ?)", (order_id, time.time()))
             return taken.rowcount == 1
 
-    def settle(self, order_id: str, done: Done) -> Item:
+    def settle(self, order_id: str, done: OrderResult) -> OutboxItem:
         """Record the outcome and create the item that reports it."""
         body = _body(order_id, done)
         self._answered(order_id, time.monotonic())
@@ -160,9 +162,9 @@ class OrderBook:
                 db.execute("UPDATE orders SET outcome = ? WHERE id = ?", (json.dumps(body), order_id))
         except sqlite3.Error as error:
             log.error("event=outcome_not_noted order=%s error=%r", order_id, str(error))
-        return Item(body, time.monotonic())
+        return OutboxItem(body, time.monotonic())
 
-    def asked_again(self, order_id: str) -> Item | None:
+    def asked_again(self, order_id: str) -> OutboxItem | None:
         """The outcome again, when the controller still hands out the order long after the outcome was reported."""
         now_s = time.monotonic()
         if now_s < self._answered_s.get(order_id, now_s) + _AGAIN_S:
@@ -173,7 +175,7 @@ class OrderBook:
             row = db.execute("SELECT outcome FROM orders WHERE id = ?", (order_id,)).fetchone()
         if row is None or row[0] is None:
             return None
-        return Item(_outcome(row[0]) or self._unreadable(order_id), now_s)
+        return OutboxItem(_outcome(row[0]) or self._unreadable(order_id), now_s)
 
     def _answered(self, order_id: str, at_s: float) -> None:
         self._answered_s[order_id] = at_s
@@ -188,7 +190,7 @@ class OrderBook:
             log.error(
                 "event=outcome_unreadable order=%s effect='answered as failed, not tried again' do=%r", order_id, do
             )
-        return _body(order_id, Done(False, _LOST))
+        return _body(order_id, OrderResult(False, _LOST))
 
     def interrupted(self) -> list[str]:
         """Orders taken by an earlier process without an outcome: it is not known whether they were carried out."""
@@ -211,11 +213,11 @@ class Orders:
 
     def __init__(
         self,
-        client: Client,
-        memory: Memory,
-        identity: Identity,
-        handlers: Mapping[str, Handler],
-        report: Callable[[Item], None],
+        client: ControllerClient,
+        memory: AgentMemory,
+        identity: SenderIdentity,
+        handlers: Mapping[str, OrderHandler],
+        report: Callable[[OutboxItem], None],
     ) -> None:
         """``handlers``: by the text of the verb; the wire may bring one that this release lacks.
 
@@ -233,7 +235,9 @@ class Orders:
 
     def start(self) -> None:
         for order_id in self._book.interrupted():
-            done = Done(False, "the agent ended while it carried this out; it may have run in part, and is not retried")
+            done = OrderResult(
+                False, "the agent ended while it carried this out; it may have run in part, and is not retried"
+            )
             self._report(self._book.settle(order_id, done))
         self._thread.start()
 
@@ -280,7 +284,7 @@ class Orders:
     def take(self, raw: Mapping[str, Any]) -> bool:
         """Take one order; whether it was new. It is carried out only if it was recorded on disk first."""
         try:
-            order = Order.from_wire(raw, time.monotonic())
+            order = ReceivedOrder.from_wire(raw, time.monotonic())
         except (KeyError, ValueError) as error:
             self._leave_out(f"unreadable: {type(error).__name__}: {error}")
             return False
@@ -299,7 +303,7 @@ class Orders:
                 places.open.release()
         return new
 
-    def _places(self, order: Order) -> _Places:
+    def _places(self, order: ReceivedOrder) -> _Places:
         return self._for_jobs if order.verb in ABOUT_JOBS else self._for_node
 
     def _leave_out(self, why: str) -> None:
@@ -310,7 +314,7 @@ class Orders:
             log.warning("event=orders_left_out count=%d last=%r", self._left_out, why[:200])
             self._left_out, self._told_s = 0, now_s
 
-    def _begin(self, order: Order) -> tuple[bool, bool]:
+    def _begin(self, order: ReceivedOrder) -> tuple[bool, bool]:
         """Start the order; whether a thread carries it out now, and whether it was new."""
         try:
             if not self._book.remember(order.id):
@@ -329,17 +333,17 @@ class Orders:
         try:
             threading.Thread(target=self._carry_out, args=(order,), name=f"order-{order.verb}", daemon=True).start()
         except RuntimeError as error:  # no more threads
-            self._settle(order, Done(False, f"not begun: {error}"))
+            self._settle(order, OrderResult(False, f"not begun: {error}"))
             return False, True
         return True, True
 
-    def _carry_out(self, order: Order) -> None:
+    def _carry_out(self, order: ReceivedOrder) -> None:
         try:
             self._in_turn(order)
         finally:
             self._places(order).open.release()
 
-    def _in_turn(self, order: Order) -> None:
+    def _in_turn(self, order: ReceivedOrder) -> None:
         with self._places(order).slots:
             refused = refusal(order, self._identity, self._handlers, time.monotonic())  # it may have waited for a slot
             if refused is not None:
@@ -349,12 +353,12 @@ class Orders:
             try:
                 done = self._handlers[order.verb](order)
             except (HoldfastError, OSError) as error:
-                done = Done(False, f"{type(error).__name__}: {error}")
+                done = OrderResult(False, f"{type(error).__name__}: {error}")
             except Exception as fault:
                 log.exception("event=verb_broken order=%s verb=%s", order.id, order.verb)
-                done = Done(False, f"the verb itself failed: {type(fault).__name__}: {fault}")
+                done = OrderResult(False, f"the verb itself failed: {type(fault).__name__}: {fault}")
         self._settle(order, done)
 
-    def _settle(self, order: Order, done: Done) -> None:
+    def _settle(self, order: ReceivedOrder, done: OrderResult) -> None:
         log.info("event=order_done order=%s verb=%s ok=%s summary=%r", order.id, order.verb, done.ok, done.summary)
         self._report(self._book.settle(order.id, done))

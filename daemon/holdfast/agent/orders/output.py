@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.agent.node.readers import READERS, Readers
-from holdfast.agent.orders.orders import Done, Handler, Order
+from holdfast.agent.node.readers import READERS, ReaderPool
+from holdfast.agent.orders.orders import OrderHandler, OrderResult, ReceivedOrder
 from holdfast.agent.orders.verbs import job_id_of, number
 from holdfast.agent.sending.statements import Malformed, absolute_path
 from holdfast.model.errors import Rejected, Unavailable
@@ -36,7 +36,7 @@ sys.stdout.write(json.dumps(answer))
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class OutputEnd:
     """The end of a file, as the reader reported it."""
 
     text: str
@@ -46,10 +46,10 @@ class End:
     """Time since the last write."""
 
 
-def read_output(host: str, readers: Readers = READERS) -> Handler:
+def read_output(host: str, readers: ReaderPool = READERS) -> OrderHandler:
     """``host``: this machine's host name. ok: it was read. ``detail``: ``clues``, a list of ``sign``, ``line`` and ``node``; ``path``."""
 
-    def verb(order: Order) -> Done:
+    def verb(order: ReceivedOrder) -> OrderResult:
         job_id, uid = job_id_of(order.args), order.args.get("uid")
         if isinstance(uid, bool) or not isinstance(uid, int) or uid < 0:
             raise Rejected("argument uid (the job's owner) is needed")
@@ -59,9 +59,9 @@ def read_output(host: str, readers: Readers = READERS) -> Handler:
             args = (path, uid, deadline_s, _from_byte(order))
             end = parse(readers.run(uid, _READ, args, deadline_s + _MARGIN_S, max_bytes=_ANSWER_BYTES_MAX).out)
         except Unavailable as error:
-            return Done(False, f"{path} cannot be read: {error}"[:300], {"path": path})
+            return OrderResult(False, f"{path} cannot be read: {error}"[:300], {"path": path})
         clues = [{"sign": c.sign.value, "line": c.line, "node": c.node} for c in signs_of(end.text)]
-        return Done(
+        return OrderResult(
             True,
             f"job {job_id}: {len(clues)} relevant lines",
             {"path": path, "clues": clues, "size_bytes": end.size_bytes, "quiet_s": round(end.quiet_s, 1)},
@@ -70,7 +70,7 @@ def read_output(host: str, readers: Readers = READERS) -> Handler:
     return verb
 
 
-def parse(answer: bytes) -> End:
+def parse(answer: bytes) -> OutputEnd:
     """Parse the reader's answer, which the user controls. Raises Unavailable: it reports an error, or is invalid."""
     try:
         raw = json.loads(answer)
@@ -80,11 +80,11 @@ def parse(answer: bytes) -> End:
         raise Unavailable("the reader gave no answer")
     text, size_bytes, quiet_s = raw.get("text"), raw.get("size_bytes"), raw.get("quiet_s")
     if isinstance(text, str) and type(size_bytes) is int and isinstance(quiet_s, int | float):
-        return End(text, size_bytes, float(quiet_s))
+        return OutputEnd(text, size_bytes, float(quiet_s))
     raise Unavailable(str(raw.get("error") or "the reader gave no answer"))
 
 
-def _from_byte(order: Order) -> int:
+def _from_byte(order: ReceivedOrder) -> int:
     """Start of the run's own output in a file that an earlier run has written to; 0: not known."""
     said = order.args.get("from_byte")
     return said if type(said) is int and said > 0 else 0

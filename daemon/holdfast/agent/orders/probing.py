@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.agent.findings.trust import Weighed
 from holdfast.agent.node.node_idle import disturbed_by
 from holdfast.agent.node.processes import SlurmNode
-from holdfast.agent.orders.orders import Done, Handler, Order
+from holdfast.agent.orders.orders import OrderHandler, OrderResult, ReceivedOrder
 from holdfast.agent.orders.verbs import CheckRun, number, plain, problem
 from holdfast.model.answers import OUTCOME, SAID, CheckWord, PairWord
 from holdfast.model.errors import Rejected, Unavailable
@@ -27,31 +27,33 @@ _MOST_ROUNDS = 1000
 RunSide = Callable[[PairSide], PairAnswer]
 
 
-def probe_pair(run: RunSide, slurm: SlurmNode) -> Handler:
+def probe_pair(run: RunSide, slurm: SlurmNode) -> OrderHandler:
     """Run one side of a test between two nodes. ok: it was completed and every round was correct.
 
     ``result.said`` is the verdict: ``done``, ``failed``, or ``unknown`` where the test proves nothing about the path. A job that holds the
     node, also one that started meanwhile, makes it unknown. ``serves`` = false: the order claims that the machine has no slurmd yet and
     no job can be there, which is trusted only after a check."""
 
-    def verb(order: Order) -> Done:
+    def verb(order: ReceivedOrder) -> OrderResult:
         side = side_of(order.args)
         serves = _serves(order, slurm)
         _must_be_a_nodes(side.address, order.args.get("listener"), slurm, serves=serves)
         holder = disturbed_by(slurm, serves=serves)
         if holder is not None:
-            return Done(False, f"not probed: {holder} holds the node", {SAID: PairWord.UNKNOWN.value, "held": holder})
+            return OrderResult(
+                False, f"not probed: {holder} holds the node", {SAID: PairWord.UNKNOWN.value, "held": holder}
+            )
         answer = run(side)
         known = PairWord(answer.said) is not PairWord.UNKNOWN
         if known and (holder := disturbed_by(slurm, serves=serves)) is not None:
             text = f"{holder} took the node while it was probed"
-            return Done(False, text, {SAID: PairWord.UNKNOWN.value, "held": holder})
+            return OrderResult(False, text, {SAID: PairWord.UNKNOWN.value, "held": holder})
         return _told(side, answer)
 
     return verb
 
 
-def _serves(order: Order, slurm: SlurmNode) -> bool:
+def _serves(order: ReceivedOrder, slurm: SlurmNode) -> bool:
     """Whether Slurm can be asked about this node; the order's claim does not count on a machine that runs slurmd. Raises OSError without
     procfs."""
     return order.args.get("serves", True) is not False or slurm.has_slurmd()
@@ -92,18 +94,18 @@ def side_of(args: Mapping[str, Any]) -> PairSide:
     return PairSide(str(role), address, port, secret, str(transport), size_bytes, rounds, deadline_s)
 
 
-def _told(side: PairSide, answer: PairAnswer) -> Done:
+def _told(side: PairSide, answer: PairAnswer) -> OrderResult:
     detail: dict[str, Any] = {SAID: answer.said, "transport": side.transport}
     if PairWord(answer.said) is not PairWord.DONE:
-        return Done(False, f"{answer.said}: {answer.text}", {**detail, "text": answer.text})
+        return OrderResult(False, f"{answer.said}: {answer.text}", {**detail, "text": answer.text})
     detail |= {"wrong": answer.wrong, "rounds": answer.rounds, "gigabytes_s": answer.gigabytes_s}
     if answer.wrong:
         text = f"{answer.wrong} of {answer.rounds} sums were wrong"
-        return Done(False, text, {**detail, SAID: PairWord.FAILED.value, "text": text})
-    return Done(True, f"{answer.rounds} sums right, {answer.gigabytes_s:.3g} GB/s over {side.transport}", detail)
+        return OrderResult(False, text, {**detail, SAID: PairWord.FAILED.value, "text": text})
+    return OrderResult(True, f"{answer.rounds} sums right, {answer.gigabytes_s:.3g} GB/s over {side.transport}", detail)
 
 
-def run_checks(checks: CheckRun, known: Mapping[str, Check], slurm: SlurmNode) -> Handler:
+def run_checks(checks: CheckRun, known: Mapping[str, Check], slurm: SlurmNode) -> OrderHandler:
     """Run named checks now, including active ones, on a node that no job holds; ok if nothing is bad and nothing is unknown.
 
     The node is checked again before each check, whatever the order says (:func:`disturbed_by`).
@@ -111,7 +113,7 @@ def run_checks(checks: CheckRun, known: Mapping[str, Check], slurm: SlurmNode) -
     ``result.outcome``: ``ok``, ``bad`` (listed in ``bad``), ``unknown`` (``unknown`` lists what had no result within ``deadline_s``) or
     ``held`` (a job has the node). Checks that do not apply to this node, or that this agent does not know, are in ``skipped``."""
 
-    def verb(order: Order) -> Done:
+    def verb(order: ReceivedOrder) -> OrderResult:
         wanted = [str(name) for name in order.args.get("checks") or ()]
         if not wanted:
             raise Rejected("argument checks must name some")
@@ -134,8 +136,8 @@ def run_checks(checks: CheckRun, known: Mapping[str, Check], slurm: SlurmNode) -
     return verb
 
 
-def _held(holder: str) -> Done:
-    return Done(False, f"not checked: {holder} holds the node", {OUTCOME: CheckWord.HELD.value, "held": holder})
+def _held(holder: str) -> OrderResult:
+    return OrderResult(False, f"not checked: {holder} holds the node", {OUTCOME: CheckWord.HELD.value, "held": holder})
 
 
 class _Report:
@@ -160,7 +162,7 @@ class _Report:
         elif not problems:
             self.passed.append(name)
 
-    def done(self) -> Done:
+    def done(self) -> OrderResult:
         outcome = CheckWord.BAD if self.bad else CheckWord.UNKNOWN if self.unknown else CheckWord.OK
         said = "; ".join([*self.bad, *self.unknown]) or f"{len(self.passed)} checks OK"
         if self.skipped and not (self.bad or self.unknown):
@@ -173,4 +175,4 @@ class _Report:
             "passed": self.passed,
             "results": self.results,
         }
-        return Done(outcome is CheckWord.OK, said[:500], detail)
+        return OrderResult(outcome is CheckWord.OK, said[:500], detail)

@@ -16,7 +16,7 @@ from typing import Protocol
 from holdfast.agent.loop import Loop
 from holdfast.agent.node.node_idle import held_by
 from holdfast.agent.node.processes import SlurmNode
-from holdfast.agent.orders.orders import Done, Handler, Order
+from holdfast.agent.orders.orders import OrderHandler, OrderResult, ReceivedOrder
 from holdfast.agent.orders.stuck_job import drained_by_us, node_seen
 from holdfast.agent.orders.verbs import number
 from holdfast.agent.sources.nvml import NvmlSource
@@ -42,13 +42,13 @@ class Nvml(Protocol):
     def resume(self) -> None: ...
 
 
-def reset_gpu(nvml: Nvml, slurm: SlurmNode, settings: GpuSettings, children: Children = CHILDREN) -> Handler:
+def reset_gpu(nvml: Nvml, slurm: SlurmNode, settings: GpuSettings, children: Children = CHILDREN) -> OrderHandler:
     """Reset the GPUs named by UUID. ok: the tool reports success; the validation that follows checks whether they work.
 
     Rejected while a job holds the node or may start there, or for invalid names. Services stopped for the reset are started again,
     whatever its outcome. A GPU that fell off the bus cannot be reset: the order fails, and the ladder continues with a reboot."""
 
-    def verb(order: Order) -> Done:
+    def verb(order: ReceivedOrder) -> OrderResult:
         gpus = _names(order)
         until_s = time.monotonic() + number(order.args, "max_s", 180.0, _LONGEST_S)
         if (holder := held_by(slurm)) is not None:
@@ -57,15 +57,17 @@ def reset_gpu(nvml: Nvml, slurm: SlurmNode, settings: GpuSettings, children: Chi
             raise Rejected("not reset: the node is not drained by Holdfast")
         with _released(nvml) as released, _stopped(settings.reset_stops, children) as stopped:
             if not released:
-                return Done(False, "the agent's own NVML process hangs in the driver: a reboot is needed")
+                return OrderResult(False, "the agent's own NVML process hangs in the driver: a reboot is needed")
             if users := gpu_users(settings.device_path):
-                return Done(False, f"GPUs are in use by {', '.join(users)}", {"users": users, "stopped": stopped})
+                return OrderResult(
+                    False, f"GPUs are in use by {', '.join(users)}", {"users": users, "stopped": stopped}
+                )
             return _reset(settings, gpus, until_s, children, stopped)
 
     return verb
 
 
-def _names(order: Order) -> list[str]:
+def _names(order: ReceivedOrder) -> list[str]:
     gpus = order.args.get("gpus")
     if not isinstance(gpus, list) or not 0 < len(gpus) <= _MOST_GPUS or not all(map(_is_uuid, gpus)):
         raise Rejected("argument gpus must be a list of GPU UUIDs")
@@ -76,19 +78,21 @@ def _is_uuid(name: object) -> bool:
     return isinstance(name, str) and re.fullmatch(r"GPU-[0-9a-zA-Z-]{1,64}", name) is not None
 
 
-def _reset(settings: GpuSettings, gpus: list[str], until_s: float, children: Children, stopped: list[str]) -> Done:
+def _reset(
+    settings: GpuSettings, gpus: list[str], until_s: float, children: Children, stopped: list[str]
+) -> OrderResult:
     """Reset them one by one, or the whole board where that is refused and the GPUs share NVSwitches."""
     argv = [*settings.reset_command, "-i", ",".join(gpus)]
     said = _run(argv, until_s, children)
     detail = {"gpus": gpus, "stopped": stopped}
     if said is None:
-        return Done(True, f"reset {len(gpus)} GPUs", detail)
+        return OrderResult(True, f"reset {len(gpus)} GPUs", detail)
     if not list(settings.device_path.glob("nvidia-nvswitch*")):
-        return Done(False, f"reset failed: {said}", detail)
+        return OrderResult(False, f"reset failed: {said}", detail)
     whole = _run(list(settings.reset_command), until_s, children)
     if whole is not None:
-        return Done(False, f"reset failed: {said}; of the whole board: {whole}", detail)
-    return Done(True, "reset the whole board, its GPUs share NVSwitches", {**detail, "board": True})
+        return OrderResult(False, f"reset failed: {said}; of the whole board: {whole}", detail)
+    return OrderResult(True, "reset the whole board, its GPUs share NVSwitches", {**detail, "board": True})
 
 
 def _run(argv: Sequence[str], until_s: float, children: Children) -> str | None:

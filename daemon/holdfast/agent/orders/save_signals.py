@@ -9,7 +9,7 @@ import sqlite3
 import threading
 from collections import Counter
 
-from holdfast.agent.sending.memory import Memory
+from holdfast.agent.sending.memory import AgentMemory
 from holdfast_checks.probes import users_process
 
 log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ def signal_in_environment(pid: int) -> signal.Signals | None:
 class SaveSignals:
     """Save signals by job and user, of the newest jobs. Kept in the agent's memory: a job registers once, and the agent may restart."""
 
-    def __init__(self, memory: Memory | None = None) -> None:
+    def __init__(self, memory: AgentMemory | None = None) -> None:
         self._memory = memory
         self._lock = threading.Lock()
         self._kept = _loaded(memory.get(_KEY)) if memory is not None else {}

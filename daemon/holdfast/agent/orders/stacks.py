@@ -18,10 +18,10 @@ from typing import Any
 
 import psutil
 
-from holdfast.agent.node.as_owner import Owner, command, must_keep_ptrace, owner_in
+from holdfast.agent.node.as_owner import PathOwner, command, must_keep_ptrace, owner_in
 from holdfast.agent.node.namespaces import user_behind
 from holdfast.agent.node.processes import SlurmNode, owner_of, start_ticks
-from holdfast.agent.orders.orders import Done, Handler, Order
+from holdfast.agent.orders.orders import OrderHandler, OrderResult, ReceivedOrder
 from holdfast.agent.orders.verbs import job_id_of, number
 from holdfast_checks.probes import process_files, users_process
 from holdfast_checks.probes.child import CHILDREN, Children, Hung
@@ -42,7 +42,7 @@ Tool = Callable[[], str | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class PythonProcess:
     """One Python process of the job."""
 
     pid: int
@@ -53,19 +53,19 @@ class Seen:
     """Values of :data:`_PLACE` in its initial environment; empty texts where there is none."""
 
 
-def collect_stacks(slurm: SlurmNode, tool: Tool | None = None, children: Children = CHILDREN) -> Handler:
+def collect_stacks(slurm: SlurmNode, tool: Tool | None = None, children: Children = CHILDREN) -> OrderHandler:
     """Read the main thread of every Python process of the job on this node, innermost frame first. ok: at least one was read.
 
     ``detail``: ``ranks``, a list of ``pid``, ``rank`` (null: no rank, but a parent or child of one) and either ``frames``
     (``function (file:line)``, at most 30) or ``error``."""
     find = tool or find_tool
 
-    def verb(order: Order) -> Done:
+    def verb(order: ReceivedOrder) -> OrderResult:
         job_id = job_id_of(order.args)
         deadline_s = number(order.args, "deadline_s", _DEADLINE_S, _DEADLINE_MAX_S)
         path = find()
         if path is None:
-            return Done(
+            return OrderResult(
                 False,
                 "py-spy is not installed on this node (packages and bundles of the agent bring it)",
                 {"ranks": []},
@@ -82,7 +82,7 @@ def collect_stacks(slurm: SlurmNode, tool: Tool | None = None, children: Childre
         good = sum("frames" in found for found in read)
         more = f", {len(chosen) - len(read)} more left out" if len(chosen) > len(read) else ""
         summary = f"read {good} of {len(read)} Python processes of job {job_id}{more}"
-        return Done(good > 0, summary, {"ranks": told})
+        return OrderResult(good > 0, summary, {"ranks": told})
 
     return verb
 
@@ -93,7 +93,7 @@ def find_tool() -> str | None:
     return str(beside) if os.access(beside, os.X_OK) else shutil.which("py-spy")
 
 
-def ranks_of(seen: Iterable[Seen]) -> dict[int, int]:
+def ranks_of(seen: Iterable[PythonProcess]) -> dict[int, int]:
     """Pid → rank, for the processes that are ranks. Pure.
 
     A data loader's worker has its rank's environment, and a launcher has its ranks' SLURM_PROCID. So a rank is the topmost process with
@@ -116,11 +116,11 @@ def _rank(place: tuple[str, ...]) -> int | None:
     return next((int(word) for word in words if word.isascii() and word.isdigit() and len(word) < 10), None)
 
 
-def python_processes(pids: frozenset[int]) -> list[Seen]:
+def python_processes(pids: frozenset[int]) -> list[PythonProcess]:
     """The Python processes among these and the descendants that their users started."""
     owners = {owner for pid in pids if (owner := owner_of(pid)) is not None}
     below = {child for pid in pids for child in _children(pid) if owner_of(child) in owners}
-    found: list[Seen] = []
+    found: list[PythonProcess] = []
     unread = False  # it hangs: no other one is waited for
     for pid in sorted(pids | below):
         try:
@@ -138,7 +138,7 @@ def _children(pid: int) -> list[int]:
         return []
 
 
-def _seen(pid: int, *, unread: bool) -> Seen | None:
+def _seen(pid: int, *, unread: bool) -> PythonProcess | None:
     """Read one process. ``unread``: without its environment. Raises TimeoutError where that cannot be read."""
     ticks = start_ticks(pid)
     if ticks is None or pid == os.getpid() or not _is_python(pid):
@@ -150,7 +150,7 @@ def _seen(pid: int, *, unread: bool) -> Seen | None:
         raise
     except (psutil.Error, OSError):
         env, ancestors = {}, ()
-    return Seen(pid, ticks, ancestors, tuple(env.get(name, "") for name in _PLACE))
+    return PythonProcess(pid, ticks, ancestors, tuple(env.get(name, "") for name in _PLACE))
 
 
 def _is_python(pid: int) -> bool:
@@ -170,7 +170,7 @@ class _Reader:
     deadline_s: float
     until_s: float
 
-    def read(self, seen: Seen) -> dict[str, Any]:
+    def read(self, seen: PythonProcess) -> dict[str, Any]:
         """``frames``, or ``error`` in one line."""
         if time.monotonic() > self.until_s:
             return {"error": "not read: no time left"}
@@ -179,7 +179,7 @@ class _Reader:
             found = self._once(seen, ("--nonblocking",))
         return found if start_ticks(seen.pid) == seen.started_ticks else {"error": "it has ended"}
 
-    def _once(self, seen: Seen, more: Sequence[str]) -> dict[str, Any]:
+    def _once(self, seen: PythonProcess, more: Sequence[str]) -> dict[str, Any]:
         argv = [self.path, "dump", "--json", *more, "--pid", str(seen.pid)]
         uid = os.geteuid()
         if uid == 0:
@@ -203,7 +203,7 @@ class _Reader:
         return frames_of(done.text, seen.pid)
 
 
-def _owner_of(pid: int) -> Owner | None:
+def _owner_of(pid: int) -> PathOwner | None:
     """The user whose rights suffice to read it: in a user's container, the user who created its namespace. None: it is gone."""
     try:
         owner = owner_in(process_files.text(pid, "status"))

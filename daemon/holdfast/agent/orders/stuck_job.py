@@ -16,8 +16,8 @@ import psutil
 
 from holdfast.agent.node.processes import (
     RUN_OVER,
-    JobSeen,
-    Script,
+    EpilogProcess,
+    JobInSlurm,
     SlurmNode,
     Stepd,
     age_s,
@@ -26,7 +26,7 @@ from holdfast.agent.node.processes import (
     start_ticks,
     task_pids,
 )
-from holdfast.agent.orders.orders import Done, Handler, Order
+from holdfast.agent.orders.orders import OrderHandler, OrderResult, ReceivedOrder
 from holdfast.agent.orders.verbs import job_id_of, number
 from holdfast.model.errors import Rejected, Unavailable
 from holdfast.model.ids import held_reason, hold_of_name, incident_of_reason
@@ -48,13 +48,13 @@ class NodeSeen:
     reason: str
 
 
-def end_stuck_job(slurm: SlurmNode) -> Handler:
+def end_stuck_job(slurm: SlurmNode) -> OrderHandler:
     """Send SIGKILL to the job's tasks here, then to its slurmstepd processes, then to an epilog older than ``grace_s``.
 
     Only on a node that Holdfast drained, and only when the run is over according to slurmctld. ok: slurmctld no longer waits for this
     node."""
 
-    def verb(order: Order) -> Done:
+    def verb(order: ReceivedOrder) -> OrderResult:
         job_id = job_id_of(order.args)
         restarts = order.args.get("restarts")
         if isinstance(restarts, bool) or not isinstance(restarts, int) or restarts < 0:
@@ -68,7 +68,7 @@ def end_stuck_job(slurm: SlurmNode) -> Handler:
     return verb
 
 
-def _why_not(job: JobSeen, node: NodeSeen, restarts: int) -> str | None:
+def _why_not(job: JobInSlurm, node: NodeSeen, restarts: int) -> str | None:
     """Reason why the job's processes here must not be ended; None: they may be."""
     if not drained_by_us(node):
         return f"the node is not drained by Holdfast ({'+'.join(sorted(node.flags))}: {node.reason[:80]!r})"
@@ -120,7 +120,7 @@ class _Ended:
         if send_signal(step.pid, signal.SIGKILL, step.started_ticks):
             self.steps[step.pid, step.started_ticks] = step.step
 
-    def epilog(self, epilog: Script) -> None:
+    def epilog(self, epilog: EpilogProcess) -> None:
         """End an epilog, the script first, so that it starts nothing more; slurmd reports to slurmctld when it is gone."""
         below = _members(epilog, lambda: _below(epilog))
         if send_signal(epilog.pid, signal.SIGKILL, epilog.started_ticks):
@@ -137,7 +137,7 @@ class _Ended:
         }
 
 
-def _end(slurm: SlurmNode, job_id: int, grace_s: float) -> Done:
+def _end(slurm: SlurmNode, job_id: int, grace_s: float) -> OrderResult:
     ended = _Ended()
     deadline_s = time.monotonic() + grace_s + LETS_GO_WITHIN_S
     while (waits := _round(slurm, job_id, grace_s, ended)) and time.monotonic() < deadline_s:
@@ -145,8 +145,8 @@ def _end(slurm: SlurmNode, job_id: int, grace_s: float) -> Done:
     detail = ended.detail(job_id)
     text = f"ended {len(ended.steps)} steps, {len(ended.tasks)} tasks and {len(ended.epilogs)} epilogs of job {job_id}"
     if waits:
-        return Done(False, f"{text}; slurmctld still waits for the node", detail)
-    return Done(True, text, detail)
+        return OrderResult(False, f"{text}; slurmctld still waits for the node", detail)
+    return OrderResult(True, text, detail)
 
 
 def _round(slurm: SlurmNode, job_id: int, grace_s: float, ended: _Ended) -> bool:
@@ -165,7 +165,7 @@ def _round(slurm: SlurmNode, job_id: int, grace_s: float, ended: _Ended) -> bool
         return True
 
 
-def _below(epilog: Script) -> set[int]:
+def _below(epilog: EpilogProcess) -> set[int]:
     """The script's children, and all of its process group where it leads one (slurmd makes it do so)."""
     try:
         below = {child.pid for child in psutil.Process(epilog.pid).children(recursive=True)}
@@ -183,7 +183,7 @@ def _group_of(pid: int) -> int | None:
         return None
 
 
-def _members(head: Stepd | Script, listed: Callable[[], Collection[int]]) -> set[tuple[int, int]]:
+def _members(head: Stepd | EpilogProcess, listed: Callable[[], Collection[int]]) -> set[tuple[int, int]]:
     """Processes listed below the head, with start times. They are listed again, and the head is checked, after the times were read, so
     that no pid can belong to another process by then."""
     named = {(pid, ticks) for pid in listed() if (ticks := start_ticks(pid)) is not None}

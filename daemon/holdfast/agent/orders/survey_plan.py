@@ -27,7 +27,7 @@ kernel."""
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class SurveyTarget:
     """One run of a job, and the directory that it registered."""
 
     job_id: int
@@ -44,7 +44,7 @@ class _Turn:
     """Consecutive slow reads."""
 
 
-def target_of(raw: object) -> Target:
+def target_of(raw: object) -> SurveyTarget:
     """Parse a target from the controller. Raises Malformed."""
     if not isinstance(raw, dict):
         raise Malformed("not an object")
@@ -52,7 +52,9 @@ def target_of(raw: object) -> Target:
     if directory is None:
         raise Malformed("dir is missing")
     restarts = whole_number(raw, "restarts", default=0, high=RESTARTS_MAX)
-    return Target(whole_number(raw, "job_id", low=1), whole_number(raw, "uid", high=2**32 - 2), restarts, directory)
+    return SurveyTarget(
+        whole_number(raw, "job_id", low=1), whole_number(raw, "uid", high=2**32 - 2), restarts, directory
+    )
 
 
 class SurveyPlan:
@@ -61,7 +63,7 @@ class SurveyPlan:
     def __init__(self, chance: Callable[[float, float], float]) -> None:
         """``chance`` draws a random number between two others, so that agents that get a job at the same moment read at different times."""
         self._chance = chance
-        self._turns: dict[Target, _Turn] = {}
+        self._turns: dict[SurveyTarget, _Turn] = {}
         self._hung_s: dict[int, float] = {}
         """By uid: when a read last hung. Kept even when the job is no longer named: its user may start another."""
 
@@ -80,20 +82,20 @@ class SurveyPlan:
                 kept[target] = replace(old, every_s=every_s, due_s=min(old.due_s, sooner_s))
         self._turns = kept
 
-    def _new(self, target: Target, every_s: float, now_s: float) -> _Turn:
+    def _new(self, target: SurveyTarget, every_s: float, now_s: float) -> _Turn:
         """Add a target; a new run of a known job keeps the count of slow reads."""
         same = [turn for known, turn in self._turns.items() if known.directory == target.directory]
         slow = max((turn.slow for turn in same), default=0)
         return _Turn(every_s, now_s + self._chance(0.0, _FIRST_S), slow)
 
-    def due(self, now_s: float) -> list[Target]:
+    def due(self, now_s: float) -> list[SurveyTarget]:
         """Targets to read now; each is returned once."""
         ready = [each for each, turn in self._turns.items() if turn.due_s <= now_s and self.may_read(each, now_s)]
         for target in ready:
             self._turns[target] = replace(self._turns[target], due_s=float("inf"))
         return ready
 
-    def put_off(self, target: Target, now_s: float) -> None:
+    def put_off(self, target: SurveyTarget, now_s: float) -> None:
         """Postpone a target that could not be read now: another directory of its user, or enough others, are being read."""
         if target in self._turns:
             self._turns[target] = replace(self._turns[target], due_s=now_s + self._chance(1.0, _FIRST_S * 2))
@@ -103,14 +105,14 @@ class SurveyPlan:
         times = (max(turn.due_s, self._hung_until_s(each.uid)) for each, turn in self._turns.items())
         return min(times, default=None)
 
-    def may_read(self, target: Target, now_s: float) -> bool:
+    def may_read(self, target: SurveyTarget, now_s: float) -> bool:
         """Whether no read of its user's files hung recently; checked also before a read by order."""
         return now_s >= self._hung_until_s(target.uid)
 
     def _hung_until_s(self, uid: int) -> float:
         return self._hung_s.get(uid, float("-inf")) + _HUNG_S
 
-    def read(self, target: Target, took_s: float, now_s: float, *, hung: bool) -> None:
+    def read(self, target: SurveyTarget, took_s: float, now_s: float, *, hung: bool) -> None:
         """Record the end of a read; ``hung``: it did not end on its own."""
         self._hung_s = {uid: at_s for uid, at_s in self._hung_s.items() if now_s < at_s + _HUNG_S}
         if hung:
@@ -123,7 +125,7 @@ class SurveyPlan:
         self._turns[target] = _Turn(old.every_s, now_s + pause_s, slow)
 
 
-def _read(raw: object) -> tuple[Target, float] | None:
+def _read(raw: object) -> tuple[SurveyTarget, float] | None:
     every_s = raw.get("every_s") if isinstance(raw, Mapping) else None
     if isinstance(every_s, bool) or not isinstance(every_s, int | float) or not _LEAST_S <= every_s <= _MOST_S:
         return None

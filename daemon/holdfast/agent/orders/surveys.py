@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdfast.agent.jitter import JITTER
-from holdfast.agent.node.readers import READERS, Readers, TooMany
-from holdfast.agent.orders.orders import Done, Handler, Order
-from holdfast.agent.orders.survey_plan import SurveyPlan, Target, target_of
-from holdfast.agent.sending.outbox import Item
+from holdfast.agent.node.readers import READERS, ReaderPool, TooManyReads
+from holdfast.agent.orders.orders import OrderHandler, OrderResult, ReceivedOrder
+from holdfast.agent.orders.survey_plan import SurveyPlan, SurveyTarget, target_of
+from holdfast.agent.sending.outbox import OutboxItem
 from holdfast.agent.sending.statements import Malformed
 from holdfast.model.errors import Rejected, Unavailable
 from holdfast.model.surveys import SURVEYED, Written, dump_written
@@ -66,7 +66,7 @@ sys.stdout.write(json.dumps(answer))
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SurveyedDirectory:
     """Result of a read."""
 
     known: bool
@@ -78,7 +78,7 @@ class Seen:
     read_s: float | None = field(default=None, compare=False)
     """Duration of the read itself, without the wait for another read of the same user; None: all of the time."""
 
-    def item(self, target: Target, began_s: float) -> Item:
+    def item(self, target: SurveyTarget, began_s: float) -> OutboxItem:
         """Item for the outbox. Only the latest of each run waits."""
         body: dict[str, Any] = {
             "kind": "statement",
@@ -95,19 +95,19 @@ class Seen:
                 "problem": self.problem[:200],
             },
         }
-        return Item(body, began_s, f"survey/{target.job_id}/{target.restarts}")
+        return OutboxItem(body, began_s, f"survey/{target.job_id}/{target.restarts}")
 
 
 @dataclass(slots=True)
-class Surveys:
+class CheckpointSurveys:
     """Scheduled reads, in a thread that mostly waits, and reads by order."""
 
-    report: Callable[[Item], None]
-    look: Callable[[Target, float], Seen]
+    report: Callable[[OutboxItem], None]
+    look: Callable[[SurveyTarget, float], SurveyedDirectory]
     """Reads a directory within this many seconds; blocks."""
     clock_s: Callable[[], float] = time.monotonic
     _plan: SurveyPlan = field(default_factory=lambda: SurveyPlan(JITTER.uniform))
-    _reading: dict[int, Target | None] = field(default_factory=dict)
+    _reading: dict[int, SurveyTarget | None] = field(default_factory=dict)
     """By uid: a read is in flight; the target that is read next by order."""
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _wake: threading.Event = field(default_factory=threading.Event)
@@ -129,10 +129,10 @@ class Surveys:
             self._plan.told(named, self.clock_s())
         self._wake.set()
 
-    def handler(self) -> Handler:
+    def handler(self) -> OrderHandler:
         """Read a directory now. The order is done once the read has started: the result is reported separately."""
 
-        def verb(order: Order) -> Done:
+        def verb(order: ReceivedOrder) -> OrderResult:
             try:
                 target = target_of(dict(order.args))
             except Malformed as error:
@@ -141,17 +141,17 @@ class Surveys:
 
         return verb
 
-    def _ordered(self, target: Target) -> Done:
+    def _ordered(self, target: SurveyTarget) -> OrderResult:
         with self._lock:
             if not self._plan.may_read(target, self.clock_s()):
-                return Done(False, f"{target.directory} did not answer lately and is not read now")
+                return OrderResult(False, f"{target.directory} did not answer lately and is not read now")
             if target.uid in self._reading:
                 self._reading[target.uid] = target
-                return Done(True, "is read after the read in flight")
+                return OrderResult(True, "is read after the read in flight")
             if len(self._reading) >= _AT_A_TIME:
-                return Done(False, f"{_AT_A_TIME} directories are being read")
+                return OrderResult(False, f"{_AT_A_TIME} directories are being read")
             self._begin(target, ORDERED_WITHIN_S)
-        return Done(True, f"{target.directory} is being read")
+        return OrderResult(True, f"{target.directory} is being read")
 
     def _run(self) -> None:
         while not self._stopping:
@@ -170,7 +170,7 @@ class Surveys:
             else:
                 self._begin(target, WITHIN_S)
 
-    def _begin(self, target: Target, within_s: float) -> None:
+    def _begin(self, target: SurveyTarget, within_s: float) -> None:
         self._reading[target.uid] = None
         try:
             threading.Thread(target=self._read, args=(target, within_s), name="survey", daemon=True).start()
@@ -178,7 +178,7 @@ class Surveys:
             del self._reading[target.uid]
             self._plan.put_off(target, self.clock_s())
 
-    def _read(self, target: Target, within_s: float) -> None:
+    def _read(self, target: SurveyTarget, within_s: float) -> None:
         began_s = self.clock_s()
         seen = self.look(target, within_s)
         ended_s = self.clock_s()
@@ -194,31 +194,31 @@ class Surveys:
         self.report(seen.item(target, began_s))
 
 
-def look(target: Target, within_s: float, readers: Readers = READERS) -> Seen:
+def look(target: SurveyTarget, within_s: float, readers: ReaderPool = READERS) -> SurveyedDirectory:
     """Read the directory in a child, with the user's rights."""
     args = (target.directory, target.uid, within_s)
     try:
         done = readers.run(target.uid, _LOOK, args, within_s + _MARGIN_S, max_bytes=_ANSWER_MAX + 1)
-    except TooMany as error:
-        return Seen(known=False, problem=str(error), read_s=0.0)
+    except TooManyReads as error:
+        return SurveyedDirectory(known=False, problem=str(error), read_s=0.0)
     except Unavailable as error:
-        return Seen(known=False, problem=str(error))
+        return SurveyedDirectory(known=False, problem=str(error))
     return replace(parse(done.out), read_s=done.seconds)
 
 
-def parse(answer: bytes) -> Seen:
+def parse(answer: bytes) -> SurveyedDirectory:
     """Parse the child's answer; an invalid one counts as not known."""
     try:
         raw = json.loads(answer) if len(answer) <= _ANSWER_MAX else None
     except (ValueError, RecursionError):
         raw = None
     if not isinstance(raw, dict):
-        return Seen(known=False, problem="the reader gave no answer")
+        return SurveyedDirectory(known=False, problem="the reader gave no answer")
     problem = str(raw.get("problem") or "")
     complete = raw.get("complete")
     pairs = complete if isinstance(complete, list) else []
     written = tuple(w for pair in pairs[:_ENOUGH] if (w := _written(pair)) is not None)
-    return Seen(raw.get("known") is True, written, str(raw.get("layout") or ""), problem)
+    return SurveyedDirectory(raw.get("known") is True, written, str(raw.get("layout") or ""), problem)
 
 
 def _written(pair: object) -> Written | None:

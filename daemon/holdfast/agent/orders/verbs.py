@@ -21,7 +21,7 @@ from holdfast.agent.node.processes import (
     send_signal,
     start_ticks,
 )
-from holdfast.agent.orders.orders import Done, Handler, Order
+from holdfast.agent.orders.orders import OrderHandler, OrderResult, ReceivedOrder
 from holdfast.agent.orders.save_signals import (
     SAVE_SIGNAL_ENV,
     SAVE_SIGNALS,
@@ -30,7 +30,7 @@ from holdfast.agent.orders.save_signals import (
     signal_in_environment,
     signal_named,
 )
-from holdfast.agent.sources.neighbours import Neighbours, Target, alive, connect
+from holdfast.agent.sources.neighbours import NeighbourAddress, NeighbourProbes, alive, connect
 from holdfast.model.errors import Rejected
 from holdfast_checks.probes import process_files
 from holdfast_checks.registry import Check, Cost
@@ -75,7 +75,7 @@ def validate(
     on_bus: Callable[[], int],
     slurm: SlurmNode,
     named: Mapping[str, Check] | None = None,
-) -> Handler:
+) -> OrderHandler:
     """Run all checks again; ok only if nothing is bad, every check that applies has answered, and no GPU that is on the bus
     (or that the order expects) is missing from NVML's answer: a machine without a driver is not healthy.
 
@@ -83,7 +83,7 @@ def validate(
     before each. The claim that the machine does not serve yet (``expect_no_job`` = false) is trusted only where it has no slurmd to ask."""
     may_be_named = known if named is None else named
 
-    def verb(order: Order) -> Done:
+    def verb(order: ReceivedOrder) -> OrderResult:
         wanted = [str(name) for name in order.args.get("checks") or ()]
         unknown = [name for name in wanted if name not in may_be_named]
         if unknown:
@@ -92,15 +92,15 @@ def validate(
         if order.args.get("expect_no_job", bool(active)):
             jobs = sorted({step.job_id for step in slurm.stepds()})
             if jobs:
-                return Done(False, f"jobs are on the node: {', '.join(map(str, jobs))}", {"jobs": jobs})
+                return OrderResult(False, f"jobs are on the node: {', '.join(map(str, jobs))}", {"jobs": jobs})
         serves = order.args.get("expect_no_job", True) is not False
         if active and (holder := disturbed_by(slurm, serves=serves)) is not None:
-            return Done(False, f"not checked: {holder} holds the node", {"held": holder})
+            return OrderResult(False, f"not checked: {holder} holds the node", {"held": holder})
         others = [name for name in wanted if name not in active]
         results = dict(checks(others)) if others or not wanted else {}
         for name in active:
             if (holder := disturbed_by(slurm, serves=serves)) is not None:
-                return Done(False, f"{holder} took the node: {name} was not started", {"held": holder})
+                return OrderResult(False, f"{holder} took the node: {name} was not started", {"held": holder})
             results |= checks([name])
         weighed = [each for found in results.values() for each in found]
         problems = [text for each in weighed if (text := problem(each))]
@@ -112,7 +112,7 @@ def validate(
             problems.append(f"{len(uuids)} GPUs at work, {expected} expected")
         detail = {"results": [plain(each) for each in weighed], "gpu_uuids": uuids}
         summary = "; ".join(problems) if problems else f"{len(results)} checks OK, {len(uuids)} GPUs"
-        return Done(not problems, summary[:500], detail)
+        return OrderResult(not problems, summary[:500], detail)
 
     return verb
 
@@ -133,14 +133,14 @@ def plain(weighed: Weighed) -> dict[str, Any]:
     return {key: value for key, value in weighed.result.plain().items() if key in keep and value not in (None, "")}
 
 
-def probe_peer(neighbours: Neighbours, slurm: SlurmNode) -> Handler:
+def probe_peer(neighbours: NeighbourProbes, slurm: SlurmNode) -> OrderHandler:
     """Probe the port of another node's slurmd from here. A refusal is an answer of the machine, but not of the port.
 
     Only a node at its address in Slurm is connected to. Where it does not answer, ``control`` shows whether another node that the order
     names is reachable at that moment, and ``reached_before_s`` when this one was last reached: without both, the failure may be this
     node's own."""
 
-    def verb(order: Order) -> Done:
+    def verb(order: ReceivedOrder) -> OrderResult:
         timeout_s = number(order.args, "timeout_s", 2.0, _PROBE_TIMEOUT_MAX_S)
         name, target = _node_in(order.args, neighbours, slurm)
         began_s = time.monotonic()
@@ -149,7 +149,7 @@ def probe_peer(neighbours: Neighbours, slurm: SlurmNode) -> Handler:
         if alive(failure):
             neighbours.note(name, target)
         if failure is None:
-            return Done(True, f"{name} ({target[0]}:{target[1]}) answered", waited)
+            return OrderResult(True, f"{name} ({target[0]}:{target[1]}) answered", waited)
         detail: dict[str, Any] = {"error": str(failure)[:200], **waited}
         code = errno.ETIMEDOUT if isinstance(failure, TimeoutError) else failure.errno
         if code in _SAYS_SOMETHING_OF_THE_PEER:
@@ -160,12 +160,12 @@ def probe_peer(neighbours: Neighbours, slurm: SlurmNode) -> Handler:
         if isinstance(control, dict):
             _name, other = _node_in(control, neighbours, slurm)
             detail["control"] = "reached" if alive(connect(other, timeout_s)) else "unreached"
-        return Done(False, f"{name} ({target[0]}:{target[1]}) not reached: {failure}", detail)
+        return OrderResult(False, f"{name} ({target[0]}:{target[1]}) not reached: {failure}", detail)
 
     return verb
 
 
-def _node_in(args: Mapping[str, Any], neighbours: Neighbours, slurm: SlurmNode) -> tuple[str, Target]:
+def _node_in(args: Mapping[str, Any], neighbours: NeighbourProbes, slurm: SlurmNode) -> tuple[str, NeighbourAddress]:
     """The node that an order names, and its address in Slurm. The address that Slurm reported earlier for a neighbour is reused: when nodes
     die, slurmctld is busy or away.
 
@@ -181,21 +181,21 @@ def _node_in(args: Mapping[str, Any], neighbours: Neighbours, slurm: SlurmNode) 
     return name, target
 
 
-def _target(args: Mapping[str, Any]) -> Target:
+def _target(args: Mapping[str, Any]) -> NeighbourAddress:
     address, port = args.get("address"), args.get("port")
     if not isinstance(address, str) or not address or isinstance(port, bool) or not isinstance(port, int):
         raise Rejected("arguments node, address and port are needed")
     return address, port
 
 
-def end_leftover_step(slurm: SlurmNode, least_grace_s: float = LEAST_GRACE_S) -> Handler:
+def end_leftover_step(slurm: SlurmNode, least_grace_s: float = LEAST_GRACE_S) -> OrderHandler:
     """End slurmstepd processes of a job that have nothing left to do, when the job's run is over according to slurmctld.
 
     Only processes that existed before slurmctld was asked: nothing of a run that starts after its answer is ended. None of ``batch`` or
     ``extern``. Each must have no live task both before and after the grace, which is never shorter than ``least_grace_s``, so that one
     that is just ending is left alone. Tasks that are just being killed get ``wait_s`` to end; the grace starts after that."""
 
-    def verb(order: Order) -> Done:
+    def verb(order: ReceivedOrder) -> OrderResult:
         job_id = job_id_of(order.args)
         grace_s = max(number(order.args, "grace_s", 1.0, _GRACE_MAX_S), least_grace_s)
         until_s = time.monotonic() + number(order.args, "wait_s", 0.0, _GRACE_MAX_S)
@@ -219,8 +219,8 @@ def end_leftover_step(slurm: SlurmNode, least_grace_s: float = LEAST_GRACE_S) ->
             "busy": busy,
         }
         if busy:
-            return Done(False, f"steps of job {job_id} still have tasks: {', '.join(busy)}", detail)
-        return Done(True, f"ended {len(ended)} leftover steps of job {job_id}", detail)
+            return OrderResult(False, f"steps of job {job_id} still have tasks: {', '.join(busy)}", detail)
+        return OrderResult(True, f"ended {len(ended)} leftover steps of job {job_id}", detail)
 
     return verb
 
@@ -229,12 +229,12 @@ def _without_tasks(steps: list[Stepd], age_at_least_s: float) -> list[Stepd]:
     return [step for step in steps if age_s(step) >= age_at_least_s and live_tasks(step) == 0]
 
 
-def ask_job_to_save(slurm: SlurmNode, registered: SaveSignals) -> Handler:
+def ask_job_to_save(slurm: SlurmNode, registered: SaveSignals) -> OrderHandler:
     """Send the job's processes on this node the signal that its owner chose: the one that the job registered here; if none, the one in a
     process's own environment; if none, SIGUSR1 or SIGUSR2. Only to processes of that owner that handle the signal, since it would end the
     others (above all a batch script's shell)."""
 
-    def verb(order: Order) -> Done:
+    def verb(order: ReceivedOrder) -> OrderResult:
         job_id = job_id_of(order.args)
         wanted = order.args.get("signal", "USR1")
         uid = order.args.get("uid")
@@ -250,7 +250,7 @@ def ask_job_to_save(slurm: SlurmNode, registered: SaveSignals) -> Handler:
         agreed = _agreed(owned, chosen, registered.of(job_id, uid), job_id)
         told = [pid for pid, ticks in agreed if handles(pid, chosen) and send_signal(pid, chosen, ticks)]
         text = f"sent {chosen.name} to {len(told)} processes of job {job_id} that handle it"
-        return Done(bool(told), text, {"pids": told})
+        return OrderResult(bool(told), text, {"pids": told})
 
     return verb
 

@@ -18,7 +18,7 @@ MOST_BYTES = 1024 * 1024
 """Size limit of an answer: the longest of a controller, orders with their arguments, has a tenth of this."""
 
 
-class Unreadable(urllib3.exceptions.HTTPError):
+class UnreadableAnswer(urllib3.exceptions.HTTPError):
     """An answer that no controller sends, in one line."""
 
 
@@ -80,12 +80,12 @@ def read(response: urllib3.BaseHTTPResponse) -> bytes:
     try:
         encoding = response.headers.get("Content-Encoding", "identity")
         if encoding.lower() != "identity":
-            raise Unreadable(f"the answer is packed ({encoding[:20]!r}), which was not asked for")
+            raise UnreadableAnswer(f"the answer is packed ({encoding[:20]!r}), which was not asked for")
         body = bytearray()
         while piece := response.read(MOST_BYTES + 1 - len(body), decode_content=False):
             body += piece
             if len(body) > MOST_BYTES:
-                raise Unreadable(f"the answer is longer than {MOST_BYTES} bytes")
+                raise UnreadableAnswer(f"the answer is longer than {MOST_BYTES} bytes")
         whole = True
         return bytes(body)
     finally:

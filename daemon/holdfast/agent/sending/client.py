@@ -15,7 +15,7 @@ import urllib3
 
 from holdfast.agent.sending import answers
 from holdfast.agent.sending.authorities import file_stamp, trust_context
-from holdfast.agent.sending.failures import Failure, of_answer, of_error
+from holdfast.agent.sending.failures import SendFailure, of_answer, of_error
 from holdfast.model.errors import Unavailable
 
 log = logging.getLogger(__name__)
@@ -52,13 +52,13 @@ class Controllers:
 class NoAnswer(Unavailable):
     """The controller did not answer; ``failure`` gives the reason."""
 
-    def __init__(self, text: str, failure: Failure) -> None:
+    def __init__(self, text: str, failure: SendFailure) -> None:
         super().__init__(text)
         self.failure = failure
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ControllerAnswer:
     """Status and parsed body; an unreadable body is an empty one."""
 
     status: int
@@ -68,7 +68,7 @@ class Answer:
     """URL of the controller that answered."""
 
     @property
-    def failure(self) -> Failure | None:
+    def failure(self) -> SendFailure | None:
         """Reason why the request counts as not accepted; None: a controller that is not a standby accepted it."""
         leader = self.body.get("leader")
         return of_answer(self.url, self.status, self.error, leader=leader if isinstance(leader, bool) else None)
@@ -81,7 +81,7 @@ class Answer:
         return text[:300] if isinstance(text, str) else ""
 
 
-class Client:
+class ControllerClient:
     """Client of one thread; not thread-safe."""
 
     def __init__(self, controllers: Controllers, token_file: Path | None, ca_file: Path | None) -> None:
@@ -111,18 +111,18 @@ class Client:
         self._pool, self._trusted = fresh, stamp
         log.info("event=authorities_read_again path=%s", self._ca_file)
 
-    def post(self, path: str, body: Mapping[str, Any]) -> Answer:
+    def post(self, path: str, body: Mapping[str, Any]) -> ControllerAnswer:
         """Raises Unavailable when the controller does not answer in time."""
         data = json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode(errors="replace")
         return self._request("POST", path, data, READ_TIMEOUT_S)
 
-    def get(self, path: str, query: Mapping[str, str], read_timeout_s: float) -> Answer:
+    def get(self, path: str, query: Mapping[str, str], read_timeout_s: float) -> ControllerAnswer:
         """Raises Unavailable when the controller does not answer in time."""
         return self._request("GET", path, None, read_timeout_s, query)
 
     def _request(
         self, method: str, path: str, data: bytes | None, read_timeout_s: float, query: Mapping[str, str] | None = None
-    ) -> Answer:
+    ) -> ControllerAnswer:
         url = self._controllers.current
         try:
             answer = self._once(method, url + path, data, read_timeout_s, query)
@@ -136,7 +136,7 @@ class Client:
 
     def _once(
         self, method: str, url: str, data: bytes | None, read_timeout_s: float, query: Mapping[str, str] | None
-    ) -> Answer:
+    ) -> ControllerAnswer:
         timeout = urllib3.Timeout(connect=CONNECT_TIMEOUT_S, read=read_timeout_s)
         arguments: dict[str, Any] = {"body": data, "headers": self._headers(), "timeout": timeout, "redirect": False}
         if query:
@@ -147,9 +147,11 @@ class Client:
             # The kept connection was closed by the other side at this very moment. Everything sent here may be repeated.
             return self._exchange(method, url, arguments)
 
-    def _exchange(self, method: str, url: str, arguments: Mapping[str, Any]) -> Answer:
+    def _exchange(self, method: str, url: str, arguments: Mapping[str, Any]) -> ControllerAnswer:
         response = self._pool.request(method, url, preload_content=False, **arguments)
-        return Answer(response.status, parsed(answers.read(response)), _seconds(response.headers.get("Retry-After")))
+        return ControllerAnswer(
+            response.status, parsed(answers.read(response)), _seconds(response.headers.get("Retry-After"))
+        )
 
     def _headers(self) -> dict[str, str]:
         """Request headers. The token is read each time, so that it can be renewed without a restart."""

@@ -19,7 +19,7 @@ _STRICT = frozenset({32, 41, *range(79, 95)})
 """Requirements of RFC 5280 on extensions that X509_V_FLAG_X509_STRICT enforces."""
 
 
-class Kind(StrEnum):
+class SendFailureKind(StrEnum):
     """Kind of failure, in the order of a connection."""
 
     CONFIGURATION = "configuration"
@@ -35,10 +35,10 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class SendFailure:
     """One failed step."""
 
-    kind: Kind
+    kind: SendFailureKind
     reason: str
     """What happened, in one sentence."""
     remedy: str
@@ -52,47 +52,55 @@ class Failure:
 
 
 _ON_HEAD = "on the head node"
-_ANSWERS: dict[int, tuple[Kind, str, str]] = {
+_ANSWERS: dict[int, tuple[SendFailureKind, str, str]] = {
     401: (
-        Kind.AUTHENTICATION,
+        SendFailureKind.AUTHENTICATION,
         "the token is refused",
         f"make one {_ON_HEAD} (holdfast token create agent NODE) and put it into token_file, or run enrol.sh --now",
     ),
     403: (
-        Kind.AUTHENTICATION,
+        SendFailureKind.AUTHENTICATION,
         "the token is not one of this node's agent",
         "make one for this node's name in Slurm, or correct `node` in agent.toml",
     ),
-    404: (Kind.CONTROLLER, "no Holdfast controller of this version answers", "correct `controllers` in agent.toml"),
-    422: (Kind.VERSION, "it does not take this agent's messages", "upgrade the older side"),
-    429: (Kind.CONTROLLER, "too many requests", f"see holdfast doctor {_ON_HEAD}"),
-    503: (Kind.CONTROLLER, "it cannot serve now", f"see holdfast doctor {_ON_HEAD}"),
+    404: (
+        SendFailureKind.CONTROLLER,
+        "no Holdfast controller of this version answers",
+        "correct `controllers` in agent.toml",
+    ),
+    422: (SendFailureKind.VERSION, "it does not take this agent's messages", "upgrade the older side"),
+    429: (SendFailureKind.CONTROLLER, "too many requests", f"see holdfast doctor {_ON_HEAD}"),
+    503: (SendFailureKind.CONTROLLER, "it cannot serve now", f"see holdfast doctor {_ON_HEAD}"),
 }
-STANDBY = (Kind.CONTROLLER, "it is the standby", "another URL of `controllers` has to answer as leader")
+STANDBY = (SendFailureKind.CONTROLLER, "it is the standby", "another URL of `controllers` has to answer as leader")
 
 
-def of_answer(url: str, status: int, message: str = "", *, leader: bool | None = None) -> Failure | None:
+def of_answer(url: str, status: int, message: str = "", *, leader: bool | None = None) -> SendFailure | None:
     """Failure from a controller's answer; None: it served the request and is not a standby."""
     if status == 200:
-        return Failure(*STANDBY, url) if leader is False else None
-    otherwise = (Kind.CONTROLLER, f"it answers {status}", f"see journalctl -u holdfast-controller {_ON_HEAD}")
+        return SendFailure(*STANDBY, url) if leader is False else None
+    otherwise = (
+        SendFailureKind.CONTROLLER,
+        f"it answers {status}",
+        f"see journalctl -u holdfast-controller {_ON_HEAD}",
+    )
     kind, reason, remedy = _ANSWERS.get(status, otherwise)
-    return Failure(kind, f"{reason} ({status}{': ' if message else ''}{message})", remedy, url)
+    return SendFailure(kind, f"{reason} ({status}{': ' if message else ''}{message})", remedy, url)
 
 
-def of_error(url: str, error: BaseException) -> Failure:
+def of_error(url: str, error: BaseException) -> SendFailure:
     """Failure from any error of the HTTP client, however deep its cause is."""
     chain = list(_causes(error))
     for told in (_certificate, _name, _handshake, _refused, _time_out):
         found = told(chain)
         if found is not None:
-            return Failure(*found, url)
+            return SendFailure(*found, url)
     cause = next((e for e in reversed(chain) if isinstance(e, OSError)), error)
     text = str(getattr(cause, "strerror", None) or cause)[:200]
-    return Failure(Kind.TCP, text, f"check the network and holdfast-controller {_ON_HEAD}", url)
+    return SendFailure(SendFailureKind.TCP, text, f"check the network and holdfast-controller {_ON_HEAD}", url)
 
 
-_Told = tuple[Kind, str, str] | None
+_Told = tuple[SendFailureKind, str, str] | None
 
 
 def _certificate(chain: list[BaseException]) -> _Told:
@@ -104,7 +112,7 @@ def _certificate(chain: list[BaseException]) -> _Told:
     for codes, *words in _CERTIFICATE:
         if code in codes:
             reason, remedy = words
-    return Kind.TLS, f"{reason} ({error.verify_message or error})", remedy
+    return SendFailureKind.TLS, f"{reason} ({error.verify_message or error})", remedy
 
 
 _CERTIFICATE: tuple[tuple[frozenset[int], str, str], ...] = (
@@ -127,7 +135,11 @@ _CERTIFICATE: tuple[tuple[frozenset[int], str, str], ...] = (
 def _name(chain: list[BaseException]) -> _Told:
     if not any(isinstance(e, socket.gaierror | urllib3.exceptions.NameResolutionError) for e in chain):
         return None
-    return Kind.NAME, "the host name is not known here", "correct `controllers` in agent.toml, or the name service"
+    return (
+        SendFailureKind.NAME,
+        "the host name is not known here",
+        "correct `controllers` in agent.toml, or the name service",
+    )
 
 
 def _handshake(chain: list[BaseException]) -> _Told:
@@ -135,20 +147,20 @@ def _handshake(chain: list[BaseException]) -> _Told:
     if error is None:
         return None
     remedy = "the port must speak TLS: see [server] tls_cert in controller.toml, and the port in `controllers`"
-    return Kind.TLS, f"no TLS was agreed ({error.reason or error})", remedy
+    return SendFailureKind.TLS, f"no TLS was agreed ({error.reason or error})", remedy
 
 
 def _refused(chain: list[BaseException]) -> _Told:
     if not any(isinstance(e, ConnectionRefusedError) for e in chain):
         return None
     remedy = "does holdfast-controller run, and does it listen on that address? ([server] host in controller.toml)"
-    return Kind.TCP, "connection refused", remedy
+    return SendFailureKind.TCP, "connection refused", remedy
 
 
 def _time_out(chain: list[BaseException]) -> _Told:
     if not any(isinstance(e, TimeoutError | urllib3.exceptions.TimeoutError) for e in chain):
         return None
-    return Kind.TCP, "no answer in time", "check the network, firewalls and the load of the head node"
+    return SendFailureKind.TCP, "no answer in time", "check the network, firewalls and the load of the head node"
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

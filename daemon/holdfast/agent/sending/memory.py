@@ -22,7 +22,7 @@ from typing import Any
 
 from holdfast.agent.sending.salvage import SUFFIXES, connect, damaged, fits, foreign, salvage
 from holdfast.model.errors import ConfigError
-from holdfast_checks.aside import SetAside, files_aside, put_aside
+from holdfast_checks.aside import FilesSetAside, files_aside, put_aside
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ def others_may_write(folder: Path) -> str:
     return f"gid {found.st_gid}" if found.st_mode & stat.S_IWGRP else ""
 
 
-class Memory:
+class AgentMemory:
     """The file. Every method may raise ``sqlite3.Error`` (for example on a full disk); callers handle it."""
 
     def __init__(self, folder: Path) -> None:
@@ -123,14 +123,14 @@ class Memory:
             raise
         return db
 
-    def set_aside(self) -> SetAside:
+    def set_aside(self) -> FilesSetAside:
         """Files of this folder and items of the outbox that cannot be read. Raises nothing: anything that cannot be counted is left out."""
-        rows = SetAside()
+        rows = FilesSetAside()
         with contextlib.suppress(sqlite3.Error):
             since_s = _number(self.get(ASIDE_SINCE))
             if since_s is not None:  # else there is none, and nothing need be searched
                 count = int(self.read(f"SELECT count(*) FROM items WHERE lane = {ASIDE}")[0][0])  # noqa: S608
-                rows = SetAside(count, since_s if count else None)
+                rows = FilesSetAside(count, since_s if count else None)
         return rows + files_aside(self.path.parent)
 
     @contextmanager

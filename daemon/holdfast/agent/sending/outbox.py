@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.agent import kept
-from holdfast.agent.kept import COLUMNS, Row
+from holdfast.agent.kept import COLUMNS, KeptItem
 from holdfast.agent.node.shares import Waiting, next_report, owner_of, said_by, too_many
 from holdfast.agent.sending.deadletters import DeadLetters
-from holdfast.agent.sending.memory import ASIDE, ASIDE_SINCE, Memory, set_in
+from holdfast.agent.sending.memory import ASIDE, ASIDE_SINCE, AgentMemory, set_in
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ _MEMORY_ITEMS = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class OutboxItem:
     """One thing to report; ``body`` is the wire's item without its age."""
 
     body: Mapping[str, Any]
@@ -90,13 +90,13 @@ class Outbox:
     """The outbox. Thread-safe. ``put`` never raises for a full disk: it keeps the items in memory and returns False."""
 
     def __init__(
-        self, memory: Memory, boot_id: str, *, max_items: int = 10_000, max_bytes: int = 16 * 1024 * 1024
+        self, memory: AgentMemory, boot_id: str, *, max_items: int = 10_000, max_bytes: int = 16 * 1024 * 1024
     ) -> None:
         self._memory = memory
         self._boot_id = boot_id
         self._max_items = max_items
         self._max_bytes = max_bytes
-        self._overflow: list[Item] = []
+        self._overflow: list[OutboxItem] = []
         self._dead = DeadLetters()
         self._accepted: set[int] = set()
         """Items that the controller accepted but the disk refused to delete."""
@@ -111,7 +111,7 @@ class Outbox:
     def __len__(self) -> int:
         return int(self._count) + len(self._overflow)
 
-    def put(self, items: Iterable[Item], facts: Mapping[str, str] | None = None, *, durable: bool = True) -> bool:
+    def put(self, items: Iterable[OutboxItem], facts: Mapping[str, str] | None = None, *, durable: bool = True) -> bool:
         """Add items, and set facts (a cursor, the open findings) in the same transaction. False: in memory only."""
         with self._lock:
             fresh = [*self._overflow, *items]
@@ -131,7 +131,7 @@ class Outbox:
             self._overflow = []
             return True
 
-    def _write(self, items: list[Item], facts: Mapping[str, str], *, durable: bool) -> None:
+    def _write(self, items: list[OutboxItem], facts: Mapping[str, str], *, durable: bool) -> None:
         with self._memory.transaction(durable=durable) as db:
             for item in items:
                 self._insert(db, item)
@@ -143,7 +143,7 @@ class Outbox:
                 count, size = _waiting(db)
         self._count, self._bytes = count, size
 
-    def _insert(self, db: sqlite3.Connection, item: Item) -> None:
+    def _insert(self, db: sqlite3.Connection, item: OutboxItem) -> None:
         body = _unicode(json.dumps(item.body, separators=(",", ":"), ensure_ascii=False))
         name = _unicode(item.name)
         wall_s = time.time() - (time.monotonic() - item.monotonic_s)
@@ -163,7 +163,7 @@ class Outbox:
         if item.is_progress and number is not None:
             self._placed_s[number] = item.monotonic_s
 
-    def _replace(self, db: sqlite3.Connection, item: Item, values: tuple[object, ...]) -> bool:
+    def _replace(self, db: sqlite3.Connection, item: OutboxItem, values: tuple[object, ...]) -> bool:
         """Replace the item of the same name that is in no report yet. False: there is none."""
         row = db.execute(
             "SELECT seq, monotonic_s FROM items WHERE key = ? AND lane = ? AND report IS NULL", values[-2:]
@@ -240,7 +240,7 @@ class Outbox:
                 return _batch(rows, self._boot_id)
             return self._from_memory()
 
-    def _choose(self, db: sqlite3.Connection) -> list[Row]:
+    def _choose(self, db: sqlite3.Connection) -> list[KeptItem]:
         self._forget_accepted(db)
         while True:
             rows = self._oldest(db)
@@ -252,7 +252,7 @@ class Outbox:
                 return rows
             self._count, self._bytes = _waiting(db)
 
-    def _oldest(self, db: sqlite3.Connection) -> list[Row]:
+    def _oldest(self, db: sqlite3.Connection) -> list[KeptItem]:
         for lane in (_URGENT, _BULK):
             sealed = db.execute("SELECT min(report) FROM items WHERE lane = ?", (lane,)).fetchone()[0]
             if sealed is not None:
@@ -271,26 +271,28 @@ class Outbox:
                 return self._rows(db, f"seq IN ({marks}) ORDER BY seq", tuple(numbers))
         return []
 
-    def _rows(self, db: sqlite3.Connection, where: str, values: tuple[object, ...]) -> list[Row]:
+    def _rows(self, db: sqlite3.Connection, where: str, values: tuple[object, ...]) -> list[KeptItem]:
         found = db.execute(f"SELECT {COLUMNS} FROM items WHERE {where}", values)  # noqa: S608
-        return [Row.read(row, self._boot_id) for row in found]
+        return [KeptItem.read(row, self._boot_id) for row in found]
 
-    def _put_aside(self, db: sqlite3.Connection, row: Row) -> None:
+    def _put_aside(self, db: sqlite3.Connection, row: KeptItem) -> None:
         """Keep the row unchanged and unsent; if it was about a fault, a finding replaces it in the outbox."""
         db.execute("UPDATE items SET lane = ?, rank = ?, report = NULL WHERE seq = ?", (ASIDE, _KEPT, row.seq))
         if db.execute("SELECT count(*) FROM items WHERE lane = ?", (ASIDE,)).fetchone()[0] == 1:
             set_in(db, ASIDE_SINCE, str(time.time()))
         body = kept.instead(row.key)
         if body is not None:
-            self._insert(db, Item(body, row.monotonic_s))
+            self._insert(db, OutboxItem(body, row.monotonic_s))
         effect = "reported as a fault for an operator" if body is not None else "not sent"
         log.error("event=item_unreadable item=%d about=%r effect=%r do=%r", row.seq, row.key, effect, kept.DO)
 
-    def _unsealed(self) -> list[Row]:
+    def _unsealed(self) -> list[KeptItem]:
         """While the disk refuses writes: only the oldest item, as a report whose name need not be recorded on disk."""
         query = f"SELECT {COLUMNS} FROM items WHERE lane <> {ASIDE} ORDER BY lane, seq"  # noqa: S608
         try:
-            rows = [Row.read(row, self._boot_id) for row in self._memory.read(query) if row[0] not in self._accepted]
+            rows = [
+                KeptItem.read(row, self._boot_id) for row in self._memory.read(query) if row[0] not in self._accepted
+            ]
         except sqlite3.Error as error:
             log.error("event=outbox_read_failed path=%s error=%r", self._memory.path, str(error))
             return []
@@ -369,13 +371,13 @@ def _waiting(db: sqlite3.Connection) -> tuple[int, int]:
     return count, int(total)
 
 
-def _batch(rows: list[Row], boot_id: str) -> Batch:
+def _batch(rows: list[KeptItem], boot_id: str) -> Batch:
     last = rows[-1]
     name = last.seq if last.report is None else last.report  # a sealed report whose last item cannot be read
     return Batch(name, rows[0].boot_id, tuple(row.wire(boot_id) for row in rows), tuple(row.seq for row in rows))
 
 
-def _bounded(items: list[Item]) -> list[Item]:
+def _bounded(items: list[OutboxItem]) -> list[OutboxItem]:
     """Newest item of each key, then the newest items within the limit; findings and outcomes always."""
     last = {item.key: index for index, item in enumerate(items) if item.key}
     kept = [item for index, item in enumerate(items) if not item.key or last[item.key] == index]

@@ -13,7 +13,7 @@ _SHORTEST_S, _LONGEST_S = 1.0, 60.0
 """Limits of the interval; any other value from a controller is a mistake and is ignored."""
 
 
-class Pace:
+class HeartbeatPace:
     """Heartbeat interval. The controller judges silence by the interval in the agent's last heartbeat. So a longer one is used only after a
     heartbeat that contains it was accepted, a shorter one at once. ``answered`` is called by the sending thread, the rest by the loop."""
 

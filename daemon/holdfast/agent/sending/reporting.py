@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.agent.node.system import utc_ms
-from holdfast.agent.sending.contact import Change, Contact, Standing, after_failure, after_success
-from holdfast.agent.sending.failures import Failure
+from holdfast.agent.sending.contact import Contact, ContactChange, ContactState, after_failure, after_success
+from holdfast.agent.sending.failures import SendFailure
 from holdfast.systemd import sd_notify
 from holdfast_checks.whole_file import write_whole
 
@@ -25,7 +25,7 @@ STATUS_FILE = "agent-status.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class ReportingStatus:
     """The file's content."""
 
     standing: str
@@ -42,11 +42,11 @@ class Status:
         return Path(f"/proc/{self.pid}").exists()
 
 
-def read_status(run_dir: Path) -> Status | None:
+def read_status(run_dir: Path) -> ReportingStatus | None:
     """Read the file. None: there is none. Raises OSError or ValueError where it cannot be read."""
     try:
         told = json.loads((run_dir / STATUS_FILE).read_text(encoding="utf-8"))
-        return Status(told["standing"], told["since"], told["url"], tuple(told["reasons"]), int(told["pid"]))
+        return ReportingStatus(told["standing"], told["since"], told["url"], tuple(told["reasons"]), int(told["pid"]))
     except FileNotFoundError:
         return None
     except (KeyError, TypeError, RecursionError) as error:
@@ -70,7 +70,7 @@ class Reporting:
 
     def begin(self) -> None:
         """Record the start of the agent."""
-        self._announce(Change(self.contact))
+        self._announce(ContactChange(self.contact))
 
     def succeeded(self, url: str) -> None:
         """Record a request that a leading controller accepted."""
@@ -78,7 +78,7 @@ class Reporting:
         if change is not None:
             self._announce(change)
 
-    def failed(self, failure: Failure) -> None:
+    def failed(self, failure: SendFailure) -> None:
         """Record a failed request."""
         self.contact, change = after_failure(self.contact, failure, self._clock_s())
         if change is not None:
@@ -88,7 +88,7 @@ class Reporting:
         """Record a clean stop of the agent: there is nothing to watch any more."""
         self._path.unlink(missing_ok=True)
 
-    def _announce(self, change: Change) -> None:
+    def _announce(self, change: ContactChange) -> None:
         _log(change)
         self._tell(notice(change))
         now = change.contact
@@ -110,21 +110,21 @@ class Reporting:
             log.warning("event=status_file_failed path=%s error=%r", self._path, str(error))
 
 
-def notice(change: Change) -> str:
+def notice(change: ContactChange) -> str:
     """Status text for systemd (sd_notify(3)): ``systemctl status`` prints it, with ERRNO as an error next to it."""
     now = change.contact
-    if now.standing is Standing.NOT_REPORTING:
+    if now.standing is ContactState.NOT_REPORTING:
         why = " | ".join(str(failure) for failure in now.failures)
         text = f"NOT REPORTING for {change.silent_s:.0f} s; checks continue, findings wait on disk. {why}"
         return f"STATUS={' '.join(text.split())}\nERRNO={errno.EHOSTUNREACH}"
-    if now.standing is Standing.REPORTING:
+    if now.standing is ContactState.REPORTING:
         return f"STATUS=Reporting to {now.url}\nERRNO=0"
     return "STATUS=Starting: no controller has answered yet\nERRNO=0"
 
 
-def _log(change: Change) -> None:
+def _log(change: ContactChange) -> None:
     now = change.contact
-    if now.standing is Standing.NOT_REPORTING:
+    if now.standing is ContactState.NOT_REPORTING:
         for failure in now.failures:
             log.error(
                 "event=not_reporting controller=%s silent_s=%.0f step=%s reason=%r do=%r effect=checks_go_on_findings_wait",
@@ -134,5 +134,5 @@ def _log(change: Change) -> None:
                 failure.reason,
                 failure.remedy,
             )
-    elif now.standing is Standing.REPORTING:
+    elif now.standing is ContactState.REPORTING:
         log.info("event=reporting controller=%s silent_s=%.0f", now.url, change.silent_s)

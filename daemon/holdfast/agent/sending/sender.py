@@ -13,10 +13,10 @@ from typing import Any
 from holdfast import __version__
 from holdfast.agent.jitter import JITTER
 from holdfast.agent.node.job_gate import JobGate
-from holdfast.agent.sending.client import Answer, Client, NoAnswer
-from holdfast.agent.sending.failures import Failure
+from holdfast.agent.sending.client import ControllerAnswer, ControllerClient, NoAnswer
+from holdfast.agent.sending.failures import SendFailure
 from holdfast.agent.sending.outbox import Batch, Outbox
-from holdfast.agent.sending.pace import Pace
+from holdfast.agent.sending.pace import HeartbeatPace
 from holdfast.agent.sending.reporting import Reporting
 from holdfast.model.report import WIRE_VERSION
 
@@ -32,7 +32,7 @@ _SOON_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class SenderIdentity:
     """Sender's identity: the envelope of every message."""
 
     node: str
@@ -59,14 +59,14 @@ class Sender:
 
     def __init__(
         self,
-        client: Client,
+        client: ControllerClient,
         outbox: Outbox,
-        identity: Identity,
+        identity: SenderIdentity,
         folder: Path,
         reporting: Reporting | None = None,
         gate: JobGate | None = None,
         neighbours: Callable[[object], None] = lambda _named: None,
-        pace: Pace | None = None,
+        pace: HeartbeatPace | None = None,
         surveys: Callable[[object], None] = lambda _named: None,
         acting: Callable[[Mapping[str, Any]], None] = lambda _answer: None,
     ) -> None:
@@ -191,13 +191,13 @@ class Sender:
         self._retry_at_s = time.monotonic() + answer.retry_after_s * JITTER.uniform(0.5, 1.5)
         return False
 
-    def _park_refused(self, batch: Batch, answer: Answer) -> None:
+    def _park_refused(self, batch: Batch, answer: ControllerAnswer) -> None:
         """Park items that the controller refused in an accepted report: no other report will deliver them."""
         for number, why in refused_items(answer):
             if number < len(batch.items):
                 self._outbox.write_off(batch, (batch.items[number],), self._folder, why)
 
-    def _refused(self, batch: Batch, answer: Answer) -> bool:
+    def _refused(self, batch: Batch, answer: ControllerAnswer) -> bool:
         """Handle rejected content. A single item is parked only if a heartbeat shows that the envelope is not what is refused."""
         if len(batch.items) > 1:
             log.warning("event=report_refused status=%d error=%r effect=sent_in_halves", answer.status, answer.error)
@@ -206,7 +206,7 @@ class Sender:
             return False
         return self._outbox.park(batch, self._folder, f"{answer.status} {answer.error}")
 
-    def _note(self, failure: Failure | None, text: str, answer: Answer | None = None) -> None:
+    def _note(self, failure: SendFailure | None, text: str, answer: ControllerAnswer | None = None) -> None:
         if self._reporting is not None:
             if failure is not None:
                 self._reporting.failed(failure)
@@ -221,7 +221,7 @@ class Sender:
                 log.warning("event=controller_unreachable error=%r waiting=%d", text, len(self._outbox))
 
 
-def refused_items(answer: Answer) -> list[tuple[int, str]]:
+def refused_items(answer: ControllerAnswer) -> list[tuple[int, str]]:
     """Items of a report that the controller refused, with the reasons."""
     told = answer.body.get("refused")
     found = []

@@ -8,7 +8,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.agent.sending.outbox import Item
+from holdfast.agent.sending.outbox import OutboxItem
 from holdfast.model.said import CONTROL, PATH_MAX, RESTARTS_MAX, WHOLE_MAX
 
 REGISTER = "checkpoint.register"
@@ -36,7 +36,7 @@ class Malformed(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class UnverifiedStatement:
     """One statement as the job sent it; nothing in it is verified yet."""
 
     kind: str
@@ -48,7 +48,7 @@ class Said:
     components: tuple[int, ...] = ()
     """For a heterogeneous job: ids of its components. Tasks of all of them have the leader's id as their job id."""
 
-    def item(self, uid: int, now_s: float) -> Item:
+    def item(self, uid: int, now_s: float) -> OutboxItem:
         """Item for the outbox, once it is bound. ``uid`` comes from the kernel. Of progress only the latest waits."""
         body: dict[str, Any] = {
             "kind": "statement",
@@ -61,7 +61,7 @@ class Said:
             "detail": dict(self.detail),
         }
         key = f"progress/{self.job_id}/{self.restarts}" if self.kind == "progress" else ""
-        return Item(body, now_s, key)
+        return OutboxItem(body, now_s, key)
 
 
 def read_object(line: bytes) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def read_object(line: bytes) -> dict[str, Any]:
     return raw
 
 
-def parse(line: bytes) -> Said:
+def parse(line: bytes) -> UnverifiedStatement:
     """Parse a statement. Raises Malformed."""
     raw = read_object(line)
     kind = raw["kind"]
@@ -96,7 +96,7 @@ def parse(line: bytes) -> Said:
     step = None if raw.get("step") is None else whole_number(raw, "step")
     if step is None and kind not in (REGISTER, SIGNAL):
         raise Malformed("step is missing")
-    return Said(kind, job_id, restarts, step, path, detail, _components(raw.get("components")))
+    return UnverifiedStatement(kind, job_id, restarts, step, path, detail, _components(raw.get("components")))
 
 
 def absolute_path(value: object) -> str | None:
@@ -139,19 +139,19 @@ class Ledger:
     Separate by user, so that another user's statement never delays the job's own. In memory only."""
 
     _runs: OrderedDict[_Of, tuple[int, float]] = field(default_factory=OrderedDict)
-    _late: dict[_Of, tuple[Said, Item]] = field(default_factory=dict)
+    _late: dict[_Of, tuple[UnverifiedStatement, OutboxItem]] = field(default_factory=dict)
     """The newest progress of a job that arrived too early to be sent."""
 
-    def early(self, said: Said, uid: int, now_s: float) -> bool:
+    def early(self, said: UnverifiedStatement, uid: int, now_s: float) -> bool:
         """Whether this is progress less than a second after the last one sent: only the newest of these matters."""
         restarts, progress_s = self._runs.get((said.job_id, uid), (0, float("-inf")))
         return said.kind == "progress" and said.restarts == restarts and now_s < progress_s + PROGRESS_EVERY_S
 
-    def hold(self, said: Said, uid: int, item: Item) -> None:
+    def hold(self, said: UnverifiedStatement, uid: int, item: OutboxItem) -> None:
         """Keep early progress until its second is over, so that the last report of a job that falls silent is not lost."""
         self._late[said.job_id, uid] = (said, item)
 
-    def due(self, now_s: float) -> list[Item]:
+    def due(self, now_s: float) -> list[OutboxItem]:
         """Held progress that is to be sent now; each is returned once."""
         ready = [of for of, (said, _item) in self._late.items() if not self.early(said, of[1], now_s)]
         held = [(of[1], *self._late.pop(of)) for of in ready]
@@ -161,7 +161,7 @@ class Ledger:
         """Time when the next held progress is due; None: none is held."""
         return min((self._runs.get(of, (0, 0.0))[1] + PROGRESS_EVERY_S for of in self._late), default=None)
 
-    def take(self, said: Said, uid: int, now_s: float) -> str | None:
+    def take(self, said: UnverifiedStatement, uid: int, now_s: float) -> str | None:
         """Reason why the statement is dropped; None: it counts."""
         of = (said.job_id, uid)
         restarts, progress_s = self._runs.get(of, (0, float("-inf")))
@@ -178,7 +178,7 @@ class Ledger:
 
 
 @dataclass(slots=True)
-class Rate:
+class LineRate:
     """A token bucket for each account (a user): ``per_s`` lines a second, bursts up to ``burst``."""
 
     per_s: float = 50.0

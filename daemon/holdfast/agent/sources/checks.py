@@ -16,19 +16,19 @@ from holdfast_checks.probes.sysfs import kept_open
 from holdfast_checks.registry import Check, Context, Cost, Need, all_checks
 from holdfast_checks.result import Result, Verdict
 from holdfast_checks.runner import Samples, run
-from holdfast_checks.settings import CheckTables, Settings
+from holdfast_checks.settings import CheckSettings, CheckTables
 
 log = logging.getLogger(__name__)
 
-Told = Callable[[Check, tuple[Result, ...], bool], None]
+ResultReceiver = Callable[[Check, tuple[Result, ...], bool], None]
 """Receives a check's results, and whether to process them soon or in the loop's next iteration."""
 _MOST_STUCK = 8
 """Maximum number of threads that hang in a check; then the other checks wait, too: the unit allows 64 tasks in all."""
 
 
-def settings_of(config: AgentConfig) -> Settings:
+def settings_of(config: AgentConfig) -> CheckSettings:
     """The site's settings for the checks."""
-    return Settings(
+    return CheckSettings(
         expected_gpus=config.gpu_count or None,
         instance_type=config.instance_type,
         disk_paths=config.disk_paths,
@@ -76,7 +76,7 @@ class HostChecks:
     """Runs checks of host files and commands in a thread. A check that hangs past its deadline keeps that thread; the others continue in a
     new one, until too many hang."""
 
-    def __init__(self, told: Told, keep_open: int = 0) -> None:
+    def __init__(self, told: ResultReceiver, keep_open: int = 0) -> None:
         """``told`` is called from the thread, which keeps this many counters open between two runs."""
         self._told = told
         self._keep_open = keep_open

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from holdfast_checks import pci
 from holdfast_checks.gpu_ref import GpuRef
-from holdfast_checks.inventory import Inventory
+from holdfast_checks.inventory import GpuInventory
 from holdfast_checks.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ class KnownGpus:
     """Every GPU that the node is known to have."""
 
     boot_id: str
-    inventory: Inventory = field(default_factory=Inventory)
+    inventory: GpuInventory = field(default_factory=GpuInventory)
     driver_version: str = ""
     this_boot: bool = False
     """Seen in this boot: device minors and NVML indexes can be trusted."""
@@ -36,14 +36,14 @@ class KnownGpus:
         """Load the inventory of an earlier process. From another boot only what a reboot does not change: UUID, address, serial."""
         try:
             kept = json.loads(text or "{}")
-            inventory = Inventory.from_wire(kept.get("gpus", []))
+            inventory = GpuInventory.from_wire(kept.get("gpus", []))
             same = kept.get("boot_id") == boot_id
             driver = str(kept.get("driver_version", ""))
         except (ValueError, TypeError, AttributeError, RecursionError):
             log.warning("event=inventory_unreadable effect=read_anew")
             return cls(boot_id)
         if not same:
-            inventory = Inventory(tuple(replace(ref, minor=None, index=None) for ref in inventory.gpus))
+            inventory = GpuInventory(tuple(replace(ref, minor=None, index=None) for ref in inventory.gpus))
         return cls(boot_id, inventory, driver if same else "", same and bool(inventory.gpus))
 
     def dump(self) -> str:

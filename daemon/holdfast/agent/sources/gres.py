@@ -49,12 +49,12 @@ _NAME_OF_SLURMD = "slurmd"
 """Name under which the program is started. Slurm's library checks it: as ``slurmd-wlm``, Debian's file name, it ignores gres.conf."""
 
 
-class Unproven(Exception):
+class GresUnproven(Exception):
     """It is not proved which GPU an index is."""
 
 
 def parse(text: str, minor_of: Callable[[str], int | None]) -> Gres:
-    """Parse the output of ``slurmd -G``. ``minor_of``: a file's NVIDIA minor; None: it is another file. Raises Unproven."""
+    """Parse the output of ``slurmd -G``. ``minor_of``: a file's NVIDIA minor; None: it is another file. Raises GresUnproven."""
     found: dict[str, list[int]] = {}
     for line in _LINE.finditer(text):
         name, count, files = line["name"], int(line["count"]), _files(line["file"])
@@ -64,15 +64,15 @@ def parse(text: str, minor_of: Callable[[str], int | None]) -> Gres:
         whole = len(minors) == len(files) == count and name == "gpu"
         part = len(minors) == 1 and (name in _SHARED or count == 1)  # MIG: the GPU's file, and those of the instance
         if not whole and not part:
-            raise Unproven(f"gres.conf: {name} with {count} of {line['file']} does not name one GPU for each index")
+            raise GresUnproven(f"gres.conf: {name} with {count} of {line['file']} does not name one GPU for each index")
         found.setdefault(name, []).extend(minors)
     if "gpu" not in found:
-        raise Unproven("slurmd shows no GPU with a file: gres.conf needs File= or AutoDetect")
+        raise GresUnproven("slurmd shows no GPU with a file: gres.conf needs File= or AutoDetect")
     return {name: tuple(minors) for name, minors in found.items()}
 
 
 def _files(text: str) -> list[str]:
-    """``/dev/nvidia[0-3,5]`` or ``/dev/nvidia0,/dev/nvidia-caps/…`` in order. Raises Unproven."""
+    """``/dev/nvidia[0-3,5]`` or ``/dev/nvidia0,/dev/nvidia-caps/…`` in order. Raises GresUnproven."""
     found: list[str] = []
     for stem, ranges, plain in _RANGES.findall(text):
         found += [f"{stem}{number}" for number in _numbers(ranges)] if ranges else [plain]
@@ -84,10 +84,10 @@ def _numbers(ranges: str) -> list[int]:
     for part in ranges.split(","):
         first, _, last = part.partition("-")
         if not first.isdigit() or not (last or first).isdigit():
-            raise Unproven(f"gres.conf: the files [{ranges}] cannot be read")
+            raise GresUnproven(f"gres.conf: the files [{ranges}] cannot be read")
         found += range(int(first), min(int(last or first), int(first) + _MOST) + 1)
     if found != sorted(set(found)) or len(found) > _MOST:
-        raise Unproven(f"gres.conf: the files [{ranges}] are not in ascending order")
+        raise GresUnproven(f"gres.conf: the files [{ranges}] are not in ascending order")
     return found
 
 
@@ -124,7 +124,7 @@ class Slurmd:
 
 
 def look(slurm: SlurmNode) -> Slurmd:
-    """Read the node's slurmd. Raises Unavailable, Unproven.
+    """Read the node's slurmd. Raises Unavailable, GresUnproven.
 
     Its program is started again with the agent's rights, so it must run as root: a user's process may have got the pid of a pid file."""
     process = slurm.slurmd()
@@ -139,9 +139,9 @@ def look(slurm: SlurmNode) -> Slurmd:
         raise Unavailable("slurmd has just started another program")
     users, command, executable = before
     if not users <= {0, os.geteuid()}:
-        raise Unproven("slurmd does not run as root")
+        raise GresUnproven("slurmd does not run as root")
     if not here or executable.endswith(" (deleted)"):
-        raise Unproven("slurmd runs in a container, or was upgraded and not started again")
+        raise GresUnproven("slurmd runs in a container, or was upgraded and not started again")
     if any(word.startswith("--conf-server") for word in command):
         places = [_SERVED]
     elif named := command[command.index("-f") + 1] if "-f" in command[:-1] else environment.get("SLURM_CONF", ""):
@@ -149,9 +149,9 @@ def look(slurm: SlurmNode) -> Slurmd:
     else:
         places = [place for place in _CONFIGURATIONS if Path(place).exists()]
     if len(places) > 1:
-        raise Unproven(f"slurmd's configuration may be any of {', '.join(places)}: remove what is left over")
+        raise GresUnproven(f"slurmd's configuration may be any of {', '.join(places)}: remove what is left over")
     if ticks is None or not places or not Path(places[0]).exists():
-        raise Unproven("slurmd's configuration file is not known")
+        raise GresUnproven("slurmd's configuration file is not known")
     conf = Path(places[0])
     age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
     return Slurmd(process.pid, ticks, time.time() - age_s, executable, conf, _written(conf))
@@ -175,10 +175,10 @@ def _changed_at(path: Path) -> float | None:
 
 
 def read(slurmd: Slurmd, node: str, minor_of: Callable[[str], int | None] = device_minor) -> Gres:
-    """Read the list of this slurmd. Blocks for up to 10 s. Raises Unproven, Unavailable."""
+    """Read the list of this slurmd. Blocks for up to 10 s. Raises GresUnproven, Unavailable."""
     newest = slurmd.written[-1]
     if newest is not None and newest > slurmd.started_at + _JUST_WRITTEN_S:
-        raise Unproven("gres.conf was changed after slurmd had started: restart slurmd")
+        raise GresUnproven("gres.conf was changed after slurmd had started: restart slurmd")
     command = [_NAME_OF_SLURMD, "-N", node, "-f", str(slurmd.conf), "-G"]
     environment = {"PATH": os.environ.get("PATH", ""), "LC_ALL": "C", "SLURM_CONF": str(slurmd.conf)}
     try:
@@ -200,13 +200,13 @@ def read(slurmd: Slurmd, node: str, minor_of: Callable[[str], int | None] = devi
 
 
 def proved(gres: Gres, known: Iterable[int]) -> Gres:
-    """The same map if NVML shows each of the devices. ``known``: NVML's minors. Raises Unproven."""
+    """The same map if NVML shows each of the devices. ``known``: NVML's minors. Raises GresUnproven."""
     shown = sorted(known)
     wrong = sorted({minor for minors in gres.values() for minor in minors} - set(shown))
     if not shown:
-        raise Unproven("NVML has not shown the minors of the GPUs in this boot")
+        raise GresUnproven("NVML has not shown the minors of the GPUs in this boot")
     if wrong:
-        raise Unproven(f"gres.conf: /dev/nvidia{_short(wrong)} is no GPU; NVML has minors {_short(shown)}")
+        raise GresUnproven(f"gres.conf: /dev/nvidia{_short(wrong)} is no GPU; NVML has minors {_short(shown)}")
     return gres
 
 
@@ -252,7 +252,7 @@ class GresWatch:
             return None, self._problem
         try:
             return proved(found[1], known), ""
-        except Unproven as problem:
+        except GresUnproven as problem:
             return None, str(problem)
 
     def _run(self) -> None:
@@ -268,7 +268,7 @@ class GresWatch:
         try:
             slurmd = look(self._slurm)
             gres = read(slurmd, self._slurm.node)
-        except (Unproven, Unavailable, OSError, ValueError, psutil.Error) as problem:
+        except (GresUnproven, Unavailable, OSError, ValueError, psutil.Error) as problem:
             if str(problem) != self._problem:
                 log.warning("event=gres_unproven reason=%r", str(problem))
             self._problem = str(problem)

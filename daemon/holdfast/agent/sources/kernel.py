@@ -15,7 +15,7 @@ from holdfast_checks.kernel.devices import Devices
 from holdfast_checks.kernel.repeats import Repeats
 from holdfast_checks.kernel.table import judge_record
 from holdfast_checks.probes.kmsg import Cursor, KmsgFollower
-from holdfast_checks.probes.kmsg_record import Record
+from holdfast_checks.probes.kmsg_record import KernelRecord
 from holdfast_checks.result import Result
 
 log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ _HISTORY = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class KernelResult:
     """A result from the kernel log."""
 
     result: Result
@@ -55,7 +55,7 @@ class KernelLog:
         self._off = frozenset(off)
         self._repeats = Repeats()
         self._follower = KmsgFollower(path, boot_id, _cursor(cursor))
-        self._held: deque[Record] = deque(maxlen=_HELD)
+        self._held: deque[KernelRecord] = deque(maxlen=_HELD)
         self._caught_up_s: float | None = None
 
     def fileno(self) -> int:
@@ -72,7 +72,7 @@ class KernelLog:
         """Whether no record is held back, so that the cursor may be saved."""
         return not self._held
 
-    def read(self, gpus: Mapping[str, GpuRef] | None, now_s: float) -> list[Seen]:
+    def read(self, gpus: Mapping[str, GpuRef] | None, now_s: float) -> list[KernelResult]:
         """Evaluate new records. ``gpus`` (PCI address → GPU) None: not known yet, records wait."""
         self._held.extend(record for record in self._follower.read_available() if record.from_kernel)
         caught_up_s, self._caught_up_s = self._caught_up_s, now_s
@@ -88,7 +88,7 @@ class KernelLog:
     def close(self) -> None:
         self._follower.close()
 
-    def _judged(self, record: Record, devices: Devices, monotonic_s: float) -> Seen | None:
+    def _judged(self, record: KernelRecord, devices: Devices, monotonic_s: float) -> KernelResult | None:
         """Evaluate a record. One that fails is logged and skipped: the agent would meet it again after each restart."""
         try:
             return self._judge(record, devices, monotonic_s)
@@ -96,14 +96,14 @@ class KernelLog:
             unexpected.failed(UNJUDGED, error, repr(record.message[:200]))
             return None
 
-    def _judge(self, record: Record, devices: Devices, monotonic_s: float) -> Seen | None:
+    def _judge(self, record: KernelRecord, devices: Devices, monotonic_s: float) -> KernelResult | None:
         result = judge_record(record.message, devices, monotonic_s)
         if result is None or not result.bad or result.check in self._off:
             return None
-        return Seen(self._repeats.weigh(result), record.history)
+        return KernelResult(self._repeats.weigh(result), record.history)
 
 
-def _placed(record: Record, caught_up_s: float | None, now_s: float) -> float:
+def _placed(record: KernelRecord, caught_up_s: float | None, now_s: float) -> float:
     """The record's time on CLOCK_MONOTONIC. The kernel stamps records with another clock, which drifts from it over weeks; a record
     that was not there at the previous read cannot be older than that read, and none is from the future."""
     at_s = min(record.monotonic_s, now_s)

@@ -15,7 +15,7 @@ from holdfast.model.errors import HoldfastError
 
 log = logging.getLogger(__name__)
 
-Target = tuple[str, int]
+NeighbourAddress = tuple[str, int]
 """Address and port of another node's slurmd."""
 EVERY_S = 600.0
 """Pause between two rounds, drawn between half of this and all of it."""
@@ -26,7 +26,7 @@ _MOST = 16
 """Maximum number of neighbours; more are a mistake, and the rest is ignored."""
 
 
-def connect(target: Target, timeout_s: float) -> OSError | None:
+def connect(target: NeighbourAddress, timeout_s: float) -> OSError | None:
     """Open and close a TCP connection. None: it was accepted; otherwise the error."""
     try:
         socket.create_connection(target, max(0.05, timeout_s)).close()
@@ -40,23 +40,23 @@ def alive(failure: OSError | None) -> bool:
     return failure is None or failure.errno == errno.ECONNREFUSED
 
 
-class Neighbours:
+class NeighbourProbes:
     """Record of which neighbours were reached, where, and when. The sending thread passes the names; a separate thread probes."""
 
     def __init__(
         self,
-        address_of: Callable[[str], Target],
+        address_of: Callable[[str], NeighbourAddress],
         clock_s: Callable[[], float] = time.monotonic,
-        connects: Callable[[Target, float], OSError | None] = connect,
+        connects: Callable[[NeighbourAddress, float], OSError | None] = connect,
     ) -> None:
         """``address_of``: raises HoldfastError where the address is not known."""
         self._address_of = address_of
         self._clock_s = clock_s
         self._connects = connects
         self._names: tuple[str, ...] = ()
-        self._found: dict[str, tuple[Target, float]] = {}
+        self._found: dict[str, tuple[NeighbourAddress, float]] = {}
         """Address of each as Slurm reported it, and when."""
-        self._reached_s: dict[tuple[str, Target], float] = {}
+        self._reached_s: dict[tuple[str, NeighbourAddress], float] = {}
         self._round: dict[str, bool] = {}
         """Neighbours that answered in the last round."""
         self._wake = threading.Event()
@@ -79,17 +79,17 @@ class Neighbours:
             self._names = names
             self._wake.set()
 
-    def known(self, name: str) -> Target | None:
+    def known(self, name: str) -> NeighbourAddress | None:
         """Address of this neighbour as Slurm reported it; None: it is no neighbour, or the address is not known."""
         found = self._found.get(name)
         return found[0] if found is not None else None
 
-    def reached_before_s(self, name: str, target: Target) -> float | None:
+    def reached_before_s(self, name: str, target: NeighbourAddress) -> float | None:
         """Seconds since the node was last reached there; None: never since this agent started."""
         at_s = self._reached_s.get((name, target))
         return None if at_s is None else self._clock_s() - at_s
 
-    def note(self, name: str, target: Target) -> None:
+    def note(self, name: str, target: NeighbourAddress) -> None:
         """Record that the node was reached just now."""
         self._reached_s[name, target] = self._clock_s()
 
@@ -115,7 +115,7 @@ class Neighbours:
         self._found[name] = target, float("-inf")  # its address is read again
         return False
 
-    def _where(self, name: str) -> Target | None:
+    def _where(self, name: str) -> NeighbourAddress | None:
         found, now_s = self._found.get(name), self._clock_s()
         if found is not None and now_s - found[1] < _RESOLVED_S:
             return found[0]

@@ -12,15 +12,15 @@ from holdfast.agent.sources.gpus import KnownGpus, pci_gpus
 from holdfast.config.agent import AgentConfig
 from holdfast_checks.gpu_ref import GpuRef
 from holdfast_checks.per_gpu import DETAILS_INTERVAL_S
-from holdfast_checks.probes.nvml import DETAILS_AGE_S, NvmlEvent, NvmlProbe, Outcome
+from holdfast_checks.probes.nvml import DETAILS_AGE_S, NvmlEvent, NvmlOutcome, NvmlProbe
 from holdfast_checks.registry import Check
 from holdfast_checks.snapshot import NvmlFailure, Snapshot
 
 log = logging.getLogger(__name__)
 
 DEADLINE_TASK = "nvml deadline"
-Answer = Snapshot | NvmlFailure
-Asked = Callable[[Answer], None]
+NvmlAnswer = Snapshot | NvmlFailure
+NvmlReceiver = Callable[[NvmlAnswer], None]
 
 
 def of_details(check: Check) -> bool:
@@ -45,13 +45,13 @@ class NvmlSource:
         known: KnownGpus,
         *,
         checks: Sequence[Check],
-        on_answer: Asked,
+        on_answer: NvmlReceiver,
         on_event: Callable[[NvmlEvent], None],
         on_inventory: Callable[[], None],
     ) -> None:
         library = Path(config.nvml_library) if config.nvml_library else None
         self.known = known
-        self.latest: Answer | None = None
+        self.latest: NvmlAnswer | None = None
         self.probe = NvmlProbe(
             config.nvml_deadline_s, library, config.nvml_env, details_age_s=details_age_s(checks, config.intervals)
         )
@@ -62,8 +62,8 @@ class NvmlSource:
         self._on_answer = on_answer
         self._on_event = on_event
         self._on_inventory = on_inventory
-        self._waiting: list[Asked] = []
-        self._next: list[Asked] = []
+        self._waiting: list[NvmlReceiver] = []
+        self._next: list[NvmlReceiver] = []
         self._loop: Loop | None = None
         self._fallback: dict[str, GpuRef] | None = None
 
@@ -84,7 +84,7 @@ class NvmlSource:
             self._fallback = pci_gpus(self._sysfs)
         return self._fallback
 
-    def checks_of(self, answer: Answer) -> list[Check]:
+    def checks_of(self, answer: NvmlAnswer) -> list[Check]:
         """The checks for which an answer has new readings."""
         if not isinstance(answer, Snapshot):
             return list(self._checks)
@@ -96,7 +96,7 @@ class NvmlSource:
         self.probe.send(everything=everything)
         self._set_deadline()
 
-    def ask(self, told: Asked) -> None:
+    def ask(self, told: NvmlReceiver) -> None:
         """Request a snapshot that starts from now on, with all readings taken again, and report its outcome; a pending one is waited for
         first."""
         if self.probe.pending:
@@ -124,7 +124,7 @@ class NvmlSource:
     def close(self) -> None:
         self.probe.close()
 
-    def _take(self, outcomes: list[Outcome]) -> None:
+    def _take(self, outcomes: list[NvmlOutcome]) -> None:
         for outcome in outcomes:
             if isinstance(outcome, NvmlEvent):
                 self._on_event(outcome)
@@ -132,7 +132,7 @@ class NvmlSource:
                 self._answered(outcome)
         self._set_deadline()
 
-    def _answered(self, answer: Answer) -> None:
+    def _answered(self, answer: NvmlAnswer) -> None:
         if isinstance(answer, Snapshot):
             changed = self.known.learn(answer)
             if changed:

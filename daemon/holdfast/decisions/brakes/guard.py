@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from holdfast.decisions.brakes.own_word import OwnStops, TooMany
+from holdfast.decisions.brakes.own_word import OwnStops, StopLimit
 from holdfast.decisions.brakes.tripping import too_early, trip
 from holdfast.decisions.common import facts
 from holdfast.decisions.common.budgets import Purse, why_spent
@@ -73,7 +73,7 @@ class Ban(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Withheld:
+class WithheldProposal:
     """Reason why a proposal is not carried out now."""
 
     ban: Ban
@@ -86,9 +86,9 @@ class Guarded:
     """The proposals, sorted; and the brakes that tripped on the way."""
 
     allowed: tuple[Proposal, ...]
-    withheld: tuple[tuple[Proposal, Withheld], ...]
+    withheld: tuple[tuple[Proposal, WithheldProposal], ...]
     tripped: tuple[Brake, ...] = ()
-    too_many: tuple[TooMany, ...] = ()
+    too_many: tuple[StopLimit, ...] = ()
     """Limits on what jobs report of themselves that withhold something."""
 
 
@@ -97,11 +97,11 @@ def guard(world: World, proposals: tuple[Proposal, ...]) -> Guarded:
     tripped = trip(world, proposals)
     holding = {k: b for k, b in world.book.brakes.items() if b.released_at is None} | {b.kind: b for b in tripped}
     purse, deaths, own_stops = Purse(world), _Deaths(world), OwnStops(world)
-    too_many: list[TooMany] = []
+    too_many: list[StopLimit] = []
     early = too_early(world)
     in_dispute = contested(world) if any(touches_a_machine(p.action) for p in proposals) else NONE_CONTESTED
-    refused: dict[str, Withheld] = {}
-    verdicts: list[tuple[Proposal, Withheld | None]] = []
+    refused: dict[str, WithheldProposal] = {}
+    verdicts: list[tuple[Proposal, WithheldProposal | None]] = []
     for proposal in proposals:
         why = (
             _disputed(world, in_dispute, proposal)
@@ -111,7 +111,7 @@ def guard(world: World, proposals: tuple[Proposal, ...]) -> Guarded:
         )
         if why is None and (limit := own_stops.take(proposal)) is not None:
             too_many.append(limit)
-            why = Withheld(Ban.OWN_WORD, limit.text)
+            why = WithheldProposal(Ban.OWN_WORD, limit.text)
         verdicts.append((proposal, why))
         if why is not None and proposal.group:
             refused[proposal.group] = why
@@ -130,7 +130,7 @@ def harmless(action: Action) -> bool:
     return isinstance(action, _HARMLESS) or (isinstance(action, SendOrder) and action.verb in HARMLESS_VERBS)
 
 
-def _withhold(world: World, holding: Mapping[str, Brake], purse: Purse, proposal: Proposal) -> Withheld | None:
+def _withhold(world: World, holding: Mapping[str, Brake], purse: Purse, proposal: Proposal) -> WithheldProposal | None:
     """Reason why this proposal must wait; None: it need not."""
     action = proposal.action
     if harmless(action) or (
@@ -138,9 +138,9 @@ def _withhold(world: World, holding: Mapping[str, Brake], purse: Purse, proposal
     ):
         return None
     if world.policy.mode is Mode.OBSERVE:
-        return Withheld(Ban.OBSERVE_MODE, "observe mode: recorded, not done")
+        return WithheldProposal(Ban.OBSERVE_MODE, "observe mode: recorded, not done")
     if world.book.paused is not None:
-        return Withheld(Ban.PAUSE, f"paused by {world.book.paused}")
+        return WithheldProposal(Ban.PAUSE, f"paused by {world.book.paused}")
     if (held := _in_other_hands(world, proposal)) is not None:
         return held
     if (held := _unreadable(world, proposal)) is not None:
@@ -148,18 +148,18 @@ def _withhold(world: World, holding: Mapping[str, Brake], purse: Purse, proposal
     brake = _brake(world, holding, proposal)
     # A DOWN is for a node that two witnesses found dead: its jobs have lost it already.
     if brake is not None and isinstance(action, Drain):
-        return Withheld(Ban.BRAKE, f"brake {brake.kind.value!r} holds: {brake.reason}")
+        return WithheldProposal(Ban.BRAKE, f"brake {brake.kind.value!r} holds: {brake.reason}")
     if brake is not None and proposal.stops_running_job:
         text = f"brake {brake.kind.value!r} holds: no running job is stopped because of a finding ({brake.reason})"
-        return Withheld(Ban.BRAKE, text)
+        return WithheldProposal(Ban.BRAKE, text)
     if brake is not None and budget_of(action) is not None:
-        return Withheld(Ban.BRAKE, f"brake {brake.kind.value!r} holds: no repair step begins ({brake.reason})")
+        return WithheldProposal(Ban.BRAKE, f"brake {brake.kind.value!r} holds: no repair step begins ({brake.reason})")
     cause = world.book.incidents.get(proposal.incident_id)
     if cause is not None and cause.users_doing and purse.half_spent(action):
         text = f"half of budget {budget_of(action)!s} is spent: the rest is for faults that no user's job can cause"
-        return Withheld(Ban.CAP, text)
+        return WithheldProposal(Ban.CAP, text)
     spent = purse.take(action)
-    return Withheld(Ban.CAP, why_spent(spent)) if spent is not None else None
+    return WithheldProposal(Ban.CAP, why_spent(spent)) if spent is not None else None
 
 
 def _brake(world: World, holding: Mapping[str, Brake], proposal: Proposal) -> Brake | None:
@@ -178,7 +178,7 @@ def _brake(world: World, holding: Mapping[str, Brake], proposal: Proposal) -> Br
     return next((brake for brake in holding.values() if brake not in (planned, tasks)), None)
 
 
-def _in_other_hands(world: World, proposal: Proposal) -> Withheld | None:
+def _in_other_hands(world: World, proposal: Proposal) -> WithheldProposal | None:
     """Nothing is done to a node in an operator's hands, and no running job is stopped for a fault on it."""
     action, cause = proposal.action, world.book.incidents.get(proposal.incident_id)
     if isinstance(action, SendOrder) and action.verb in _LOOKS:
@@ -186,34 +186,36 @@ def _in_other_hands(world: World, proposal: Proposal) -> Withheld | None:
     node = action.target.node or (cause.node if cause is not None and proposal.stops_running_job else None)
     hands = hands_off.on(world, node) if node else None
     held = hands is not None and hands.holds_incidents
-    return Withheld(Ban.HANDS_OFF, hands.text) if hands is not None and held else None
+    return WithheldProposal(Ban.HANDS_OFF, hands.text) if hands is not None and held else None
 
 
-def _unasked(early: Collection[str], proposal: Proposal) -> Withheld | None:
+def _unasked(early: Collection[str], proposal: Proposal) -> WithheldProposal | None:
     """Just after a start no node is drained, and no running job stopped, on agents' notices that the provider itself may confirm."""
     if proposal.incident_id not in early or not (_at_the_node(proposal) or proposal.stops_running_job):
         return None
-    return Withheld(Ban.UNASKED, "the provider has not been asked yet whether the machine goes")
+    return WithheldProposal(Ban.UNASKED, "the provider has not been asked yet whether the machine goes")
 
 
 def _at_the_node(proposal: Proposal) -> bool:
     return isinstance(proposal.action, Drain) or budget_of(proposal.action) is not None
 
 
-def _disputed(world: World, in_dispute: Contested, proposal: Proposal) -> Withheld | None:
+def _disputed(world: World, in_dispute: Contested, proposal: Proposal) -> WithheldProposal | None:
     action = proposal.action
     dispute = in_dispute.about(action)
     if isinstance(action, Reboot) and action.via_slurm and world.view is not None:
         other = shared_address(action.node, {n: (each.address, each.port) for n, each in world.view.nodes.items()})
         if other is not None:
             text = f"Slurm has one address for {action.node} and {other}: an order to reboot may reach the wrong one"
-            return Withheld(Ban.DISPUTE, text)
+            return WithheldProposal(Ban.DISPUTE, text)
     if dispute is None:
         return None
-    return Withheld(Ban.DISPUTE, f"{dispute.text}: nothing is done to the machines of {', '.join(dispute.held)}")
+    return WithheldProposal(
+        Ban.DISPUTE, f"{dispute.text}: nothing is done to the machines of {', '.join(dispute.held)}"
+    )
 
 
-def _unreadable(world: World, proposal: Proposal) -> Withheld | None:
+def _unreadable(world: World, proposal: Proposal) -> WithheldProposal | None:
     """Only a drain is done about a node of which an incident cannot be read: what was done about it already is not known."""
     incident = facts.unreadable_incident(world.book, proposal.incident_id, proposal.action)
     if incident is None:
@@ -222,7 +224,7 @@ def _unreadable(world: World, proposal: Proposal) -> Withheld | None:
         f"incident {incident.id} of node {incident.node} cannot be read: nothing but a drain is done about the node; "
         f"check it, then holdfast incident close {incident.id}"
     )
-    return Withheld(Ban.UNREADABLE, text)
+    return WithheldProposal(Ban.UNREADABLE, text)
 
 
 _CONSEQUENCES: Mapping[type[Action], Consequence] = {
@@ -241,9 +243,9 @@ class _Deaths:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._held: Mapping[str, common_cause.Group] | None = None
+        self._held: Mapping[str, common_cause.SilentGroup] | None = None
 
-    def withhold(self, proposal: Proposal) -> Withheld | None:
+    def withhold(self, proposal: Proposal) -> WithheldProposal | None:
         what = _CONSEQUENCES.get(type(proposal.action))
         incident = self._world.book.incidents.get(proposal.incident_id)
         view = self._world.view
@@ -262,4 +264,4 @@ class _Deaths:
             self._held = common_cause.keeping_machines(common_cause.groups(self._world, silent))
         held = common_cause.holds(self._world, incident, self._held)
         why = may_touch.why_not(self._world, view, incident, what, held)
-        return Withheld(Ban.DEATHS, why.text) if why is not None else None
+        return WithheldProposal(Ban.DEATHS, why.text) if why is not None else None

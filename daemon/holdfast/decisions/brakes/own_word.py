@@ -19,7 +19,7 @@ from holdfast.model.lookback import BRAKE_LONG_S
 
 
 @dataclass(frozen=True, slots=True)
-class TooMany:
+class StopLimit:
     """A limit that withholds a stop."""
 
     incident_id: str
@@ -51,7 +51,7 @@ class OwnStops:
         self._world = world
         self._waves: list[_Wave] | None = None
 
-    def take(self, proposal: Proposal) -> TooMany | None:
+    def take(self, proposal: Proposal) -> StopLimit | None:
         """None, and one less is left; or the limit that is reached. None as well for what stops no job, or rests on something else."""
         incident = about(self._world, proposal.incident_id)
         if incident is None or not proposal.stops_running_job:
@@ -66,15 +66,15 @@ class OwnStops:
             self._waves.append(wave)
         return refusal
 
-    def _refusal(self, waves: list[_Wave], wave: _Wave, incident_id: str) -> TooMany | None:
+    def _refusal(self, waves: list[_Wave], wave: _Wave, incident_id: str) -> StopLimit | None:
         brake = self._world.policy.brake
         mine, most = sum(each.uid == wave.uid for each in waves), brake.hang_stops_per_user_60min
         what = "were stopped within an hour for what they report of themselves"
         if mine >= most:
-            return TooMany(incident_id, wave.uid, f"{mine} jobs of this user {what}, at most {most}: this one waits")
+            return StopLimit(incident_id, wave.uid, f"{mine} jobs of this user {what}, at most {most}: this one waits")
         if len(waves) >= brake.hang_stops_60min:
             text = f"{len(waves)} jobs {what}, at most {brake.hang_stops_60min}: this one waits"
-            return TooMany(incident_id, None, text)
+            return StopLimit(incident_id, None, text)
         return None
 
 
@@ -111,15 +111,15 @@ def _joins(world: World, waves: Iterable[_Wave], wave: _Wave) -> bool:
     return any((w.job_id, w.uid) == (wave.job_id, wave.uid) and wave.at - w.at <= within for w in waves)
 
 
-def tell(world: World, reached: Iterable[TooMany]) -> list[Proposal]:
+def tell(world: World, reached: Iterable[StopLimit]) -> list[Proposal]:
     """Notify an operator once of each limit, while an incident that it holds is open or was notified within the hour."""
-    found: dict[int | None, TooMany] = {}
+    found: dict[int | None, StopLimit] = {}
     for each in reached:
         found.setdefault(each.uid, each)
     return [told for each in found.values() if (told := _notice(world, each)) is not None]
 
 
-def _notice(world: World, limit: TooMany) -> Proposal | None:
+def _notice(world: World, limit: StopLimit) -> Proposal | None:
     step = steps.notify_own_stops(limit.uid)
     sent = (i for i in world.book.intents.values() if isinstance(i.action, Notify) and i.step == step)
     attempts = tuple(sorted((i for i in sent if i.is_attempt), key=lambda i: i.planned_at))

@@ -9,7 +9,7 @@ from holdfast.decisions.common.elastic_jobs import elastic_spec
 from holdfast.model.book import World
 from holdfast.model.cluster import Job
 from holdfast.model.incident import Ground
-from holdfast.model.opt_in import Said, read_comment
+from holdfast.model.opt_in import OptInMeaning, read_comment
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ def consent(world: World, job: Job) -> Consent | None:
         return None
     if facts.checkpoint_of(world, job) is not None:
         return Consent(Ground.CHECKPOINT, "registered checkpoint")
-    if read_comment(job.comment).said is Said.CONSENT:
+    if read_comment(job.comment).said is OptInMeaning.CONSENT:
         return Consent(Ground.OPT_IN, "job option")
     if elastic_spec(job) is not None:
         return Consent(Ground.ELASTIC, "elastic job")

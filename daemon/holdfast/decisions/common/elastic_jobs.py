@@ -16,7 +16,7 @@ from holdfast.model.sizes import BadSizes, Sizes
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ReplicaGroup:
     """One element of one of the job's arrays."""
 
     index: int
@@ -63,7 +63,7 @@ class ElasticJob:
     name: str
     base_array_id: int
     flexible_array_ids: tuple[int, ...]
-    groups: tuple[Group, ...]
+    groups: tuple[ReplicaGroup, ...]
     """By index; an element that Slurm has forgotten is absent."""
 
     @property
@@ -82,7 +82,7 @@ class ElasticJob:
         return min(g.job.key.submitted_s for g in self._base or self.groups)
 
     @property
-    def _base(self) -> tuple[Group, ...]:
+    def _base(self) -> tuple[ReplicaGroup, ...]:
         return tuple(g for g in self.groups if g.job.array_job_id == self.base_array_id)
 
     @property
@@ -90,11 +90,11 @@ class ElasticJob:
         return self.spec.sizes
 
     @property
-    def running(self) -> tuple[Group, ...]:
+    def running(self) -> tuple[ReplicaGroup, ...]:
         return tuple(g for g in self.groups if g.running)
 
     @property
-    def waiting(self) -> tuple[Group, ...]:
+    def waiting(self) -> tuple[ReplicaGroup, ...]:
         return tuple(g for g in self.groups if g.waiting)
 
     @property
@@ -120,7 +120,7 @@ class ElasticJob:
         times += [g.job.end_time for g in self.groups if g.over]
         return max((at for at in times if at is not None), default=None)
 
-    def group(self, index: int) -> Group | None:
+    def group(self, index: int) -> ReplicaGroup | None:
         return next((g for g in self.groups if g.index == index), None)
 
     def holds(self, job_id: int) -> bool:
@@ -204,18 +204,18 @@ def _by_number(array: int, job: Job) -> tuple[bool, int]:
     return job.key.job_id < array, job.key.job_id
 
 
-def _groups(records: Iterable[Job], spec: ElasticSpec, indices: range) -> dict[int, Group]:
+def _groups(records: Iterable[Job], spec: ElasticSpec, indices: range) -> dict[int, ReplicaGroup]:
     """By index. Of two elements with one index (a second flexible array) the one that is not over, then the newer."""
-    found: dict[int, Group] = {}
+    found: dict[int, ReplicaGroup] = {}
     for job in records:
         for index in job.tasks:
-            group = Group(index, _role(spec, index), job)
+            group = ReplicaGroup(index, _role(spec, index), job)
             if index in indices and (index not in found or _weight(group) > _weight(found[index])):
                 found[index] = group
     return found
 
 
-def _weight(group: Group) -> tuple[bool, bool, int]:
+def _weight(group: ReplicaGroup) -> tuple[bool, bool, int]:
     return not group.over, group.running, group.job.key.job_id
 
 

@@ -14,7 +14,7 @@ from holdfast.model.cluster import Job, Node
 from holdfast.model.incident import Incident
 
 
-class Link(Enum):
+class GpuLink(Enum):
     """Relation of a job on the incident's node to the fault."""
 
     NODE = "node"
@@ -31,17 +31,17 @@ class Link(Enum):
     """It holds GPUs of the node, or held some for all that is known, and nothing proves which."""
 
 
-HIT = frozenset({Link.NODE, Link.WHOLE_NODE, Link.HOLDS})
+HIT = frozenset({GpuLink.NODE, GpuLink.WHOLE_NODE, GpuLink.HOLDS})
 """A running job may be stopped for the fault."""
 PROOF_WAIT_S = 30.0
 """Longest time for a proof before its absence is recorded: three heartbeats at the slowest pace (``pace.LONGEST_S``), as in a cold start.
 The agent's map comes with a heartbeat, and is read again whenever the agent or slurmd starts."""
 
 
-def link(world: World, incident: Incident, job: Job) -> Link:
+def link(world: World, incident: Incident, job: Job) -> GpuLink:
     """Relation of the job to the fault."""
     if incident.gpu_minors is None:
-        return Link.NODE
+        return GpuLink.NODE
     held = job.gpu_indices.get(incident.node, frozenset())
     shared = job.shared_indices.get(incident.node, {})
     given = _map_of(world, incident)
@@ -50,18 +50,18 @@ def link(world: World, incident: Incident, job: Job) -> Link:
         and incident.gpu_minors
         and incident.gpu_minors.isdisjoint({minor for minors in given.values() for minor in minors})
     ):
-        return Link.HOLDS_OTHERS
+        return GpuLink.HOLDS_OTHERS
     if not held and not shared:
         if job.exclusive:
-            return Link.WHOLE_NODE
-        return Link.NO_GPU if job.gpus_known else Link.UNPROVEN
+            return GpuLink.WHOLE_NODE
+        return GpuLink.NO_GPU if job.gpus_known else GpuLink.UNPROVEN
     node = world.view.nodes.get(incident.node) if world.view is not None else None
     if node is not None and 0 < node.gpu_count <= len(held) and (given or not _has_more(world, node)):
-        return Link.WHOLE_NODE
+        return GpuLink.WHOLE_NODE
     minors = _minors(given, {**shared, **({"gpu": held} if held else {})})
     if minors is None:
-        return Link.UNPROVEN
-    return Link.HOLDS if minors & incident.gpu_minors else Link.HOLDS_OTHERS
+        return GpuLink.UNPROVEN
+    return GpuLink.HOLDS if minors & incident.gpu_minors else GpuLink.HOLDS_OTHERS
 
 
 def hits(world: World, incident: Incident, job: Job) -> bool:
@@ -71,7 +71,7 @@ def hits(world: World, incident: Incident, job: Job) -> bool:
 
 def may_have_hit(world: World, incident: Incident, job: Job) -> bool:
     """Whether the fault may have ended a job that failed on the node: to recover it stops no job, so no proof is asked."""
-    return link(world, incident, job) in HIT | {Link.UNPROVEN}
+    return link(world, incident, job) in HIT | {GpuLink.UNPROVEN}
 
 
 def proof_overdue(world: World, incident: Incident) -> bool:

@@ -9,10 +9,10 @@ from datetime import datetime, timedelta
 
 from holdfast.decisions.common import facts
 from holdfast.decisions.death import domains
-from holdfast.decisions.death.lone_word import Around, without_a_lone_word
+from holdfast.decisions.death.lone_word import OtherEvidence, without_a_lone_word
 from holdfast.decisions.death.verdict import (
     AgentSpoke,
-    Evidence,
+    DeathEvidence,
     LivingPeer,
     PowerOff,
     SeenRunning,
@@ -71,7 +71,7 @@ def last_answered(world: World, incident: Incident) -> datetime:
     return max(answers)
 
 
-def last_alive(world: World, incident: Incident, found: Iterable[Evidence]) -> datetime:
+def last_alive(world: World, incident: Incident, found: Iterable[DeathEvidence]) -> datetime:
     """The machine's last sign of life of any kind, also those that have passed. ``found``: what is known now (:func:`gather`)."""
     record = world.book.nodes.get(incident.node)
     signs = [e.at for e in found if isinstance(e, _VETOES)]
@@ -94,11 +94,11 @@ def silent_s(world: World, incident: Incident) -> float:
 
 def gather(
     world: World, view: ClusterView, incident: Incident, *, patience_s: float | None = None
-) -> tuple[Evidence, ...]:
+) -> tuple[DeathEvidence, ...]:
     """Gather all evidence for and against the death of the incident's node. ``patience_s``: how long one peer's report counts against all
     others; None: ``death.reboot_grace_s``."""
     since = last_heard(world, incident)
-    found: list[Evidence] = list(_answers(world, view, incident, since))
+    found: list[DeathEvidence] = list(_answers(world, view, incident, since))
     head = world.head.get(incident.node)
     if head is not None and head.answered and head.at > since:
         found.append(TcpAnswered(head.at, HEAD))
@@ -109,7 +109,7 @@ def gather(
             found.append(SlurmHeard(heard_at))
         found += _all_steps(world, view, incident, answered)
     found += [AgentSpoke(a.last_heard) for a in _agents(world, incident) if not facts.is_silent(world, a)]
-    around = Around(
+    around = OtherEvidence(
         head_failed=head is not None and not head.answered and head.at > since,
         slurm_lost_it=node is not None and not node.responding and facts.slurm_settled(world),
         reached_by=_reached_by(world, incident, since),
@@ -119,7 +119,7 @@ def gather(
     return without_a_lone_word(found, around)
 
 
-def alive(found: Iterable[Evidence]) -> bool:
+def alive(found: Iterable[DeathEvidence]) -> bool:
     """Whether there is any sign of life among it."""
     return any(isinstance(e, _VETOES) for e in found)
 
@@ -174,7 +174,7 @@ def fell_with_its_power(world: World, incident: Incident, since: datetime) -> bo
     return isinstance(next((each for each in said if each is not None), None), PowerOff)
 
 
-def _answers(world: World, view: ClusterView, incident: Incident, since: datetime) -> Iterator[Evidence]:
+def _answers(world: World, view: ClusterView, incident: Incident, since: datetime) -> Iterator[DeathEvidence]:
     newest = _newest_check(world, incident, since)
     if newest is not None and (said := _of_the_provider(newest, incident)) is not None:
         yield said

@@ -9,7 +9,7 @@ from datetime import datetime
 from holdfast.decisions.common import facts
 from holdfast.decisions.death import evidence
 from holdfast.decisions.death.evidence import ProviderAnswer
-from holdfast.decisions.death.verdict import LivingPeer, StepsAdvance, TcpAnswered, Verdict, judge
+from holdfast.decisions.death.verdict import DeathVerdict, LivingPeer, StepsAdvance, TcpAnswered, judge
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView, Node
 from holdfast.model.incident import Incident
@@ -17,7 +17,7 @@ from holdfast.model.reach import HeadProbe
 
 
 @dataclass(frozen=True, slots=True)
-class JobSeen:
+class JobOnNode:
     """A job that holds the node, and what its other nodes report."""
 
     job_id: int
@@ -39,7 +39,7 @@ class JobSeen:
 class Known:
     """Evidence for and against the death of a node, and from when it is."""
 
-    verdict: Verdict
+    verdict: DeathVerdict
     """Verdict on the current evidence."""
     alive: bool
     """There is a sign of life among it."""
@@ -53,7 +53,7 @@ class Known:
     """Since it fell silent; None: it did not answer."""
     provider_tells: bool
     """There is a provider that can be asked."""
-    jobs: tuple[JobSeen, ...]
+    jobs: tuple[JobOnNode, ...]
 
     @property
     def text(self) -> str:
@@ -105,11 +105,11 @@ def known(world: World, view: ClusterView, incident: Incident) -> Known:
     )
 
 
-def _seen(world: World, view: ClusterView, incident: Incident, advance: Collection[int]) -> Iterator[JobSeen]:
+def _seen(world: World, view: ClusterView, incident: Incident, advance: Collection[int]) -> Iterator[JobOnNode]:
     away = frozenset({incident.node})
     for job in view.jobs_on(incident.node):
         if facts.holds(job):
-            yield JobSeen(job.key.job_id, evidence.newest_step_at(world, job, away), job.key.job_id in advance)
+            yield JobOnNode(job.key.job_id, evidence.newest_step_at(world, job, away), job.key.job_id in advance)
 
 
 def _at(at: datetime | None) -> str:

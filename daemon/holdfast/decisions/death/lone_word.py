@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from holdfast.decisions.death.verdict import (
     PEERS_FOR_DEATH,
     AgentSpoke,
-    Evidence,
+    DeathEvidence,
     LivingPeer,
     SlurmHeard,
     StepsAdvance,
@@ -22,7 +22,7 @@ from holdfast.decisions.death.verdict import (
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class OtherEvidence:
     """Other evidence about the node."""
 
     head_failed: bool
@@ -36,7 +36,7 @@ class Around:
     """``death.reboot_grace_s``."""
 
 
-def without_a_lone_word(evidence: Iterable[Evidence], around: Around) -> tuple[Evidence, ...]:
+def without_a_lone_word(evidence: Iterable[DeathEvidence], around: OtherEvidence) -> tuple[DeathEvidence, ...]:
     """The evidence, without the one peer that reaches the node where everything else speaks against it."""
     found = tuple(evidence)
     answered = [e for e in found if isinstance(e, TcpAnswered)]

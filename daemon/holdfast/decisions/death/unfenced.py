@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from holdfast.decisions.common import facts
 from holdfast.decisions.death.known import Known, known
-from holdfast.decisions.death.verdict import Verdict
+from holdfast.decisions.death.verdict import DeathVerdict
 from holdfast.model.action import Notify
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView
@@ -45,7 +45,7 @@ def page(world: World, view: ClusterView, incident: Incident, waits: Iterable[in
 
 def _verdict(incident: Incident, seen: Known) -> str:
     """``dead`` only where the verdict is, or was, that; what a later one rests on may have become too old to count."""
-    if seen.verdict is Verdict.DEAD:
+    if seen.verdict is DeathVerdict.DEAD:
         return f"Verdict: {seen.verdict.value}."
     return f"Verdict of now: {seen.verdict.value}; before that {incident.headline}."
 

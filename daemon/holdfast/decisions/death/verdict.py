@@ -68,10 +68,10 @@ class SeenRunning:
 
 For = PowerOff | LivingPeer
 Veto = TcpAnswered | SlurmHeard | StepsAdvance | AgentSpoke
-Evidence = For | Veto | SeenRunning
+DeathEvidence = For | Veto | SeenRunning
 
 
-class Verdict(StrEnum):
+class DeathVerdict(StrEnum):
     SILENT = "silent"
     """The agent does not report, and nothing else is known."""
     SUSPECT = "suspect"
@@ -86,19 +86,19 @@ PEERS_FOR_DEATH = 2
 """Living peers that must agree where nothing shows the power off."""
 
 
-def judge(evidence: Iterable[Evidence]) -> Verdict:
+def judge(evidence: Iterable[DeathEvidence]) -> DeathVerdict:
     """The verdict about a silent node. A sign of life outweighs everything but power that was seen off after it."""
     found = tuple(evidence)
     off_at = max((e.at for e in found if isinstance(e, PowerOff)), default=None)
     peers = {e.peer for e in found if isinstance(e, LivingPeer)}
     alive = [e for e in found if isinstance(e, TcpAnswered | SlurmHeard | StepsAdvance | AgentSpoke)]
     if off_at is None and not peers:
-        return Verdict.SILENT
+        return DeathVerdict.SILENT
     if any(off_at is None or e.at > off_at for e in alive):
-        return Verdict.SUSPECT
+        return DeathVerdict.SUSPECT
     if off_at is not None or len(peers) >= PEERS_FOR_DEATH:
-        return Verdict.DEAD
-    return Verdict.TWO_WITNESSES
+        return DeathVerdict.DEAD
+    return DeathVerdict.TWO_WITNESSES
 
 
 class Consequence(StrEnum):
@@ -134,11 +134,11 @@ _WITNESSED = {
     Consequence.REBOOT: When.LATER,
     Consequence.END_MACHINE: When.LATER_UNLESS_RUNNING,
 }
-ALLOWS: Mapping[Verdict, Mapping[Consequence, When]] = {
-    Verdict.SILENT: _AVOID,
-    Verdict.SUSPECT: _AVOID,
-    Verdict.TWO_WITNESSES: _WITNESSED,
-    Verdict.DEAD: {
+ALLOWS: Mapping[DeathVerdict, Mapping[Consequence, When]] = {
+    DeathVerdict.SILENT: _AVOID,
+    DeathVerdict.SUSPECT: _AVOID,
+    DeathVerdict.TWO_WITNESSES: _WITNESSED,
+    DeathVerdict.DEAD: {
         **_WITNESSED,
         Consequence.SET_DOWN: When.BELOW_BRAKE,
         Consequence.SET_DOWN_LATE: When.BELOW_BRAKE,
@@ -162,7 +162,7 @@ class Circumstances:
     """No other node stopped answering within ten minutes of it."""
 
 
-def allowed(verdict: Verdict, what: Consequence, now: Circumstances, grace_s: float) -> bool:
+def allowed(verdict: DeathVerdict, what: Consequence, now: Circumstances, grace_s: float) -> bool:
     """Whether the verdict allows it in these circumstances. ``grace_s``: ``death.reboot_grace_s``."""
     late = now.power_off or (now.alone and not now.braked and now.lifeless_s >= grace_s)
     match ALLOWS[verdict].get(what, When.NEVER):

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from holdfast.decisions.common.elastic_jobs import ElasticJob, Group
+from holdfast.decisions.common.elastic_jobs import ElasticJob, ReplicaGroup
 from holdfast.model.cluster import ClusterView, Job
 from holdfast.model.elastic import ElasticSpec, declares_elastic, parse_comment
 from holdfast.model.sizes import BadSizes
 
 
-class Why(StrEnum):
+class AdmissionReason(StrEnum):
     NOT_YET = "not_yet"
     """Slurm may show it in a moment: read Slurm, and ask again."""
     LATER = "later"
@@ -22,19 +22,19 @@ class Why(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
-    why: Why
+class AdmissionRefusal:
+    why: AdmissionReason
     line: str
 
 
 @dataclass(frozen=True, slots=True)
 class Admission:
     job: ElasticJob
-    group: Group
+    group: ReplicaGroup
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RendezvousRequest:
     """Request of an agent; it has the caller's identity from the kernel and slurmd."""
 
     node: str
@@ -44,67 +44,74 @@ class Asked:
     restarts: int
 
 
-def admit(view: ClusterView, elastic: Iterable[ElasticJob], asked: Asked) -> Admission | Refusal:
+def admit(view: ClusterView, elastic: Iterable[ElasticJob], asked: RendezvousRequest) -> Admission | AdmissionRefusal:
     """``elastic``: the elastic jobs of this view (``groups.elastic_jobs``)."""
     job = view.jobs.get(asked.job_id)
     if job is None:
-        return Refusal(Why.NOT_YET, f"Slurm does not show job {asked.job_id} yet")
+        return AdmissionRefusal(AdmissionReason.NOT_YET, f"Slurm does not show job {asked.job_id} yet")
     refusal = _not_this_run(job, asked)
     if refusal is not None:
         return refusal
     spec = _declared(job)
-    if isinstance(spec, Refusal):
+    if isinstance(spec, AdmissionRefusal):
         return spec
     base = job.array_job_id if spec.of is None else spec.of
     whole = next((e for e in elastic if e.base_array_id == base and e.uid == job.uid), None)
     if whole is None or not _base_lives(whole):
         text = f"{base} is no living base array of an elastic job of user {job.user}"
-        return Refusal(Why.NEVER, f"job {asked.job_id}: {text}")
+        return AdmissionRefusal(AdmissionReason.NEVER, f"job {asked.job_id}: {text}")
     group = next((g for g in whole.groups if g.job.key.job_id == asked.job_id), None)
     if group is None:
         text = f"task id {job.array_task_id} is none of elastic={whole.sizes.text}, or a newer element has it"
-        return Refusal(Why.NEVER, f"job {asked.job_id}: {text}")
+        return AdmissionRefusal(AdmissionReason.NEVER, f"job {asked.job_id}: {text}")
     return Admission(whole, group)
 
 
-def _not_this_run(job: Job, asked: Asked) -> Refusal | None:
+def _not_this_run(job: Job, asked: RendezvousRequest) -> AdmissionRefusal | None:
     number = asked.job_id
     if job.uid != asked.uid:
-        return Refusal(Why.NEVER, f"job {number} is not user {asked.uid}'s")
+        return AdmissionRefusal(AdmissionReason.NEVER, f"job {number} is not user {asked.uid}'s")
     if job.restarts > asked.restarts:
-        return Refusal(
-            Why.NEVER, f"job {number}: the run with restarts={asked.restarts} is over, Slurm shows {job.restarts}"
+        return AdmissionRefusal(
+            AdmissionReason.NEVER,
+            f"job {number}: the run with restarts={asked.restarts} is over, Slurm shows {job.restarts}",
         )
     if job.restarts < asked.restarts or job.state != "RUNNING":
-        return Refusal(
+        return AdmissionRefusal(
             _when(job, asked), f"job {number} is {job.state} with restarts={job.restarts}, as Slurm shows it now"
         )
     if asked.node not in job.nodes:
-        return Refusal(_when(job, asked), f"job {number} does not run on node {asked.node}, as Slurm shows it now")
+        return AdmissionRefusal(
+            _when(job, asked), f"job {number} does not run on node {asked.node}, as Slurm shows it now"
+        )
     return None
 
 
-def _when(job: Job, asked: Asked) -> Why:
+def _when(job: Job, asked: RendezvousRequest) -> AdmissionReason:
     """One more reading may show this run where it is the one that is shown, or the next, of a group of an elastic job."""
     is_next = asked.restarts in (job.restarts, job.restarts + 1)
-    return Why.NOT_YET if is_next and declares_elastic(job.comment) else Why.LATER
+    return AdmissionReason.NOT_YET if is_next and declares_elastic(job.comment) else AdmissionReason.LATER
 
 
-def _declared(job: Job) -> ElasticSpec | Refusal:
+def _declared(job: Job) -> ElasticSpec | AdmissionRefusal:
     number = job.key.job_id
     try:
         spec = parse_comment(job.comment)
     except BadSizes as error:
-        return Refusal(Why.NEVER, f"job {number}: {error}")
+        return AdmissionRefusal(AdmissionReason.NEVER, f"job {number}: {error}")
     if spec is None:
-        return Refusal(Why.NEVER, f"job {number} is not elastic: its comment declares no elastic=MIN:MAX")
+        return AdmissionRefusal(
+            AdmissionReason.NEVER, f"job {number} is not elastic: its comment declares no elastic=MIN:MAX"
+        )
     if job.array_job_id is None or job.array_task_id is None:
-        return Refusal(Why.NEVER, f"job {number} is no job array's element: an elastic job is one array or two")
+        return AdmissionRefusal(
+            AdmissionReason.NEVER, f"job {number} is no job array's element: an elastic job is one array or two"
+        )
     kind, indices = ("base", spec.base_indices) if spec.of is None else ("flexible", spec.flexible_indices)
     if job.array_task_id not in indices:
         shown = f"{indices.start} to {indices.stop - 1}" if indices else "none"
         text = f"task id {job.array_task_id}, but the {kind} array of elastic={spec.sizes.text} has {shown}"
-        return Refusal(Why.NEVER, f"job {number}: {text}")
+        return AdmissionRefusal(AdmissionReason.NEVER, f"job {number}: {text}")
     return spec
 
 

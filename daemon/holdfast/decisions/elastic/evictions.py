@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from holdfast.decisions.common import facts, gpu_link
-from holdfast.decisions.common.elastic_jobs import Group, elastic_jobs, elastic_spec
+from holdfast.decisions.common.elastic_jobs import ReplicaGroup, elastic_jobs, elastic_spec
 from holdfast.decisions.elastic.naming import known_room, outlived
 from holdfast.decisions.planned import notices
 from holdfast.model.action import Drain, Intent, IntentState, Requeue, SetDown
@@ -104,7 +104,7 @@ def _shown_runs(world: World, view: ClusterView) -> Mapping[str, Sequence[GroupR
     }
 
 
-def _run_of_group(group: Group) -> GroupRun:
+def _run_of_group(group: ReplicaGroup) -> GroupRun:
     return GroupRun(group.index, group.job.key.job_id, group.job.restarts)
 
 

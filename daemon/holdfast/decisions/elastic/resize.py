@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
 from holdfast.decisions.common import facts
-from holdfast.decisions.common.elastic_jobs import ElasticJob, Group, elastic_jobs
+from holdfast.decisions.common.elastic_jobs import ElasticJob, ReplicaGroup, elastic_jobs
 from holdfast.decisions.common.part import Part
 from holdfast.decisions.elastic import shrink
 from holdfast.decisions.elastic.grow import Capacity
@@ -62,7 +62,7 @@ def asked_to_leave(world: World) -> Mapping[Run, tuple[Intent, ...]]:
     return found
 
 
-def leaving_groups(job: ElasticJob, asked: Mapping[Run, tuple[Intent, ...]]) -> tuple[Group, ...]:
+def leaving_groups(job: ElasticJob, asked: Mapping[Run, tuple[Intent, ...]]) -> tuple[ReplicaGroup, ...]:
     """Groups that were asked to leave and still run."""
     return tuple(g for g in job.running if any(i.planned_at >= g.job.key.submit_time for i in asked.get(_run(g), ())))
 
@@ -85,7 +85,7 @@ def _is_for(world: World, intent: Intent, job: ElasticJob) -> bool:
     return not known.exact or intent.planned_at.timestamp() >= known.submitted_s
 
 
-def _run(group: Group) -> Run:
+def _run(group: ReplicaGroup) -> Run:
     return group.job.key.job_id, group.job.restarts
 
 
@@ -117,7 +117,7 @@ class _Plan:
         self._recovering = {r.job.job_id for r in world.book.recoveries.values() if r.phase in _RECOVERING}
         self.proposals: list[Proposal] = []
 
-    def decide(self) -> tuple[Group, ...]:
+    def decide(self) -> tuple[ReplicaGroup, ...]:
         """Fills ``proposals``; returns the groups that it would have leave."""
         leaving = leaving_groups(self._job, self._asked)
         for group in leaving:
@@ -151,7 +151,7 @@ class _Plan:
             return found
         return None if self._room() else shrink.useless(self._world, self._job)
 
-    def _ask(self, group: Group, found: shrink.Leaving) -> None:
+    def _ask(self, group: ReplicaGroup, found: shrink.Leaving) -> None:
         """One order to each node of the group: its launcher may be on any of them. Without an agent there the job is requeued."""
         job_id, restarts = _run(group)
         args = {
@@ -171,7 +171,7 @@ class _Plan:
         if not agents:
             self._requeue(group, f"{found.text}; no agent on its nodes reports", found.serving)
 
-    def _insist(self, group: Group) -> None:
+    def _insist(self, group: ReplicaGroup) -> None:
         """Requeue a group that could not be asked, or that is still there after the deadline."""
         orders = [i for i in self._asked[_run(group)] if i.planned_at >= group.job.key.submit_time]
         patience = timedelta(seconds=self._policy.leave_deadline_s)
@@ -180,14 +180,14 @@ class _Plan:
         elif self._world.now - orders[0].planned_at >= patience:
             self._requeue(group, f"group {group.index} was asked to leave {patience.total_seconds():.0f} s ago")
 
-    def _requeue(self, group: Group, reason: str, serving: JobKey | None = None) -> None:
+    def _requeue(self, group: ReplicaGroup, reason: str, serving: JobKey | None = None) -> None:
         key, restarts = group.job.key, group.job.restarts
         step = steps.requeue_group(self._job.label, key, restarts, self._hour, serving=serving)
         self._once(step, Requeue(key, restarts), reason, order=85)
 
     # Growing
 
-    def _waiting(self, *, base: bool = False) -> list[Group]:
+    def _waiting(self, *, base: bool = False) -> list[ReplicaGroup]:
         """Flexible groups (or base ones) that could start if Slurm let them, those of the smallest index first."""
         return [
             g
@@ -238,7 +238,7 @@ class _Plan:
             nodes = self._capacity.take(self._job, waiting[0].job, more)
             self._release(waiting, more, f"{self._job.label} may grow to {aim} groups: {','.join(nodes)} idle")
 
-    def _keep_to(self, aim: int, waiting: list[Group]) -> None:
+    def _keep_to(self, aim: int, waiting: list[ReplicaGroup]) -> None:
         allowed = aim - self._job.sizes.least
         if allowed <= 0:
             for job in self._records(g for g in waiting if self._starts_soon(g.job)):
@@ -258,7 +258,7 @@ class _Plan:
     def _starts_soon(self, job: Job) -> bool:
         return job.eligible_time is None or job.eligible_time - self._world.now < timedelta(seconds=RENEW_S)
 
-    def _release(self, waiting: list[Group], more: int, reason: str) -> None:
+    def _release(self, waiting: list[ReplicaGroup], more: int, reason: str) -> None:
         """End the wait after a requeue, or one of ours; never a start time (``--begin``) that the owner chose."""
         delayed = [g for g in waiting if self._is_delayed(g.job)]
         ready = len(waiting) - len(delayed)
@@ -275,7 +275,7 @@ class _Plan:
         return any(isinstance(i.action, DelayStart) and i.action.job.job_id == job.key.job_id for i in self._mine)
 
     @staticmethod
-    def _records(groups: Iterable[Group]) -> list[Job]:
+    def _records(groups: Iterable[ReplicaGroup]) -> list[Job]:
         """Groups that have not started share a record."""
         return list({g.job.key.job_id: g.job for g in groups}.values())
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from holdfast.decisions.common import facts
-from holdfast.decisions.common.elastic_jobs import ElasticJob, Group
+from holdfast.decisions.common.elastic_jobs import ElasticJob, ReplicaGroup
 from holdfast.decisions.elastic.grow import FreeNodes, can_use
 from holdfast.model import steps
 from holdfast.model.book import Book, World
@@ -23,7 +23,7 @@ from holdfast.model.ids import UPKEEP
 class Leaving:
     """Groups to be asked, all for one reason."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[ReplicaGroup, ...]
     reason: LeaveReason
     target: int
     """Size of the job without them, always a legal one."""
@@ -81,7 +81,7 @@ def off_drained(world: World, view: ClusterView, job: ElasticJob) -> Leaving | N
     )
 
 
-def _taken_out(world: World, view: ClusterView, group: Group) -> tuple[str, LeaveReason] | None:
+def _taken_out(world: World, view: ClusterView, group: ReplicaGroup) -> tuple[str, LeaveReason] | None:
     for name in group.nodes:
         node = view.nodes.get(name)
         if node is not None and node.draining and facts.drained_by_others(world, node):
@@ -122,11 +122,11 @@ def _for_so_long(world: World, since: datetime | None, seconds: float) -> bool:
     return since is not None and world.now - since >= timedelta(seconds=seconds)
 
 
-def _enough(view: ClusterView, job: ElasticJob, pending: Job, ready: set[str]) -> tuple[Group, ...]:
+def _enough(view: ClusterView, job: ElasticJob, pending: Job, ready: set[str]) -> tuple[ReplicaGroup, ...]:
     """The fewest flexible groups whose nodes let it start; empty: there are not enough."""
     wanted = set(pending.required_nodes)
     usable = [g for g in _youngest(job) if any(_frees(view, g, n, pending) for n in g.nodes)]
-    chosen: list[Group] = []
+    chosen: list[ReplicaGroup] = []
     for group in sorted(usable, key=lambda g: not wanted & set(g.nodes)):
         if len(ready) >= pending.num_nodes and wanted <= ready:
             break
@@ -135,7 +135,7 @@ def _enough(view: ClusterView, job: ElasticJob, pending: Job, ready: set[str]) -
     return tuple(chosen) if len(ready) >= pending.num_nodes and wanted <= ready else ()
 
 
-def _frees(view: ClusterView, group: Group, name: str, pending: Job) -> bool:
+def _frees(view: ClusterView, group: ReplicaGroup, name: str, pending: Job) -> bool:
     """The node is the pending job's to use once this group has left it."""
     node = view.nodes.get(name)
     if node is None or node.out_of_service or not can_use(view, pending, node):
@@ -143,7 +143,7 @@ def _frees(view: ClusterView, group: Group, name: str, pending: Job) -> bool:
     return {j.key.job_id for j in view.jobs_on(name)} == {group.job.key.job_id}
 
 
-def _down_to_legal(job: ElasticJob, chosen: tuple[Group, ...]) -> tuple[Group, ...]:
+def _down_to_legal(job: ElasticJob, chosen: tuple[ReplicaGroup, ...]) -> tuple[ReplicaGroup, ...]:
     """Add groups that cannot run without the chosen ones. Empty if the job would fall below its minimum."""
     left = len(job.running) - len(chosen)
     legal = job.sizes.usable(left)
@@ -154,17 +154,17 @@ def _down_to_legal(job: ElasticJob, chosen: tuple[Group, ...]) -> tuple[Group, .
     return (*chosen, *others[:surplus]) if surplus <= len(others) else ()
 
 
-def _youngest(job: ElasticJob) -> tuple[Group, ...]:
+def _youngest(job: ElasticJob) -> tuple[ReplicaGroup, ...]:
     """Flexible groups in the order in which they are asked to go: spares, then those that started last."""
 
-    def order(group: Group) -> tuple[bool, float, int]:
+    def order(group: ReplicaGroup) -> tuple[bool, float, int]:
         started = group.job.start_time
         return group.role is not GroupRole.SPARE, -(started.timestamp() if started else 0.0), -group.index
 
     return tuple(sorted((g for g in job.running if g.role is not GroupRole.BASE), key=order))
 
 
-def _leaving(job: ElasticJob, groups: Sequence[Group], reason: LeaveReason, why: str) -> Leaving:
+def _leaving(job: ElasticJob, groups: Sequence[ReplicaGroup], reason: LeaveReason, why: str) -> Leaving:
     target = job.sizes.usable(len(job.running) - len(groups))
     names = ",".join(str(g.index) for g in sorted(groups, key=lambda g: g.index))
     return Leaving(tuple(groups), reason, target, f"{job.label} shrinks to {target} groups, {names} leave: {why}")

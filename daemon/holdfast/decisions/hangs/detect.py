@@ -7,7 +7,6 @@ taken."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -29,12 +28,10 @@ from holdfast.decisions.probing import suspects
 from holdfast.model.action import Intent, IntentState, SendOrder, Verb
 from holdfast.model.book import Change, World
 from holdfast.model.cluster import ClusterView, Job
+from holdfast.model.ids import NewId
 from holdfast.model.incident import Incident, IncidentKind, IncidentState, RecoveryPhase
 from holdfast.model.policy import Mode
 from holdfast.model.transitions import close, move, remark
-
-NewId = Callable[[datetime], str]
-
 
 # The incident
 
@@ -91,7 +88,7 @@ def _known(world: World, job: Job, found: Quiet) -> bool:
 def _within_the_hour(world: World, view: ClusterView, new: list[tuple[Job, Quiet]]) -> list[tuple[Job, Quiet]]:
     """Limit new hangs to as many jobs as may be investigated within an hour; jobs that only have a silent fabric may use half of that. The
     groups of an elastic job wait for each other and count as one job."""
-    quota = suspects.Quota(world, view)
+    quota = suspects.InquiryQuota(world, view)
     return [(job, found) for job, found in new if quota.take(job, half=not found.told)]
 
 
@@ -234,7 +231,7 @@ def to_restart(world: World, view: ClusterView, incident: Incident) -> Job | Non
     found = quiet(world, job)
     if found is None or not found.hangs(world.now) or not restarted_by_policy(world, view, job):
         return None
-    if shared_stalls.verdict(world, view, (job, found), pauses(world, view)) is not shared_stalls.Verdict.ALONE:
+    if shared_stalls.verdict(world, view, (job, found), pauses(world, view)) is not shared_stalls.StallVerdict.ALONE:
         return None
     return job if _at_fault(world, view, incident, job, found) else None
 
@@ -250,7 +247,7 @@ def undecided(world: World, view: ClusterView, incident: Incident, job: Job) -> 
     found = quiet(world, job)
     if found is None or world.now - incident.opened_at > timedelta(seconds=world.policy.hangs.floor_s):
         return False
-    return shared_stalls.verdict(world, view, (job, found), pauses(world, view)) is shared_stalls.Verdict.UNCLEAR
+    return shared_stalls.verdict(world, view, (job, found), pauses(world, view)) is shared_stalls.StallVerdict.UNCLEAR
 
 
 def _at_fault(world: World, view: ClusterView, incident: Incident, job: Job, found: Quiet) -> bool:

@@ -7,7 +7,7 @@ user's job makes progress: one user's jobs cannot block the restart of everyone 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -21,11 +21,11 @@ from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView, Job, JobRun
 from holdfast.model.event import Event
 from holdfast.model.hangs import HangPolicy
+from holdfast.model.ids import NewId
 from holdfast.model.incident import Incident, IncidentKind, IncidentState
 from holdfast.model.transitions import NewIncident, close, remark
 from holdfast_checks.result import Remedy, Severity
 
-NewId = Callable[[datetime], str]
 STOPPED_SHARE, USUAL_SHARE = 0.5, 0.2
 """Shares of a job's patience (five of its longest steps, or a floor). From the first on, a job counts as stopped if another one hangs; up
 to the second, its pause is normal. In between it is unknown."""
@@ -36,7 +36,7 @@ _FEW = 8
 # The rule
 
 
-class Progress(StrEnum):
+class PauseMeaning(StrEnum):
     """Meaning of a job's pause."""
 
     MOVES = "moves"
@@ -44,7 +44,7 @@ class Progress(StrEnum):
     STOPPED = "stopped"
 
 
-class Verdict(StrEnum):
+class StallVerdict(StrEnum):
     """Relation of a hung job to the other jobs."""
 
     ALONE = "alone"
@@ -68,28 +68,30 @@ class Pause:
     """Whose job it is."""
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> PauseMeaning:
         if self.quiet_s >= self.patience_s * STOPPED_SHARE:
-            return Progress.STOPPED
-        return Progress.UNCLEAR if self.quiet_s > self.patience_s * USUAL_SHARE else Progress.MOVES
+            return PauseMeaning.STOPPED
+        return PauseMeaning.UNCLEAR if self.quiet_s > self.patience_s * USUAL_SHARE else PauseMeaning.MOVES
 
 
-def judge(policy: HangPolicy, mine: Pause, others: Iterable[Pause], *, unanswered: bool) -> Verdict:
+def judge(policy: HangPolicy, mine: Pause, others: Iterable[Pause], *, unanswered: bool) -> StallVerdict:
     """``mine``: of a job that hangs. ``unanswered``: a node of it reports a file system that does not answer. One that stopped long before
     or after, within which time this one's step would have ended, is another event."""
     if unanswered:
-        return Verdict.STALL
+        return StallVerdict.STALL
     if policy.together_jobs == 0:
-        return Verdict.ALONE
+        return StallVerdict.ALONE
     window = timedelta(seconds=policy.together_s)
     others = list(others)
     near = [o for o in others if o.number != mine.number and abs(o.since - mine.since) <= window]
-    moving = frozenset(o.uid for o in others if o.progress is Progress.MOVES)
-    stopped = [o for o in near if o.progress is Progress.STOPPED]
+    moving = frozenset(o.uid for o in others if o.progress is PauseMeaning.MOVES)
+    stopped = [o for o in near if o.progress is PauseMeaning.STOPPED]
     if _together(mine.uid, stopped, moving) + 1 >= policy.together_jobs:
-        return Verdict.STALL
-    maybe = [o for o in near if o.progress is not Progress.MOVES]
-    return Verdict.UNCLEAR if _together(mine.uid, maybe, moving) + 1 >= policy.together_jobs else Verdict.ALONE
+        return StallVerdict.STALL
+    maybe = [o for o in near if o.progress is not PauseMeaning.MOVES]
+    return (
+        StallVerdict.UNCLEAR if _together(mine.uid, maybe, moving) + 1 >= policy.together_jobs else StallVerdict.ALONE
+    )
 
 
 def _together(uid: int, pauses: Iterable[Pause], moving: frozenset[int]) -> int:
@@ -113,16 +115,16 @@ def _witnesses(uid: int, jobs: Iterable[tuple[int, int]]) -> int:
 Found = tuple[Job, Quiet]
 
 
-def verdict(world: World, view: ClusterView, mine: Found, found: Iterable[Found]) -> Verdict:
+def verdict(world: World, view: ClusterView, mine: Found, found: Iterable[Found]) -> StallVerdict:
     """Verdict on a hung job, given all jobs whose pauses are known. During a shared stall, the cause is unknown for a job that stops within
     the hour."""
     named = bool(_unanswered(world, mine[0], mine[1].since))
     if _others_step(world, view, mine) and not named:
-        return Verdict.ALONE
+        return StallVerdict.ALONE
     others = [_pause(world, view, each) for each in found if not _apart(world, view, each)]
     judged = judge(world.policy.hangs, _pause(world, view, mine), others, unanswered=named)
-    lasts = judged is Verdict.ALONE and any(_lasts(world, view, i, mine) for i in stalls(world))
-    return Verdict.UNCLEAR if lasts else judged
+    lasts = judged is StallVerdict.ALONE and any(_lasts(world, view, i, mine) for i in stalls(world))
+    return StallVerdict.UNCLEAR if lasts else judged
 
 
 def _lasts(world: World, view: ClusterView, incident: Incident, mine: Found) -> bool:
@@ -207,7 +209,7 @@ def _opened(
         and _is_news(world, each)
         and not _apart(world, view, each)
     ]
-    first = next((each for each in due if verdict(world, view, each, found) is Verdict.STALL), None)
+    first = next((each for each in due if verdict(world, view, each, found) is StallVerdict.STALL), None)
     if first is None:
         return [], []
     members = _with(world, view, [first], [each for each in found if each[0].run.text not in joined])
@@ -251,7 +253,7 @@ def _with(world: World, view: ClusterView, members: list[Found], found: Iterable
 
 
 def _may_join(world: World, view: ClusterView, each: Found) -> bool:
-    stopped = _pause(world, view, each).progress is Progress.STOPPED
+    stopped = _pause(world, view, each).progress is PauseMeaning.STOPPED
     return stopped and _is_news(world, each) and not _apart(world, view, each)
 
 

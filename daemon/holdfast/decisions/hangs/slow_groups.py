@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.decisions.common import facts
-from holdfast.decisions.common.elastic_jobs import ElasticJob, Group, elastic_jobs
+from holdfast.decisions.common.elastic_jobs import ElasticJob, ReplicaGroup, elastic_jobs
 from holdfast.decisions.common.part import Part
 from holdfast.decisions.hangs import stragglers
 from holdfast.model import steps
@@ -34,7 +34,7 @@ def _may_not(elastic: ElasticJob) -> bool:
     return elastic.sizes.usable(len(elastic.running) - 1) == 0
 
 
-def _ask(world: World, incident: Incident, group: Group) -> list[Proposal]:
+def _ask(world: World, incident: Incident, group: ReplicaGroup) -> list[Proposal]:
     """On each of its nodes: the launcher listens on one or on all of them."""
     proposals: list[Proposal] = []
     for node in group.nodes:

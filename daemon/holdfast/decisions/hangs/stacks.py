@@ -46,7 +46,7 @@ class Rank:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class StackShape:
     """Position of a rank: the frame in the job's own code, and the call made from there."""
 
     at: str
@@ -62,8 +62,8 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    shape: Shape
+class StackGroup:
+    shape: StackShape
     ranks: tuple[Rank, ...]
 
     @property
@@ -75,7 +75,7 @@ class Group:
 class Grouping:
     """All ranks of a job by shape, the largest group first."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[StackGroup, ...]
     odd: tuple[Rank, ...]
     """Ranks that may hold the others up; empty: none is suspect."""
     unread: tuple[Rank, ...] = ()
@@ -128,19 +128,19 @@ def _rank(node: str, raw: object) -> Rank | None:
 
 def group(ranks: Iterable[Rank]) -> Grouping:
     """Group the ranks by position. A rank that was not read is neither odd nor a reason to call another rank odd."""
-    by_shape: dict[Shape, list[Rank]] = {}
+    by_shape: dict[StackShape, list[Rank]] = {}
     unread: list[Rank] = []
     for rank in sorted(ranks, key=lambda r: (r.rank is None, r.rank or 0, r.node, r.pid)):
         if rank.frames:
             by_shape.setdefault(shape_of(rank.frames), []).append(rank)
         else:
             unread.append(rank)
-    groups = [Group(shape, tuple(members)) for shape, members in by_shape.items()]
+    groups = [StackGroup(shape, tuple(members)) for shape, members in by_shape.items()]
     groups.sort(key=lambda g: (-len(g.ranks), g.shape.text))
     return Grouping(tuple(groups), _odd(groups), tuple(unread))
 
 
-def _odd(groups: list[Group]) -> tuple[Rank, ...]:
+def _odd(groups: list[StackGroup]) -> tuple[Rank, ...]:
     total = sum(len(g.ranks) for g in groups)
     at_work = [rank for g in groups if not g.shape.waits for rank in g.ranks]
     if at_work and 2 * len(at_work) <= total:
@@ -151,17 +151,17 @@ def _odd(groups: list[Group]) -> tuple[Rank, ...]:
     return ()
 
 
-def shape_of(frames: tuple[str, ...]) -> Shape:
+def shape_of(frames: tuple[str, ...]) -> StackShape:
     """Shape of frames that are innermost first; not empty."""
     waits, calls = False, ""
     for frame in frames:
         name, file = _split(frame)
         if not _PLUMBING.search(file):
-            return Shape(frame, calls, waits)
+            return StackShape(frame, calls, waits)
         among_ranks = _AMONG_RANKS.search(file) is not None and _WAITS.match(name) is not None
         calls = name if among_ranks or not waits else calls
         waits = waits or among_ranks
-    return Shape(frames[0], "", waits)
+    return StackShape(frames[0], "", waits)
 
 
 def _split(frame: str) -> tuple[str, str]:

@@ -6,9 +6,9 @@ of a progress report). The parts are the groups of an elastic job, or the nodes 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from statistics import median
 
 from holdfast.decisions.common import facts, mounts
@@ -20,6 +20,7 @@ from holdfast.model.book import Change, World
 from holdfast.model.cluster import ClusterView, Job, JobRun
 from holdfast.model.event import Event
 from holdfast.model.hangs import StragglerPolicy
+from holdfast.model.ids import NewId
 from holdfast.model.incident import Incident, IncidentKind, IncidentState
 from holdfast.model.lookback import INQUIRIES_S
 from holdfast.model.transitions import NewIncident, close, move
@@ -33,11 +34,9 @@ STALE_S = 30.0
 _NORMAL = 1.4826
 """The median absolute deviation of a normal distribution, times this, is its standard deviation (1 / 0.6745)."""
 
-NewId = Callable[[datetime], str]
-
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class JobPart:
     """One group, or one node, of a job."""
 
     name: str
@@ -47,7 +46,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class StragglerLimit:
     """Longest time that a part may take before it counts as slow."""
 
     typical_ms: float
@@ -55,7 +54,7 @@ class Limit:
     most_ms: float
 
 
-def limit(times: Mapping[str, Sequence[int]], policy: StragglerPolicy) -> Limit | None:
+def limit(times: Mapping[str, Sequence[int]], policy: StragglerPolicy) -> StragglerLimit | None:
     """Threshold from each part's median; None with fewer than three parts: the slow one cannot be identified.
 
     From four parts on the modified z-score of Iglewicz and Hoaglin (1993), 0.6745 (x - median) / MAD, and a minimum share as well: parts
@@ -65,12 +64,12 @@ def limit(times: Mapping[str, Sequence[int]], policy: StragglerPolicy) -> Limit 
         return None
     middle = median(typical)
     if len(typical) == 3:
-        return Limit(middle, middle * policy.ratio)
+        return StragglerLimit(middle, middle * policy.ratio)
     deviation = _NORMAL * median(abs(t - middle) for t in typical)
-    return Limit(middle, max(middle + policy.robust_z * deviation, middle * (1 + policy.slower_share)))
+    return StragglerLimit(middle, max(middle + policy.robust_z * deviation, middle * (1 + policy.slower_share)))
 
 
-def is_slow(own_ms: Sequence[int], most: Limit) -> bool:
+def is_slow(own_ms: Sequence[int], most: StragglerLimit) -> bool:
     """In each slot of the last minute, not only now and then."""
     return bool(own_ms) and min(own_ms) > most.most_ms
 
@@ -117,9 +116,9 @@ def straggling(world: World) -> list[Incident]:
     return [i for i in world.book.open_incidents() if i.kind is slow and i.follows_run and i.state is watched]
 
 
-def _compared(world: World, view: ClusterView) -> dict[tuple[JobRun | None, str], tuple[Part, Limit]]:
+def _compared(world: World, view: ClusterView) -> dict[tuple[JobRun | None, str], tuple[JobPart, StragglerLimit]]:
     """(run, node) → the part and the limit that holds for it."""
-    found: dict[tuple[JobRun | None, str], tuple[Part, Limit]] = {}
+    found: dict[tuple[JobRun | None, str], tuple[JobPart, StragglerLimit]] = {}
     for parts in _parts(world, view):
         most = limit({part.name: part.own_ms for part in parts}, world.policy.stragglers)
         if most is not None:
@@ -127,7 +126,7 @@ def _compared(world: World, view: ClusterView) -> dict[tuple[JobRun | None, str]
     return found
 
 
-def _parts(world: World, view: ClusterView) -> list[list[Part]]:
+def _parts(world: World, view: ClusterView) -> list[list[JobPart]]:
     """Parts of each job that reported their times for long enough, and recently."""
     elastic = elastic_jobs(view)
     jobs = [[p for g in each.running for p in _of_job(world, g.job, f"group {g.index}")[:1]] for each in elastic]
@@ -137,15 +136,15 @@ def _parts(world: World, view: ClusterView) -> list[list[Part]]:
     return [parts for parts in jobs if len(parts) > 2]
 
 
-def _of_job(world: World, job: Job, name: str) -> list[Part]:
+def _of_job(world: World, job: Job, name: str) -> list[JobPart]:
     """Its nodes, the slowest first: of a group of several nodes that one speaks for all."""
     since = world.now - timedelta(seconds=STALE_S)
     told = [r for r in words_of(world, job) if len(r.own_ms) >= SLOTS and r.own_at is not None and r.own_at >= since]
     told.sort(key=lambda r: (-median(r.own_ms), r.node))
-    return [Part(name or r.node, job, r.node, r.own_ms) for r in told]
+    return [JobPart(name or r.node, job, r.node, r.own_ms) for r in told]
 
 
-def _slow(world: World, part: Part, most: Limit, new_id: NewId) -> NewIncident:
+def _slow(world: World, part: JobPart, most: StragglerLimit, new_id: NewId) -> NewIncident:
     takes, others = median(part.own_ms), most.typical_ms
     told = f"takes {takes / others:.2f} times the median for its own part of a step ({takes:.0f} ms, {others:.0f} ms)"
     note = (
@@ -158,7 +157,9 @@ def _slow(world: World, part: Part, most: Limit, new_id: NewId) -> NewIncident:
     return replace(about, node=part.node, headline=headline, suspects=())
 
 
-def _follow(world: World, view: ClusterView, incident: Incident, now: tuple[Part, Limit] | None) -> suspects.Changed:
+def _follow(
+    world: World, view: ClusterView, incident: Incident, now: tuple[JobPart, StragglerLimit] | None
+) -> suspects.Changed:
     job = suspects.job_of(view, incident)
     if job is None or not facts.holds(job):
         return _run_is_over(world, incident)

@@ -5,7 +5,7 @@ incident in the same cycle in which it arrives; findings that join later never d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -13,6 +13,7 @@ from holdfast.decisions.common import facts, mounts
 from holdfast.decisions.nodes.stays_down import is_about
 from holdfast.model.book import Change, World
 from holdfast.model.event import Event, EventKind
+from holdfast.model.ids import NewId
 from holdfast.model.incident import ABOUT_JOBS, Fault, Incident, IncidentKind, IncidentState
 from holdfast.model.lookback import OPENED_S, OUT_OF_MEMORY_S
 from holdfast.model.report import Finding
@@ -35,8 +36,6 @@ _MOST_WATCHED = 8
 """Watched incidents of one node; whatever else it reports joins the newest of them."""
 _MOST_AN_HOUR = 30
 """Incidents opened of one node; an agent that reports and clears again and again fills no store."""
-
-NewId = Callable[[datetime], str]
 
 
 def correlate(world: World, new_id: NewId) -> Change:

@@ -19,7 +19,7 @@ from holdfast.decisions.repair import failed_launches, machine_gone, not_shown, 
 from holdfast.decisions.repair.ladder import Rung, choose, next_allowed, next_rung
 from holdfast.decisions.repair.repair import evidence_settled
 from holdfast.decisions.repair.steps_done import done
-from holdfast.decisions.repair.validation import Failure
+from holdfast.decisions.repair.validation import ValidationFailure
 from holdfast.model import steps
 from holdfast.model.action import LIVES, Intent, IntentState, Reboot, Replace, StopStart, TellOwner, Terminate
 from holdfast.model.book import Change, NodeRecord, World
@@ -332,7 +332,7 @@ def _validating(world: World, view: ClusterView, incident: Incident) -> Moved:
     return incident, []
 
 
-def _next_attempt(world: World, incident: Incident, failure: Failure) -> Moved:
+def _next_attempt(world: World, incident: Incident, failure: ValidationFailure) -> Moved:
     """Climb the ladder: another rung, another machine, or an operator."""
     why = failure.text
     machine = failed_launches.successor(world, incident) or incident.machine

@@ -73,7 +73,7 @@ class ProvenMachine:
 
 
 @dataclass(frozen=True, slots=True)
-class Unproven:
+class UnprovenMachine:
     """Not shown to be the node's machine: nothing is done to it."""
 
     doubt: OwnershipDoubt
@@ -85,12 +85,12 @@ class Unproven:
     """The provider's record may catch up: ask again later."""
 
 
-def prove_serving(facts: MachineFacts) -> ProvenMachine | Unproven:
+def prove_serving(facts: MachineFacts) -> ProvenMachine | UnprovenMachine:
     """For a reboot, a stop and start, and a report to the provider: the machine that serves the node now."""
     return _contradiction(facts) or _serving(facts)
 
 
-def prove_expendable(facts: MachineFacts, *, fence: bool) -> ProvenMachine | Unproven:
+def prove_expendable(facts: MachineFacts, *, fence: bool) -> ProvenMachine | UnprovenMachine:
     """For a termination: the node's machine, or one launched for it that serves nothing, or one that is gone already.
 
     ``fence``: the outcome will be taken as proof that the node is off, so a machine that is gone must have been this node's."""
@@ -110,7 +110,7 @@ def prove_expendable(facts: MachineFacts, *, fence: bool) -> ProvenMachine | Unp
     return ProvenMachine(node, facts.instance_id, serves=_serves(facts), incident=shown.incident)
 
 
-def prove_successor(facts: MachineFacts, incident: str) -> ProvenMachine | Unproven:
+def prove_successor(facts: MachineFacts, incident: str) -> ProvenMachine | UnprovenMachine:
     """For handing over the node's name: a live machine launched for this node, while no other live machine has the name."""
     doubt, shown = _contradiction(facts), facts.shown
     if doubt is not None:
@@ -124,7 +124,7 @@ def prove_successor(facts: MachineFacts, incident: str) -> ProvenMachine | Unpro
     return ProvenMachine(facts.node, facts.instance_id, serves=_serves(facts), incident=shown.incident)
 
 
-def prove_not_exchanged(action: Launch, serving: Instance | None) -> Unproven | None:
+def prove_not_exchanged(action: Launch, serving: Instance | None) -> UnprovenMachine | None:
     """Check before a launch in addition to a node's machine that no one has replaced that machine meanwhile; a new one may take a while to
     report. None: no one has."""
     if serving is None or action.instead_of in ("", serving.instance_id):
@@ -133,7 +133,7 @@ def prove_not_exchanged(action: Launch, serving: Instance | None) -> Unproven | 
     return _served_by_another(shown, serving)
 
 
-def prove_exchangeable(facts: MachineFacts) -> ProvenMachine | Unproven:
+def prove_exchangeable(facts: MachineFacts) -> ProvenMachine | UnprovenMachine:
     """Proof for a replacement in place. For a machine that is gone, or that the provider assigns to no node while the node has none, the
     provider itself reports what became of it: :meth:`~holdfast.ports.Provider.replace` proves the rest."""
     doubt, shown, serving = _contradiction(facts), facts.shown, facts.serving
@@ -162,25 +162,25 @@ def shared_address(node: str, places: Mapping[str, tuple[str, int]]) -> str | No
     return next((other for other, place in sorted(places.items()) if mine[0] and other != node and place == mine), None)
 
 
-def _contradiction(facts: MachineFacts) -> Unproven | None:
+def _contradiction(facts: MachineFacts) -> UnprovenMachine | None:
     """Contradiction: evidence for another node, or no machine to prove."""
     node, machine, shown = facts.node, facts.instance_id, facts.shown
     if not machine:
-        return Unproven(OwnershipDoubt.NO_ID, f"nothing says which machine {node} has: left alone")
+        return UnprovenMachine(OwnershipDoubt.NO_ID, f"nothing says which machine {node} has: left alone")
     if shown is not None and shown.node not in ("", node):
-        return Unproven(
+        return UnprovenMachine(
             OwnershipDoubt.ELSEWHERE, f"{machine} is {shown.node}'s machine, not {node}'s: left alone", other=shown.node
         )
     others = sorted(facts.claimed_by - {node})
     if others and not _named_by_the_provider(facts):
         text = f"{machine} is claimed by {', '.join(others)} as well as by {node}: left alone"
-        return Unproven(OwnershipDoubt.CLAIMED, text, other=others[0])
+        return UnprovenMachine(OwnershipDoubt.CLAIMED, text, other=others[0])
     at = shown.address if shown is not None and shown.state not in GONE else ""
     if at and facts.addresses.get(node) != at:
         there = next((name for name, address in sorted(facts.addresses.items()) if address == at), None)
         if there is not None:
             text = f"{machine} has the address {at}, at which Slurm reaches {there} and not {node}: left alone"
-            return Unproven(OwnershipDoubt.ADDRESS, text, other=there)
+            return UnprovenMachine(OwnershipDoubt.ADDRESS, text, other=there)
     return None
 
 
@@ -190,7 +190,7 @@ def _named_by_the_provider(facts: MachineFacts) -> bool:
     return named and (facts.serving is None or _serves(facts))
 
 
-def _serving(facts: MachineFacts) -> ProvenMachine | Unproven:
+def _serving(facts: MachineFacts) -> ProvenMachine | UnprovenMachine:
     if facts.serving is not None and not _serves(facts):
         both = facts.shown is not None and facts.shown.node == facts.node  # a name that was handed over a moment ago
         return replace(_served_by_another(facts, facts.serving), passes=both)
@@ -205,23 +205,23 @@ def _serves(facts: MachineFacts) -> bool:
     return facts.serving is not None and facts.serving.instance_id == facts.instance_id
 
 
-def _unknown(facts: MachineFacts) -> Unproven:
+def _unknown(facts: MachineFacts) -> UnprovenMachine:
     how = (
         f"shows {facts.instance_id} {facts.shown.state}" if facts.shown is not None else f"knows no {facts.instance_id}"
     )
     text = f"the provider {how}, and no other machine as {facts.node}'s"
-    return Unproven(OwnershipDoubt.UNKNOWN, text)
+    return UnprovenMachine(OwnershipDoubt.UNKNOWN, text)
 
 
-def _unnamed(facts: MachineFacts) -> Unproven:
+def _unnamed(facts: MachineFacts) -> UnprovenMachine:
     """Doubt about a machine that is retired, on trial, or starting: one that has the node's name may serve it again in a moment."""
     named = facts.shown is not None and facts.shown.node == facts.node
     text = f"{facts.instance_id} belongs to no node by the provider's record, not to {facts.node}: left alone"
     if named:
         text = f"the provider does not show {facts.instance_id} as the machine that serves {facts.node} now"
-    return Unproven(OwnershipDoubt.UNNAMED, text, passes=named)
+    return UnprovenMachine(OwnershipDoubt.UNNAMED, text, passes=named)
 
 
-def _served_by_another(facts: MachineFacts, serving: Instance) -> Unproven:
+def _served_by_another(facts: MachineFacts, serving: Instance) -> UnprovenMachine:
     text = f"the provider shows {serving.instance_id} as {facts.node}'s machine, not {facts.instance_id}: left alone"
-    return Unproven(OwnershipDoubt.SERVED_BY_ANOTHER, text)
+    return UnprovenMachine(OwnershipDoubt.SERVED_BY_ANOTHER, text)

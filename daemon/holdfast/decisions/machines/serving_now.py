@@ -16,7 +16,7 @@ from holdfast.model.incident import Incident
 from holdfast.model.report import AgentView, Finding
 
 
-class Gone(StrEnum):
+class GonePart(StrEnum):
     """Part named by a finding that no longer serves the node."""
 
     MACHINE = "machine"
@@ -54,20 +54,20 @@ def _only_agent(world: World, incident: Incident) -> AgentView | None:
     return own[0] if len(own) == 1 and not replacement.launching(world, incident.node) else None
 
 
-def gone(world: World, incident: Incident, finding: Finding) -> Gone | None:
+def gone(world: World, incident: Incident, finding: Finding) -> GonePart | None:
     """Part that a finding of the incident names and that no longer serves the node; None: it still serves, or this is not known."""
     agent = _only_agent(world, incident)
     if agent is None:
         return None
     if finding.instance_id and finding.instance_id != agent.instance_id:
-        return Gone.MACHINE if successor(world, incident) else None
+        return GonePart.MACHINE if successor(world, incident) else None
     if finding.boot_id in ("", agent.boot_id):
         return None
     record = world.book.nodes.get(finding.node)
     named = {finding.gpu_uuid, finding.component}
     if record is not None and record.instance_id == agent.instance_id and named & record.exchanged_gpus:
-        return Gone.GPU
-    return Gone.BOOT if agent.all_ok else None
+        return GonePart.GPU
+    return GonePart.BOOT if agent.all_ok else None
 
 
 def nothing_holds(world: World, incident: Incident, *, events_too: bool = False) -> bool:
@@ -82,7 +82,7 @@ def nothing_holds(world: World, incident: Incident, *, events_too: bool = False)
 def over(world: World, incident: Incident, finding: Finding, *, events_too: bool = False) -> bool:
     """:func:`nothing_holds`, of one finding."""
     why = gone(world, incident, finding)
-    return why is not None and (why is not Gone.BOOT or finding.sticky or events_too)
+    return why is not None and (why is not GonePart.BOOT or finding.sticky or events_too)
 
 
 def may_yet_clear(world: World, incident: Incident) -> bool:

@@ -19,7 +19,7 @@ _WITNESSES = 2
 """Partners that passed with another node, with which a node must fail to be called bad: one of them may lie."""
 
 
-class Outcome(StrEnum):
+class ProbeOutcome(StrEnum):
     """Outcome of one probe."""
 
     RUNNING = "running"
@@ -29,7 +29,7 @@ class Outcome(StrEnum):
     """Not carried out, not answered, or a job came in between."""
 
 
-class Standing(StrEnum):
+class SuspectVerdict(StrEnum):
     """Verdict on one suspect."""
 
     CLEARED = "cleared"
@@ -43,7 +43,7 @@ class Probe:
 
     listener: str
     connector: str
-    outcome: Outcome
+    outcome: ProbeOutcome
 
     @property
     def nodes(self) -> tuple[str, str]:
@@ -53,7 +53,7 @@ class Probe:
         return self.connector if node == self.listener else self.listener
 
 
-def judge(suspects: Collection[str], trusted: Collection[str], probes: Sequence[Probe]) -> dict[str, Standing]:
+def judge(suspects: Collection[str], trusted: Collection[str], probes: Sequence[Probe]) -> dict[str, SuspectVerdict]:
     """Verdict of the probes on each suspect. ``trusted``: nodes in service with nothing against them."""
     proven = _passed(probes)
     vouched = proven & {*suspects, *trusted}
@@ -61,20 +61,20 @@ def judge(suspects: Collection[str], trusted: Collection[str], probes: Sequence[
 
 
 def _passed(probes: Iterable[Probe]) -> set[str]:
-    return {node for probe in probes if probe.outcome is Outcome.GOOD for node in probe.nodes}
+    return {node for probe in probes if probe.outcome is ProbeOutcome.GOOD for node in probe.nodes}
 
 
-def _judge(node: str, proven: set[str], vouched: set[str], probes: Sequence[Probe]) -> Standing:
+def _judge(node: str, proven: set[str], vouched: set[str], probes: Sequence[Probe]) -> SuspectVerdict:
     if node in proven:
-        return Standing.CLEARED
-    if any(node in probe.nodes and probe.outcome is Outcome.RUNNING for probe in probes):
-        return Standing.UNDECIDED  # the answer in flight may clear it
-    if len(_partners(node, probes, Outcome.BAD) & vouched) >= _WITNESSES:
-        return Standing.BAD
-    return Standing.UNDECIDED
+        return SuspectVerdict.CLEARED
+    if any(node in probe.nodes and probe.outcome is ProbeOutcome.RUNNING for probe in probes):
+        return SuspectVerdict.UNDECIDED  # the answer in flight may clear it
+    if len(_partners(node, probes, ProbeOutcome.BAD) & vouched) >= _WITNESSES:
+        return SuspectVerdict.BAD
+    return SuspectVerdict.UNDECIDED
 
 
-def _partners(node: str, probes: Sequence[Probe], *outcomes: Outcome) -> set[str]:
+def _partners(node: str, probes: Sequence[Probe], *outcomes: ProbeOutcome) -> set[str]:
     return {p.partner(node) for p in probes if node in p.nodes and any(p.outcome is wanted for wanted in outcomes)}
 
 
@@ -92,7 +92,7 @@ def next_pairs(
     ``trusted``: partners from outside, the best first; ``free``: nodes that can be probed at this moment; ``most``: pairs that may be under
     way; ``connect_only``: machines whose address is not known (they cannot listen)."""
     plan = _Plan(suspects, trusted, probes)
-    room = most - sum(probe.outcome is Outcome.RUNNING for probe in probes)
+    room = most - sum(probe.outcome is ProbeOutcome.RUNNING for probe in probes)
     left = {node for node in free if node not in plan.running}
     pairs = plan.vouching(left)[: max(room, 0)]
     left -= {node for pair in pairs for node in pair}
@@ -116,7 +116,7 @@ def exhausted(
     connect_only: Collection[str] = (),
 ) -> bool:
     """Whether no probe is under way and no further one would help, even if every node were free."""
-    if any(probe.outcome is Outcome.RUNNING for probe in probes):
+    if any(probe.outcome is ProbeOutcome.RUNNING for probe in probes):
         return False
     everybody = {*suspects, *trusted}
     return not next_pairs(suspects, trusted, probes, free=everybody, most=1, connect_only=connect_only)
@@ -129,13 +129,13 @@ class _Plan:
         self._standing = judge(suspects, trusted, probes)
         self._trusted: Mapping[str, int] = {n: rank for rank, n in enumerate(trusted) if n not in self._standing}
         self._proven = _passed(probes)
-        self._failed = {node for probe in probes if probe.outcome is Outcome.BAD for node in probe.nodes}
+        self._failed = {node for probe in probes if probe.outcome is ProbeOutcome.BAD for node in probe.nodes}
         self._probes = probes
-        self.running = {node for probe in probes if probe.outcome is Outcome.RUNNING for node in probe.nodes}
+        self.running = {node for probe in probes if probe.outcome is ProbeOutcome.RUNNING for node in probe.nodes}
 
     def order(self) -> list[str]:
         """Suspects that are undecided; round one goes before round two, so that it shows early whether many fail."""
-        open_ = [n for n, s in self._standing.items() if s is Standing.UNDECIDED and self._tries(n) < MOST_TRIES]
+        open_ = [n for n, s in self._standing.items() if s is SuspectVerdict.UNDECIDED and self._tries(n) < MOST_TRIES]
         return sorted(open_, key=lambda n: (n in self._failed, n))
 
     def _tries(self, node: str) -> int:
@@ -144,8 +144,8 @@ class _Plan:
     def vouching(self, left: Collection[str]) -> list[tuple[str, str]]:
         """Pairs of partners from outside: what a suspect failed with counts once it has passed with another node."""
         left, pairs = set(left), list[tuple[str, str]]()
-        for node in (n for n, standing in self._standing.items() if standing is Standing.UNDECIDED):
-            failed_with = _partners(node, self._probes, Outcome.BAD) & (self._proven | set(self._trusted))
+        for node in (n for n, standing in self._standing.items() if standing is SuspectVerdict.UNDECIDED):
+            failed_with = _partners(node, self._probes, ProbeOutcome.BAD) & (self._proven | set(self._trusted))
             if len(failed_with) < _WITNESSES or node in self.running:
                 continue
             for witness in sorted(failed_with - self._proven, key=lambda n: self._trusted[n]):
@@ -166,8 +166,8 @@ class _Plan:
 
     def _unknown(self, node: str, left: Iterable[str]) -> list[tuple[str, int]]:
         """Nodes of ``left`` with which a probe of this node is useful, and the number of their unanswered probes."""
-        known = {node, *_partners(node, self._probes, Outcome.GOOD, Outcome.BAD)}
-        unanswered = [p.partner(node) for p in self._probes if node in p.nodes and p.outcome is Outcome.UNKNOWN]
+        known = {node, *_partners(node, self._probes, ProbeOutcome.GOOD, ProbeOutcome.BAD)}
+        unanswered = [p.partner(node) for p in self._probes if node in p.nodes and p.outcome is ProbeOutcome.UNKNOWN]
         asked = ((other, unanswered.count(other)) for other in left if other not in known)
         return [(other, count) for other, count in asked if count < _MOST_UNANSWERED]
 
@@ -182,8 +182,8 @@ class _Plan:
 
     def _rank(self, node: str, other: str) -> int | None:
         """Lower is better; None: not now, or never."""
-        cleared = self._standing.get(other) is Standing.CLEARED
-        bad = self._standing.get(other) is Standing.BAD
+        cleared = self._standing.get(other) is SuspectVerdict.CLEARED
+        bad = self._standing.get(other) is SuspectVerdict.BAD
         if bad or (other not in self._standing and other not in self._trusted):
             return None
         if other in self._standing and not cleared and self._tries(other) >= MOST_TRIES:

@@ -7,7 +7,7 @@ import hmac
 from collections.abc import Collection, Iterable
 
 from holdfast.decisions.common import facts
-from holdfast.decisions.probing.pairs import Outcome, Probe
+from holdfast.decisions.probing.pairs import Probe, ProbeOutcome
 from holdfast.model import steps
 from holdfast.model.action import Intent, Proposal, SendOrder, Verb
 from holdfast.model.answers import PairWord, pair_gigabytes_s, pair_word
@@ -54,15 +54,15 @@ def _probe(world: World, both: dict[str, Intent]) -> Probe | None:
     return Probe(listen.action.node, connect.action.node, _outcome(world, listen, connect))
 
 
-def _outcome(world: World, *sides: Intent) -> Outcome:
+def _outcome(world: World, *sides: Intent) -> ProbeOutcome:
     if not all(side.settled for side in sides):
-        return Outcome.RUNNING
+        return ProbeOutcome.RUNNING
     words = {pair_word(side.result) for side in sides}
     if not words <= {PairWord.DONE, PairWord.FAILED}:
-        return Outcome.UNKNOWN  # not carried out, no answer, or none that makes sense
+        return ProbeOutcome.UNKNOWN  # not carried out, no answer, or none that makes sense
     if PairWord.FAILED in words:
-        return Outcome.BAD
-    return Outcome.BAD if any(_slow(world, side) for side in sides) else Outcome.GOOD
+        return ProbeOutcome.BAD
+    return ProbeOutcome.BAD if any(_slow(world, side) for side in sides) else ProbeOutcome.GOOD
 
 
 def _slow(world: World, side: Intent) -> bool:

@@ -5,7 +5,7 @@ its intents, so that a restart neither repeats nor loses them. A node that the p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -15,11 +15,12 @@ from holdfast.decisions.common.elastic_jobs import elastic_of
 from holdfast.decisions.job_ends import attribution, run_ends
 from holdfast.decisions.job_ends.why_died import began_after
 from holdfast.decisions.probing import probe_orders
-from holdfast.decisions.probing.pairs import Outcome, Probe, Standing, exhausted, judge
+from holdfast.decisions.probing.pairs import Probe, ProbeOutcome, SuspectVerdict, exhausted, judge
 from holdfast.model.action import Intent
 from holdfast.model.book import Change, World
 from holdfast.model.cluster import ClusterView, Job
 from holdfast.model.event import Event
+from holdfast.model.ids import NewId
 from holdfast.model.incident import ABOUT_JOBS, Incident, IncidentKind, IncidentState
 from holdfast.model.lookback import INQUIRIES_S
 from holdfast.model.steps import notify_cannot_tell
@@ -38,7 +39,6 @@ CHECKS = {
 }
 """Check shown with an incident about a job when it is opened; one whose nodes are probed is shown as unexplained."""
 
-NewId = Callable[[datetime], str]
 Changed = tuple[list[Incident], list[Event]]
 
 
@@ -80,11 +80,11 @@ def _unexplained(world: World, view: ClusterView) -> list[tuple[Job, datetime]]:
         return []
     slow = IncidentKind.STRAGGLER
     known = {i.run for i in world.book.incidents.values() if not (i.kind is slow and i.follows_run)}
-    quota = Quota(world, view)
+    quota = InquiryQuota(world, view)
     return [each for each in found if each[0].run not in known and quota.take(each[0])]
 
 
-class Quota:
+class InquiryQuota:
     """Limit on the jobs investigated within an hour, counted by :func:`whole`: one for all jobs, and a lower one for each user, whose jobs
     may fail or pause at will."""
 
@@ -202,21 +202,21 @@ class Inquiry:
     """Progress of the probes of one job's nodes."""
 
     probes: tuple[Probe, ...]
-    standings: Mapping[str, Standing]
+    standings: Mapping[str, SuspectVerdict]
 
-    def of(self, standing: Standing) -> list[str]:
+    def of(self, standing: SuspectVerdict) -> list[str]:
         return sorted(node for node, each in self.standings.items() if each is standing)
 
     @property
     def one_cause(self) -> bool:
         """Most of the nodes fail: the cause is what they share."""
-        return len(self.of(Standing.BAD)) > self._most
+        return len(self.of(SuspectVerdict.BAD)) > self._most
 
     @property
     def may_be_one_cause(self) -> bool:
         """It could still turn out so: some have failed once, or are being asked."""
-        asked = {n for p in self.probes if p.outcome in (Outcome.BAD, Outcome.RUNNING) for n in p.nodes}
-        return len(self.of(Standing.BAD)) + len(asked & set(self.of(Standing.UNDECIDED))) > self._most
+        asked = {n for p in self.probes if p.outcome in (ProbeOutcome.BAD, ProbeOutcome.RUNNING) for n in p.nodes}
+        return len(self.of(SuspectVerdict.BAD)) + len(asked & set(self.of(SuspectVerdict.UNDECIDED))) > self._most
 
     @property
     def _most(self) -> int:
@@ -256,11 +256,11 @@ def _came_to_light(world: World, incident: Incident) -> Incident | None:
 
 def _convict(world: World, incident: Incident, inquiry: Inquiry, new_id: NewId) -> list[Moved]:
     found = []
-    for node in inquiry.of(Standing.BAD):
+    for node in inquiry.of(SuspectVerdict.BAD):
         again = any(i.run == incident.run and i.node == node and i.kind is IncidentKind.PAIR for i in _all(world))
         if again or any(facts.acting(i) for i in world.book.open_on(node)):
             continue
-        failed = [p.partner(node) for p in inquiry.probes if node in p.nodes and p.outcome is Outcome.BAD]
+        failed = [p.partner(node) for p in inquiry.probes if node in p.nodes and p.outcome is ProbeOutcome.BAD]
         record = world.book.nodes.get(node)
         new = NewIncident(
             id=new_id(world.now),
@@ -292,15 +292,19 @@ def _end(world: World, view: ClusterView, incident: Incident, inquiry: Inquiry) 
         return [], []  # stays open for as long as an operator may want to see it
     if cannot_tell(world, view, incident, inquiry) and not world.book.attempts(incident.id, notify_cannot_tell()):
         return [], []  # an operator is notified first
-    undecided = inquiry.of(Standing.UNDECIDED)
-    parts = {"failed": inquiry.of(Standing.BAD), "cleared": inquiry.of(Standing.CLEARED), "not known": undecided}
+    undecided = inquiry.of(SuspectVerdict.UNDECIDED)
+    parts = {
+        "failed": inquiry.of(SuspectVerdict.BAD),
+        "cleared": inquiry.of(SuspectVerdict.CLEARED),
+        "not known": undecided,
+    }
     said = "; ".join(f"{word}: {','.join(nodes)}" for word, nodes in parts.items() if nodes)
     return one(close(incident, world.now, f"pair probe: {said}"))
 
 
 def _answered(world: World, view: ClusterView, incident: Incident, inquiry: Inquiry) -> bool:
     """Nothing more is to be learned, or the time for it is over."""
-    if not inquiry.of(Standing.UNDECIDED) or _over(world, incident):
+    if not inquiry.of(SuspectVerdict.UNDECIDED) or _over(world, incident):
         return True
     possible = [
         *probe_orders.partners(world, inquiry.probes, incident.suspects),
@@ -317,8 +321,8 @@ def _over(world: World, incident: Incident) -> bool:
 def cannot_tell(world: World, view: ClusterView, incident: Incident, inquiry: Inquiry) -> str | None:
     """Notification about nodes that failed while too few others could be probed to find the side at fault. None: there are none, or it may
     still be found."""
-    failed = [p for p in inquiry.probes if p.outcome is Outcome.BAD]
-    open_ = {n for n in inquiry.of(Standing.UNDECIDED) if any(n in p.nodes for p in failed)}
+    failed = [p for p in inquiry.probes if p.outcome is ProbeOutcome.BAD]
+    open_ = {n for n in inquiry.of(SuspectVerdict.UNDECIDED) if any(n in p.nodes for p in failed)}
     if not open_ or not _answered(world, view, incident, inquiry):
         return None
     pairs = ", ".join(f"{p.nodes[0]} with {p.nodes[1]}" for p in failed if open_ & set(p.nodes))

@@ -41,7 +41,7 @@ def unproven_jobs(world: World, view: ClusterView, incident: Incident) -> list[J
     if not gpu_link.proof_overdue(world, incident):
         return []
     running = (j for j in view.jobs_on(incident.node) if j.state == "RUNNING")
-    return [j for j in running if gpu_link.link(world, incident, j) is gpu_link.Link.UNPROVEN]
+    return [j for j in running if gpu_link.link(world, incident, j) is gpu_link.GpuLink.UNPROVEN]
 
 
 def calls_for_a_restart(world: World, incident: Incident) -> bool:

@@ -17,13 +17,13 @@ SOONER = 10
 _ORDER_S = 15.0
 """An order that no agent has fetched after this long comes too late to help."""
 
-Named = dict[str, str | int | float]
+NamedDirectory = dict[str, str | int | float]
 """A directory as the answer to a heartbeat names it."""
 
 
-def named(world: World) -> dict[str, list[Named]]:
+def named(world: World) -> dict[str, list[NamedDirectory]]:
     """Node → what its agent reads now and then."""
-    found: dict[str, list[Named]] = {}
+    found: dict[str, list[NamedDirectory]] = {}
     every_s, view = world.policy.job.survey_s, world.view
     if view is None or every_s <= 0:
         return found
@@ -70,7 +70,7 @@ def _asked(world: World, recovery: Recovery) -> Intent | None:
     return next((i for i in mine if i.step in wanted and i.state is not IntentState.WITHHELD), None)
 
 
-def _what(world: World, job: Job) -> Named | None:
+def _what(world: World, job: Job) -> NamedDirectory | None:
     """Groups of an elastic job are many and report their steps: none of them is read."""
     mine = None if declares_elastic(job.comment) else facts.checkpoint_of(world, job)
     if mine is None:

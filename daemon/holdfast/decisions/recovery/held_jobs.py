@@ -5,19 +5,16 @@ longer count then (:mod:`.restart_budget`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime
 
 from holdfast.decisions.common import facts
 from holdfast.decisions.probing import suspects
 from holdfast.model.book import Change, World
 from holdfast.model.cluster import ClusterView, Job, JobRun
+from holdfast.model.ids import NewId
 from holdfast.model.incident import Incident, IncidentKind, IncidentState, Recovery, RecoveryPhase
 from holdfast.model.transitions import Moved, NewIncident, close
 from holdfast_checks.result import Remedy, Severity
-
-NewId = Callable[[datetime], str]
 
 
 def follow_held_jobs(world: World, new_id: NewId) -> Change:

@@ -296,7 +296,7 @@ class _Plan:
     def _tell(self, incident: Incident, job: Job, text: str) -> None:
         self.proposals += owner_note.leave(self.world, incident, job, text)
 
-    def _hold(self, incident: Incident, job: Job, recovery: Recovery, refusal: restart_budget.Refusal) -> None:
+    def _hold(self, incident: Incident, job: Job, recovery: Recovery, refusal: restart_budget.BudgetRefusal) -> None:
         self.recoveries[recovery.id] = replace(
             recovery, phase=RecoveryPhase.HELD, note=refusal.text, suspect=refusal.suspect
         )

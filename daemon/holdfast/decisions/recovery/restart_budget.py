@@ -25,7 +25,7 @@ _SAME_FILE = timedelta(seconds=2)
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class BudgetRefusal:
     """Reason why a job must not be recovered any more."""
 
     text: str
@@ -33,7 +33,7 @@ class Refusal:
     """The job itself is the suspect; its nodes are not."""
 
 
-def refuses(world: World, incident: Incident, recovery: Recovery) -> Refusal | None:
+def refuses(world: World, incident: Incident, recovery: Recovery) -> BudgetRefusal | None:
     """Reason why the job must not be restarted once more; None: it may be."""
     earlier, others = _counted(world, recovery), _of_its_program(world, recovery)
     return _suspect(world, incident, earlier, others, recovery) or _no_progress(world, incident, earlier, recovery)
@@ -116,7 +116,7 @@ def must_be_known(world: World, incident: Incident, recovery: Recovery) -> bool:
     return _no_progress(world, incident, earlier, supposed) is not None
 
 
-def _no_progress(world: World, incident: Incident, earlier: list[Recovery], recovery: Recovery) -> Refusal | None:
+def _no_progress(world: World, incident: Incident, earlier: list[Recovery], recovery: Recovery) -> BudgetRefusal | None:
     """Three failures without a newer checkpoint (this one included) stop the loop. What is not known counts for nothing."""
     if not recovery.checkpoint_known:
         return _dies_early(world, incident, earlier, recovery)
@@ -128,7 +128,7 @@ def _no_progress(world: World, incident: Incident, earlier: list[Recovery], reco
     stuck = _failures_of_the_job(world.policy.job, causes, len(recovery.nodes_before))
     if stuck < world.policy.job.restarts_without_progress:
         return None
-    return Refusal(
+    return BudgetRefusal(
         f"{stuck} failures with {_newest(recovery)}: the job is held; once the cause is fixed: {_let_go(world, recovery)}",
         suspect=False,
     )
@@ -158,7 +158,7 @@ def _newer(recovery: Recovery, past: Recovery) -> bool:
     return abs(recovery.checkpoint_at - past.checkpoint_at) > _SAME_FILE
 
 
-def _dies_early(world: World, incident: Incident, earlier: list[Recovery], recovery: Recovery) -> Refusal | None:
+def _dies_early(world: World, incident: Incident, earlier: list[Recovery], recovery: Recovery) -> BudgetRefusal | None:
     """Limit for jobs whose checkpoints are not known: runs in a row that ended minutes after their start."""
     policy = world.policy.job
     if not _ended_early(policy, recovery):
@@ -175,7 +175,7 @@ def _dies_early(world: World, incident: Incident, earlier: list[Recovery], recov
         f"{early} runs in a row ended within {policy.quick_death_s / 60:.0f} min of their start, and nothing is known of the job's "
         f"checkpoints: the job is held; once the cause is fixed: {_let_go(world, recovery)}"
     )
-    return Refusal(text, suspect=False)
+    return BudgetRefusal(text, suspect=False)
 
 
 def _ended_early(policy: JobPolicy, run: Recovery) -> bool:
@@ -184,7 +184,7 @@ def _ended_early(policy: JobPolicy, run: Recovery) -> bool:
 
 def _suspect(
     world: World, incident: Incident, earlier: list[Recovery], others: list[Recovery], recovery: Recovery
-) -> Refusal | None:
+) -> BudgetRefusal | None:
     """Faults of one class on more nodes than chance explains under one job, or under all that run one program: the job is the suspect.
 
     ``others``: what happened to other jobs that run it. What a job says of itself (a hang) counts for that job alone."""
@@ -202,7 +202,7 @@ def _suspect(
         f"{world.policy.job.suspect_window_s / 3600:.0f} h; chance explains {most} at most: "
         f"the job is the suspect and is held; once it is fixed: {_let_go(world, recovery)}"
     )
-    return Refusal(text, suspect=True)
+    return BudgetRefusal(text, suspect=True)
 
 
 def _same_fault(world: World, incident: Incident, past: Recovery) -> Incident | None:

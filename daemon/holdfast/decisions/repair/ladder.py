@@ -101,7 +101,7 @@ def next_allowed(world: World, view: ClusterView, incident: Incident) -> Choice:
     reboots = provider is not None and not incident.rung and _can_be_done(world, provider, incident, Rung.REBOOT)
     if reboots and may_touch.why_not(world, view, incident, Consequence.REBOOT, held) is None:
         return Choice(Rung.REBOOT, f"reboot before {choice.rung.value}: {refusal.text}")
-    return Choice(Rung.HUMAN if refusal.why is may_touch.Why.RUNNING else Rung.WAIT, refusal.text)
+    return Choice(Rung.HUMAN if refusal.why is may_touch.TouchReason.RUNNING else Rung.WAIT, refusal.text)
 
 
 CONSEQUENCES = {

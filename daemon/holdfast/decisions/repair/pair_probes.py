@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from holdfast.decisions.common import facts
 from holdfast.decisions.common.part import Part
 from holdfast.decisions.probing import probe_orders, suspects
-from holdfast.decisions.probing.pairs import Outcome, Probe, next_pairs
+from holdfast.decisions.probing.pairs import Probe, ProbeOutcome, next_pairs
 from holdfast.decisions.repair import validation, validation_orders
 from holdfast.model import steps
 from holdfast.model.action import Intent, Notify, Proposal, SendOrder
@@ -93,7 +93,7 @@ class _Plan:
             return []
         trusted = [n for n in probe_orders.trusted(self.world, self.view, nodes) if n not in self._taken]
         free = {n for n in (*idle, *trusted) if n not in self._taken}
-        running = sum(p.outcome is Outcome.RUNNING for p in probes)
+        running = sum(p.outcome is ProbeOutcome.RUNNING for p in probes)
         most = self._room + running
         return next_pairs(nodes, trusted, probes, free=free, most=most, connect_only=connect_only)
 
@@ -113,7 +113,7 @@ class _Plan:
 
 def _waits_for(pair: tuple[str, str], mine: Mapping[str, Incident], probes: tuple[Probe, ...]) -> Incident:
     """The first whose verdict waits for a probe of two partners: it failed with one of them."""
-    failed = {n for p in probes if p.outcome is Outcome.BAD and set(p.nodes) & set(pair) for n in p.nodes}
+    failed = {n for p in probes if p.outcome is ProbeOutcome.BAD and set(p.nodes) & set(pair) for n in p.nodes}
     return next(incident for node, incident in sorted(mine.items()) if node in failed)
 
 

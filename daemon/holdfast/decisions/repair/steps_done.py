@@ -26,7 +26,7 @@ class Repair(StrEnum):
     OTHERS = "another hand exchanged its machine"
 
 
-class Proof(StrEnum):
+class RepairProof(StrEnum):
     """Tests that showed the machine to be good, in words."""
 
     JOB = "not tested, its job ran on"
@@ -35,12 +35,12 @@ class Proof(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class RepairsDone:
     """What was done to a node."""
 
     repairs: tuple[Repair, ...]
     """In their order, each once, those that did not last too; empty: Holdfast repaired nothing."""
-    proof: Proof | None
+    proof: RepairProof | None
     """None: nothing was shown (yet)."""
 
     @property
@@ -50,14 +50,14 @@ class Done:
         return f"{repaired}; {self.proof}" if self.proof is not None else repaired
 
 
-def done(world: World, incident: Incident) -> Done:
+def done(world: World, incident: Incident) -> RepairsDone:
     """Steps done so far."""
     found = [repair for intent in world.book.intents_of(incident.id) if (repair := _repair(world, incident, intent))]
     if incident.rung == Rung.WATCH:
         found.append(Repair.PROVIDERS)
     if machine_gone.brought_by_others(world, incident):
         found.append(Repair.OTHERS)
-    return Done(tuple(dict.fromkeys(found)), _proof(world, incident))
+    return RepairsDone(tuple(dict.fromkeys(found)), _proof(world, incident))
 
 
 _OF_ACTION: dict[type[Action], Repair] = {
@@ -78,11 +78,11 @@ def _repair(world: World, incident: Incident, intent: Intent) -> Repair | None:
     return _OF_ACTION.get(type(action))
 
 
-def _proof(world: World, incident: Incident) -> Proof | None:
+def _proof(world: World, incident: Incident) -> RepairProof | None:
     checked = validation.validation(world, incident)
     if checked is None:
-        return Proof.JOB if incident.validated_at is not None else None
+        return RepairProof.JOB if incident.validated_at is not None else None
     if checked.state is not IntentState.DONE:
         return None
     deep = facts.done(world.book.attempts(incident.id, steps.deep_check(incident.node, incident.repair_attempt)))
-    return Proof.DEEP if deep is not None else Proof.CHECKS
+    return RepairProof.DEEP if deep is not None else RepairProof.CHECKS

@@ -10,7 +10,7 @@ from holdfast.decisions.machines import replacement
 from holdfast.decisions.nodes import hands_off
 from holdfast.decisions.repair import failed_launches, repair_progress, validation_orders
 from holdfast.decisions.repair.ladder import Rung
-from holdfast.decisions.repair.validation_orders import Progress
+from holdfast.decisions.repair.validation_orders import ValidationProgress
 from holdfast.model import answers, steps
 from holdfast.model.action import Intent, IntentState, Replace, StopStart
 from holdfast.model.book import World
@@ -39,7 +39,7 @@ def gpu_uuids(checked: Intent | None) -> frozenset[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class ValidationFailure:
     """Reason why an attempt of the ladder failed."""
 
     what: FailedPart
@@ -47,25 +47,25 @@ class Failure:
     """For people."""
 
 
-def failure(world: World, incident: Incident) -> Failure | None:
+def failure(world: World, incident: Incident) -> ValidationFailure | None:
     """Reason why this attempt failed; None: it has not."""
     if incident.state is IncidentState.REPAIRING:
         why = repair_progress.failure(world, incident) or failed_launches.failure(world, incident)
-        return Failure(FailedPart.RUNG, why) if why is not None else None
+        return ValidationFailure(FailedPart.RUNG, why) if why is not None else None
     checked = validation(world, incident)
     if checked is None:
         proved = incident.validated_at is not None  # by the job that runs on it
         return _new_findings(world, incident) if proved else _too_late(world, incident)
     if checked.state is not IntentState.DONE:
-        return Failure(FailedPart.CHECKS, f"validation failed: {checked.outcome}")
+        return ValidationFailure(FailedPart.CHECKS, f"validation failed: {checked.outcome}")
     return _same_hardware(world, incident, checked) or _new_findings(world, incident) or _unproved(world, incident)
 
 
-def _unproved(world: World, incident: Incident) -> Failure | None:
+def _unproved(world: World, incident: Incident) -> ValidationFailure | None:
     """Other parts of the validation that the machine failed."""
     for part in (validation_orders.deep(world, incident), validation_orders.network(world, incident)):
-        if part.progress is Progress.FAILED:
-            return Failure(FailedPart.PROOF, f"validation failed: {part.text}")
+        if part.progress is ValidationProgress.FAILED:
+            return ValidationFailure(FailedPart.PROOF, f"validation failed: {part.text}")
     return None
 
 
@@ -75,7 +75,7 @@ def undecided(world: World, incident: Incident) -> str | None:
     if checked is None or checked.state is not IntentState.DONE:
         return None
     part = validation_orders.network(world, incident)
-    return part.text if part.progress is Progress.UNDECIDED else None
+    return part.text if part.progress is ValidationProgress.UNDECIDED else None
 
 
 def proved_at(world: World, incident: Incident) -> datetime | None:
@@ -86,26 +86,26 @@ def proved_at(world: World, incident: Incident) -> datetime | None:
     if checked is None or checked.state is not IntentState.DONE or checked.finished_at is None:
         return None
     parts = (validation_orders.deep(world, incident), validation_orders.network(world, incident))
-    if any(part.progress is not Progress.PASSED for part in parts):
+    if any(part.progress is not ValidationProgress.PASSED for part in parts):
         return None
     return max([checked.finished_at, *(part.at for part in parts if part.at is not None)])
 
 
-def _too_late(world: World, incident: Incident) -> Failure | None:
+def _too_late(world: World, incident: Incident) -> ValidationFailure | None:
     limit_s = world.policy.repair.launch_timeout_s
     since = hands_off.since_window(world, incident, incident.state_since)
     if since is not None and world.now - since > timedelta(seconds=limit_s):
         machine = candidate(world, incident) or incident.node
-        return Failure(FailedPart.LATE, f"machine {machine} was not validated within {limit_s:.0f} s")
+        return ValidationFailure(FailedPart.LATE, f"machine {machine} was not validated within {limit_s:.0f} s")
     return None
 
 
-def _same_hardware(world: World, incident: Incident, checked: Intent) -> Failure | None:
+def _same_hardware(world: World, incident: Incident, checked: Intent) -> ValidationFailure | None:
     """A new machine, or a new host, has other GPUs than the one that had the fault."""
     again = _gpus_before(world, incident) & gpu_uuids(checked)
     if not again:
         return None
-    return Failure(FailedPart.SAME_HARDWARE, f"the same hardware came back: {', '.join(sorted(again))}")
+    return ValidationFailure(FailedPart.SAME_HARDWARE, f"the same hardware came back: {', '.join(sorted(again))}")
 
 
 def _gpus_before(world: World, incident: Incident) -> frozenset[str]:
@@ -121,7 +121,7 @@ def _gpus_before(world: World, incident: Incident) -> frozenset[str]:
     return record.gpu_uuids if record is not None and new not in (None, record.instance_id) else frozenset()
 
 
-def _new_findings(world: World, incident: Incident) -> Failure | None:
+def _new_findings(world: World, incident: Incident) -> ValidationFailure | None:
     instance, since = candidate(world, incident), incident.state_since
     new = instance != incident.instance_id
     for finding in world.book.findings.values():
@@ -130,7 +130,7 @@ def _new_findings(world: World, incident: Incident) -> Failure | None:
         if finding.instance_id == instance and (new or (since is not None and finding.received_at > since)):
             machine = "new" if new else "same"
             text = f"the {machine} machine has a fault: {finding.check} {finding.code}: {finding.summary}"
-            return Failure(FailedPart.NEW_FINDING, text)
+            return ValidationFailure(FailedPart.NEW_FINDING, text)
     return None
 
 

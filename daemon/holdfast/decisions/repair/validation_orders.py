@@ -11,7 +11,7 @@ from enum import StrEnum
 from holdfast.decisions.common import facts
 from holdfast.decisions.machines import replacement
 from holdfast.decisions.probing import probe_orders
-from holdfast.decisions.probing.pairs import Outcome, Probe, Standing, exhausted, judge
+from holdfast.decisions.probing.pairs import Probe, ProbeOutcome, SuspectVerdict, exhausted, judge
 from holdfast.decisions.repair.ladder import Rung
 from holdfast.model import steps
 from holdfast.model.action import Intent, IntentState, SendOrder, Verb
@@ -28,7 +28,7 @@ _MOST_DEEP_S = 3600.0
 """What an agent allows."""
 
 
-class Progress(StrEnum):
+class ValidationProgress(StrEnum):
     PENDING = "pending"
     PASSED = "passed"
     FAILED = "failed"
@@ -37,17 +37,17 @@ class Progress(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ValidationPart:
     """One part of the proof."""
 
-    progress: Progress
+    progress: ValidationProgress
     at: datetime | None = None
     """When it was passed; None: nothing was asked."""
     text: str = ""
     """Reason why it failed, or why the result is unknown."""
 
 
-PENDING, PASSED = Part(Progress.PENDING), Part(Progress.PASSED)
+PENDING, PASSED = ValidationPart(ValidationProgress.PENDING), ValidationPart(ValidationProgress.PASSED)
 
 
 def beside(world: World, incident: Incident) -> bool:
@@ -58,7 +58,7 @@ def beside(world: World, incident: Incident) -> bool:
 # The deep check
 
 
-def deep(world: World, incident: Incident) -> Part:
+def deep(world: World, incident: Incident) -> ValidationPart:
     if not world.policy.repair.deep_checks:
         return PASSED
     tries = [i for i in _deep_checks(world, incident) if check_word(i.result) is not CheckWord.HELD]
@@ -66,9 +66,9 @@ def deep(world: World, incident: Incident) -> Part:
     if latest is None or not latest.settled:
         return PENDING
     if latest.state is IntentState.DONE or refusal_of(latest.result) is Refusal.UNSUPPORTED_VERB:
-        return Part(Progress.PASSED, latest.finished_at)
+        return ValidationPart(ValidationProgress.PASSED, latest.finished_at)
     if check_word(latest.result) is CheckWord.BAD or len(tries) >= _DEEP_TRIES:
-        return Part(Progress.FAILED, text=f"deep check failed: {latest.outcome}")
+        return ValidationPart(ValidationProgress.FAILED, text=f"deep check failed: {latest.outcome}")
     return PENDING
 
 
@@ -77,7 +77,7 @@ def deep_order(world: World, incident: Incident, instance: str) -> SendOrder | N
     agent = facts.agent_of(world, incident.node, instance or None)
     latest = facts.last(_deep_checks(world, incident))
     on_its_way = latest is not None and (not latest.settled or not may_ask_again(world, latest))
-    if agent is None or on_its_way or deep(world, incident).progress is not Progress.PENDING:
+    if agent is None or on_its_way or deep(world, incident).progress is not ValidationProgress.PENDING:
         return None
     repair = world.policy.repair
     args = {
@@ -103,7 +103,7 @@ def _deep_checks(world: World, incident: Incident) -> tuple[Intent, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ValidationGroup:
     """Machines that are validated at the same time, and their probes so far."""
 
     incidents: tuple[Incident, ...]
@@ -119,7 +119,7 @@ class Group:
         return tuple(i.node for i in self.incidents)
 
 
-def group(world: World, orders: Collection[Intent]) -> Group:
+def group(world: World, orders: Collection[Intent]) -> ValidationGroup:
     """``orders``: all probes in the state. Only probes of this validation count: what a machine did before its repair does not."""
     validating = [
         i
@@ -139,7 +139,7 @@ def group(world: World, orders: Collection[Intent]) -> Group:
     counted = [order for order in orders if _tag(order) in now - before]
     ended = [order.finished_at for order in counted if order.finished_at is not None]
     probes = tuple(probe_orders.probes_of(world, counted))
-    return Group(mine, len(validating), probes, max(ended, default=None))
+    return ValidationGroup(mine, len(validating), probes, max(ended, default=None))
 
 
 def _tag(order: Intent) -> tuple[str, str]:
@@ -150,10 +150,10 @@ def _ready(world: World, incident: Incident) -> bool:
     """Its ordinary checks and its deep one are passed: only the network is left."""
     step = steps.validate(incident.node, incident.repair_attempt)
     checked = facts.done(world.book.attempts(incident.id, step)) is not None
-    return checked and deep(world, incident).progress is Progress.PASSED
+    return checked and deep(world, incident).progress is ValidationProgress.PASSED
 
 
-def network(world: World, incident: Incident) -> Part:
+def network(world: World, incident: Incident) -> ValidationPart:
     """The pair probe: needed where more than one machine is validated at a time, and where the network was the fault."""
     if not world.policy.repair.pair_probe or incident.validated_at is not None:
         return PASSED
@@ -162,24 +162,24 @@ def network(world: World, incident: Incident) -> Part:
     if incident.node not in them.nodes or not needed(incident, them):
         return PASSED
     standing = judge(them.nodes, probe_orders.partners(world, them.probes, them.nodes), them.probes)[incident.node]
-    if standing is Standing.CLEARED:
-        return Part(Progress.PASSED, them.ended_at)
+    if standing is SuspectVerdict.CLEARED:
+        return ValidationPart(ValidationProgress.PASSED, them.ended_at)
     failed = sorted(p.partner(incident.node) for p in them.probes if _bad(p, incident.node))
-    if standing is Standing.BAD:
-        return Part(Progress.FAILED, text=f"pair probe failed with {', '.join(failed)}")
+    if standing is SuspectVerdict.BAD:
+        return ValidationPart(ValidationProgress.FAILED, text=f"pair probe failed with {', '.join(failed)}")
     return _undecided(world, incident, them, failed)
 
 
-def needed(incident: Incident, them: Group) -> bool:
+def needed(incident: Incident, them: ValidationGroup) -> bool:
     asked = any(incident.node in probe.nodes for probe in them.probes)
     return asked or them.together > 1 or incident.kind is IncidentKind.PAIR
 
 
 def _bad(probe: Probe, node: str) -> bool:
-    return node in probe.nodes and probe.outcome is Outcome.BAD
+    return node in probe.nodes and probe.outcome is ProbeOutcome.BAD
 
 
-def _undecided(world: World, incident: Incident, them: Group, failed: list[str]) -> Part:
+def _undecided(world: World, incident: Incident, them: ValidationGroup, failed: list[str]) -> ValidationPart:
     """Wait for partners as long as a validation may take. Unasked is no failure, unless the network was the fault of this very hardware.
     What failed without two proven partners is no failure either: the partner may be the one at fault, or lie."""
     view = facts.fresh_view(world)
@@ -195,10 +195,12 @@ def _undecided(world: World, incident: Incident, them: Group, failed: list[str])
     if not late and (doubtful or not nothing_left):
         return PENDING
     if failed:
-        return Part(Progress.UNDECIDED, text=_cannot_tell(failed))
+        return ValidationPart(ValidationProgress.UNDECIDED, text=_cannot_tell(failed))
     if doubtful:
-        return Part(Progress.FAILED, text="pair probe not answered, and no other node could be asked")
-    return Part(Progress.PASSED, them.ended_at)
+        return ValidationPart(
+            ValidationProgress.FAILED, text="pair probe not answered, and no other node could be asked"
+        )
+    return ValidationPart(ValidationProgress.PASSED, them.ended_at)
 
 
 def _cannot_tell(failed: list[str]) -> str:
@@ -209,5 +211,5 @@ def _cannot_tell(failed: list[str]) -> str:
     )
 
 
-def connect_only(world: World, them: Group) -> frozenset[str]:
+def connect_only(world: World, them: ValidationGroup) -> frozenset[str]:
     return frozenset(i.node for i in them.incidents if beside(world, i))

@@ -24,7 +24,7 @@ FLEET = "the cluster"
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class SilentGroup:
     """Nodes that fell silent within ten minutes of each other."""
 
     where: str
@@ -66,7 +66,7 @@ class Group:
         return f"{self.text}: one cause, nothing is done to them until their power is off"
 
 
-def groups(world: World, silent: Collection[str]) -> tuple[Group, ...]:
+def groups(world: World, silent: Collection[str]) -> tuple[SilentGroup, ...]:
     """The sets of nodes whose silences may have one cause. ``silent``: all silent nodes."""
     view, silences = world.view, spans.silences(world, silent)
     ours = frozenset(s.node for s in silences if s.until is None)
@@ -87,7 +87,7 @@ def groups(world: World, silent: Collection[str]) -> tuple[Group, ...]:
 
 def _many(
     world: World, view: ClusterView, silences: Collection[Span], cuts: Collection[Span], ours: Collection[str]
-) -> list[Group]:
+) -> list[SilentGroup]:
     """Groups above the limits: in a failure domain, nodes that may be cut off; in the cluster, all that do not report. ``ours``: silent
     nodes not taken over by an operator or Slurm; the others may be switched off, and do not count."""
     death, recent = world.policy.death, spans.recent(world, silences)
@@ -117,7 +117,7 @@ def _cuts(
     *,
     machines_only: bool = False,
     within_s: float = 0.0,
-) -> list[Group]:
+) -> list[SilentGroup]:
     """For each of our nodes that may be cut off, the others that may have stopped answering at the same moment or within ``within_s``,
     whether or not they answer again."""
 
@@ -160,10 +160,10 @@ def _where(world: World, view: ClusterView, those: Iterable[Span]) -> str:
 
 def _group(
     world: World, view: ClusterView, where: str, those: Iterable[Span], most: int, *, machines_only: bool = False
-) -> Group:
+) -> SilentGroup:
     ordered = sorted(those, key=lambda s: (s.since, s.node))
     nodes = tuple(dict.fromkeys(s.node for s in ordered))
-    return Group(
+    return SilentGroup(
         where if where != FLEET else _where(world, view, ordered),
         nodes,
         silent=tuple(dict.fromkeys(s.node for s in ordered if s.until is None)),
@@ -206,10 +206,10 @@ def _unbroken(those: list[Span]) -> list[Span]:
     return sorted(kept, key=lambda s: (s.since, s.node))
 
 
-def _widest(found: Iterable[Group]) -> tuple[Group, ...]:
+def _widest(found: Iterable[SilentGroup]) -> tuple[SilentGroup, ...]:
     """Drop groups whose nodes are all in another group; of two with the same nodes the failure domain is kept."""
     ordered = sorted(found, key=lambda g: (-len(g.nodes), g.where == FLEET, g.since, g.where))
-    kept: list[Group] = []
+    kept: list[SilentGroup] = []
     for group in ordered:
         if not any(set(group.nodes) <= set(other.nodes) for other in kept):
             kept.append(group)
@@ -222,7 +222,7 @@ def _jobs_advance(world: World, view: ClusterView, nodes: tuple[str, ...]) -> bo
     return any(evidence.advances(world, job, away) for job in jobs)
 
 
-def began(world: World, silent: Collection[str], group: Group) -> datetime:
+def began(world: World, silent: Collection[str], group: SilentGroup) -> datetime:
     """Start of the series of silences of which the group is the newest part: each within ten minutes of the one before. Nodes that are
     rebooted one after another are one series."""
     every = (*spans.silences(world, silent), *spans.cuts(world, silent))
@@ -238,22 +238,22 @@ def began(world: World, silent: Collection[str], group: Group) -> datetime:
     return since
 
 
-def braked(found: Iterable[Group]) -> dict[str, Group]:
+def braked(found: Iterable[SilentGroup]) -> dict[str, SilentGroup]:
     """Node → the group with which it has one cause: nothing is concluded about it."""
     return _by_node(g for g in found if not g.machines_only)
 
 
-def keeping_machines(found: Iterable[Group]) -> dict[str, Group]:
+def keeping_machines(found: Iterable[SilentGroup]) -> dict[str, SilentGroup]:
     """Node → the group for which its machine is left alone."""
     groups = tuple(found)
     return {**_by_node(g for g in groups if g.machines_only), **braked(groups)}
 
 
-def _by_node(found: Iterable[Group]) -> dict[str, Group]:
+def _by_node(found: Iterable[SilentGroup]) -> dict[str, SilentGroup]:
     return {name: group for group in reversed(tuple(found)) for name in group.silent}
 
 
-def holds(world: World, incident: Incident, held: Mapping[str, Group]) -> Group | None:
+def holds(world: World, incident: Incident, held: Mapping[str, SilentGroup]) -> SilentGroup | None:
     """The group that keeps this node from being touched; None: none does, or its power is off."""
     group = held.get(incident.node)
     return None if group is None or evidence.power_off(world, incident) is not None else group

@@ -7,14 +7,22 @@ from enum import Enum
 
 from holdfast.decisions.common import facts
 from holdfast.decisions.death import evidence
-from holdfast.decisions.death.verdict import Circumstances, Consequence, PowerOff, SeenRunning, Verdict, allowed, judge
+from holdfast.decisions.death.verdict import (
+    Circumstances,
+    Consequence,
+    DeathVerdict,
+    PowerOff,
+    SeenRunning,
+    allowed,
+    judge,
+)
 from holdfast.decisions.silence import common_cause
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView
 from holdfast.model.incident import Incident, IncidentKind, IncidentState
 
 
-class Why(Enum):
+class TouchReason(Enum):
     """Reasons why a silent node's machine may not be touched."""
 
     ALIVE = "alive"
@@ -30,10 +38,10 @@ class Why(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class TouchRefusal:
     """Reason why a step is not allowed."""
 
-    why: Why
+    why: TouchReason
     text: str
     """For people."""
 
@@ -49,16 +57,16 @@ def about_silence(world: World, incident: Incident) -> bool:
 
 
 def why_not(
-    world: World, view: ClusterView, incident: Incident, what: Consequence, held: common_cause.Group | None
-) -> Refusal | None:
+    world: World, view: ClusterView, incident: Incident, what: Consequence, held: common_cause.SilentGroup | None
+) -> TouchRefusal | None:
     """Reason why this may not be done to the silent node now; None: it may. ``held``: the group of :func:`common_cause.holds` by
     :func:`common_cause.keeping_machines`."""
     found = evidence.gather(world, view, incident)
     off = any(isinstance(e, PowerOff) for e in found)
     suspicion = incident.state is IncidentState.SUSPECTED
-    stands = Verdict.DEAD if incident.dead else Verdict.SILENT if suspicion else Verdict.TWO_WITNESSES
-    if judge(found) is Verdict.SUSPECT or (not off and evidence.alive(found)):
-        return Refusal(Why.ALIVE, "it shows a sign of life: nothing is done to its machine")
+    stands = DeathVerdict.DEAD if incident.dead else DeathVerdict.SILENT if suspicion else DeathVerdict.TWO_WITNESSES
+    if judge(found) is DeathVerdict.SUSPECT or (not off and evidence.alive(found)):
+        return TouchRefusal(TouchReason.ALIVE, "it shows a sign of life: nothing is done to its machine")
     passing = off and what in _AT_THE_MACHINE and not evidence.off_lasts(world, incident)
     lifeless_s = (world.now - evidence.last_alive(world, incident, found)).total_seconds()
     now = Circumstances(
@@ -72,11 +80,13 @@ def why_not(
     if allowed(stands, what, now, grace_s):
         return None
     if not now.alone and held is not None:
-        return Refusal(Why.ONE_CAUSE, held.reason)
+        return TouchRefusal(TouchReason.ONE_CAUSE, held.reason)
     if lifeless_s < grace_s:
         seen = "was seen off once, and may come back" if passing else "is not seen off"
         text = f"its power {seen}: its machine is left alone until {grace_s:.0f} s after its last sign of life"
-        return Refusal(Why.GRACE, text)
+        return TouchRefusal(TouchReason.GRACE, text)
     if now.running:
-        return Refusal(Why.RUNNING, "the provider shows its machine running with its checks passing: it is not ended")
-    return Refusal(Why.VERDICT, f"the verdict {stands.value} does not allow it")
+        return TouchRefusal(
+            TouchReason.RUNNING, "the provider shows its machine running with its checks passing: it is not ended"
+        )
+    return TouchRefusal(TouchReason.VERDICT, f"the verdict {stands.value} does not allow it")

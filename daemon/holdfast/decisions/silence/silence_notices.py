@@ -57,12 +57,12 @@ def _nodes(world: World, view: ClusterView) -> list[Proposal]:
     return proposals
 
 
-def _size(group: common_cause.Group) -> int:
+def _size(group: common_cause.SilentGroup) -> int:
     """Size class of a group: a group of four times as many nodes is notified again, from four on."""
     return max(0, len(group.silent).bit_length() - 1) // 2
 
 
-def _body(group: common_cause.Group) -> str:
+def _body(group: common_cause.SilentGroup) -> str:
     where = f"Nodes: {_names(group.nodes)}. Check their network and power; holdfast nodes"
     if group.unseen:
         return f"{group.reason}. If it is dead: power-cycle it. {where}"

@@ -12,7 +12,15 @@ from datetime import datetime, timedelta
 
 from holdfast.decisions.common import facts
 from holdfast.decisions.death import agentless, domains, evidence, unreached
-from holdfast.decisions.death.verdict import Evidence, LivingPeer, PowerOff, StepsAdvance, TcpAnswered, Verdict, judge
+from holdfast.decisions.death.verdict import (
+    DeathEvidence,
+    DeathVerdict,
+    LivingPeer,
+    PowerOff,
+    StepsAdvance,
+    TcpAnswered,
+    judge,
+)
 from holdfast.decisions.nodes import hands_off
 from holdfast.decisions.silence import common_cause
 from holdfast.model.action import SendOrder
@@ -243,7 +251,11 @@ def _suspicion(world: World, node: str, new_id: Callable[[datetime], str]) -> Mo
 
 
 def _judge(
-    world: World, view: ClusterView, incident: Incident, silent: Collection[str], held: Mapping[str, common_cause.Group]
+    world: World,
+    view: ClusterView,
+    incident: Incident,
+    silent: Collection[str],
+    held: Mapping[str, common_cause.SilentGroup],
 ) -> Moved:
     found = evidence.gather(world, view, incident)
     verdict = judge(found)
@@ -251,7 +263,7 @@ def _judge(
     off = any(isinstance(e, PowerOff) for e in found)
     group = common_cause.holds(world, incident, held)
     note = _note(world, view, incident, found, group)
-    if group is not None or verdict in (Verdict.SILENT, Verdict.SUSPECT):
+    if group is not None or verdict in (DeathVerdict.SILENT, DeathVerdict.SUSPECT):
         return (replace(incident, note=note) if suspicion and note else incident), []
     if not off and (
         _still_asked(world, incident)
@@ -260,7 +272,7 @@ def _judge(
     ):
         return incident, []
     named = ", ".join(_name(e) for e in found if isinstance(e, LivingPeer | PowerOff))
-    if verdict is Verdict.DEAD:
+    if verdict is DeathVerdict.DEAD:
         return _dead(world, incident, f"{DEAD_CHECK}: silent to the controller, and unreachable for {named}")
     if suspicion:
         return _witnessed(world, incident, f"{SILENT_CHECK}: silent to the controller, and unreachable for {named}")
@@ -268,7 +280,11 @@ def _judge(
 
 
 def _note(
-    world: World, view: ClusterView, incident: Incident, found: tuple[Evidence, ...], group: common_cause.Group | None
+    world: World,
+    view: ClusterView,
+    incident: Incident,
+    found: tuple[DeathEvidence, ...],
+    group: common_cause.SilentGroup | None,
 ) -> str:
     """Reason why nothing is concluded, for people; empty: the incident says it already."""
     if group is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from datetime import timedelta
 
-from holdfast.model.background import Wanted
+from holdfast.model.background import WantedSpares
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView
 
@@ -39,17 +39,17 @@ def kept(world: World, view: ClusterView) -> tuple[str, ...]:
     return tuple(name for name in spare_pool(world, view) if name not in promised)
 
 
-def wanted(world: World) -> Wanted:
+def wanted(world: World) -> WantedSpares:
     """Number of spares that the site wants, and why. The rule's number is as old as the background's reading."""
     asked = world.policy.spares.wanted
     if asked == "":
-        return Wanted(None, ("no number is set: the pool gets back what was taken from it",))
+        return WantedSpares(None, ("no number is set: the pool gets back what was taken from it",))
     if asked != P99:
-        return Wanted(int(asked), (f"spares.wanted = {asked}",))
-    return world.background.by_rule or Wanted(None, ("the history has not been read yet",))
+        return WantedSpares(int(asked), (f"spares.wanted = {asked}",))
+    return world.background.by_rule or WantedSpares(None, ("the history has not been read yet",))
 
 
-def by_rule(world: World, view: ClusterView) -> Wanted:
+def by_rule(world: World, view: ClusterView) -> WantedSpares:
     """The rule p99 on the history at hand."""
     nodes = sum(1 for n in view.nodes.values() if n.gpu_count) or len(view.nodes)
     rate, about_rate = fault_rate(world, nodes)
@@ -66,7 +66,7 @@ def by_rule(world: World, view: ClusterView) -> Wanted:
     if bounded != number:
         bound = f"at_least = {least}" if bounded > number else f"at_most_share: {most} of {nodes} nodes"
         reasons.append(f"{bounded} instead, by spares.{bound}")
-    return Wanted(bounded, tuple(reasons))
+    return WantedSpares(bounded, tuple(reasons))
 
 
 def fault_rate(world: World, nodes: int) -> tuple[float, str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 
 from holdfast import logs
-from holdfast.practice.aws.world import Delays, World
+from holdfast.practice.aws.world import Delays, EmulatorWorld
 
 log = logging.getLogger("holdfast.practice.aws")
 HOST = "127.0.0.1"
@@ -27,7 +27,7 @@ def main(argv: list[str] | None = None) -> int:
     from holdfast.practice.aws.control import control  # noqa: PLC0415
     from holdfast.practice.aws.emulator import Emulator  # noqa: PLC0415
 
-    world = World(Delays(options.pending_s, options.initializing_s, options.shutting_down_s))
+    world = EmulatorWorld(Delays(options.pending_s, options.initializing_s, options.shutting_down_s))
     app = Emulator(options.state, world, control)
     server = make_server(HOST, options.port, app, threaded=True, request_handler=MotoRequestHandler)
     _end_on_signal(server.shutdown)

@@ -18,7 +18,7 @@ from typing import Any, cast
 from urllib.parse import urlencode, urlsplit
 
 from holdfast.model.errors import NotFound, Rejected, Unavailable
-from holdfast.practice.aws.faults import Fault, Weather
+from holdfast.practice.aws.faults import ApiFault, Weather
 
 log = logging.getLogger(__name__)
 START_TIMEOUT_S = 60.0
@@ -53,7 +53,7 @@ class EmulatorControl:
         """Number of the newest call: a ``since`` for later questions."""
         return int(self._ask("GET", "ready")["calls"])
 
-    def inject(self, fault: Fault) -> None:
+    def inject(self, fault: ApiFault) -> None:
         self._ask("POST", "faults", asdict(fault))
 
     def weather(

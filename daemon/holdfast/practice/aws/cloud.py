@@ -53,7 +53,7 @@ class Hosts(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class CloudMachine:
     """One instance as the watcher sees it."""
 
     instance_id: str
@@ -78,7 +78,7 @@ class Watcher(ABC):
         self._gone: list[str] = known.get("gone", [])
 
     @abstractmethod
-    def machines(self) -> list[Machine]:
+    def machines(self) -> list[CloudMachine]:
         """All machines as they are now. Raises ClientError, BotoCoreError, Unavailable."""
 
     @abstractmethod
@@ -105,7 +105,7 @@ class Watcher(ABC):
         while not stop.wait(interval_s):
             self.poll()
 
-    def _follow(self, machine: Machine) -> None:
+    def _follow(self, machine: CloudMachine) -> None:
         had_power = self._on.get(machine.instance_id, not machine.replacement)
         try:
             if machine.state == "running" and not had_power:
@@ -147,7 +147,7 @@ class CloudWatcher(Watcher):
         self._control = EmulatorControl(endpoint)
         self._cluster = cluster
 
-    def machines(self) -> list[Machine]:
+    def machines(self) -> list[CloudMachine]:
         pages = self._ec2.get_paginator("describe_instances").paginate(
             Filters=[{"Name": f"tag:{CLUSTER_TAG}", "Values": [self._cluster]}]
         )
@@ -163,10 +163,10 @@ def asked_reboots(control: EmulatorControl, action: str) -> dict[str, str]:
     return {f"{call['at']} {i}": i for call in calls for i in call["effects"]}
 
 
-def _machine(raw: InstanceTypeDef) -> Machine:
+def _machine(raw: InstanceTypeDef) -> CloudMachine:
     tags = {tag.get("Key"): tag.get("Value", "") for tag in raw.get("Tags", [])}
     state = str(raw.get("State", {}).get("Name", ""))
-    return Machine(raw.get("InstanceId", ""), tags.get(NODE_TAG, ""), state, INCIDENT_TAG in tags)
+    return CloudMachine(raw.get("InstanceId", ""), tags.get(NODE_TAG, ""), state, INCIDENT_TAG in tags)
 
 
 class LogHosts:

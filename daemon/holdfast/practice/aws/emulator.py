@@ -7,7 +7,7 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import parse_qsl, urlencode
@@ -18,13 +18,12 @@ from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_ba
 
 from holdfast.practice.aws import CONTROL_PREFIX, REGION, moto_groups
 from holdfast.practice.aws.calls import Call, CallLog
-from holdfast.practice.aws.faults import Fault, FaultBook
-from holdfast.practice.aws.hyperpod import Hyperpod
-from holdfast.practice.aws.journal import Entry, Journal
+from holdfast.practice.aws.faults import ApiFault, FaultBook
+from holdfast.practice.aws.hyperpod import Hyperpod, StartResponse
+from holdfast.practice.aws.journal import Journal, JournalEntry
 from holdfast.practice.aws.moto_patches import install
-from holdfast.practice.aws.world import World
+from holdfast.practice.aws.world import EmulatorWorld
 
-StartResponse = Callable[[str, list[tuple[str, str]]], Any]
 READ_ONLY = ("Describe", "Get", "List")
 NOT_A_PARAMETER = ("Action", "Version", "ClientToken")
 GROUPS_TURN = "PracticeGroupsTurn"
@@ -33,7 +32,7 @@ FIRST_SEED = 20_261
 """Seed for what moto creates at start (default network); any constant works."""
 
 
-class Control(Protocol):
+class ControlVerbs(Protocol):
     """Verbs of the control endpoint, passed in because they use the emulator."""
 
     def __call__(self, emulator: Emulator, environ: Mapping[str, Any], body: bytes) -> tuple[int, bytes]:
@@ -43,7 +42,7 @@ class Control(Protocol):
 class Emulator:
     """One emulated account. API calls run one at a time; delays of faults do not block other calls."""
 
-    def __init__(self, state: Path | None, world: World, control: Control) -> None:
+    def __init__(self, state: Path | None, world: EmulatorWorld, control: ControlVerbs) -> None:
         self._control = control
         self.world = world
         self.faults = FaultBook()
@@ -92,7 +91,7 @@ class Emulator:
     ) -> tuple[str, list[tuple[str, str]], bytes]:
         """Journal a mutating call, seed moto's ids, run it, note its effects."""
         if not call.action.startswith(READ_ONLY):
-            entry = Entry(self.world.now(), secrets.randbits(48), _region(environ), body, _service(environ))
+            entry = JournalEntry(self.world.now(), secrets.randbits(48), _region(environ), body, _service(environ))
             self._journal.write(entry)
             mock_random.seed(entry.seed)
         else:
@@ -111,11 +110,11 @@ class Emulator:
         if not moto_groups.due(self.world):
             return
         body = urlencode({"Action": GROUPS_TURN, "Launch": ",".join(moto_groups.launching(self.world))})
-        entry = Entry(self.world.now(), secrets.randbits(48), REGION, body, "autoscaling")
+        entry = JournalEntry(self.world.now(), secrets.randbits(48), REGION, body, "autoscaling")
         self._journal.write(entry)
         self._turn(entry, replayed=False)
 
-    def _turn(self, entry: Entry, *, replayed: bool) -> None:
+    def _turn(self, entry: JournalEntry, *, replayed: bool) -> None:
         call = self.calls.begin(GROUPS_TURN, {}, entry.at, replayed=replayed)
         mock_random.seed(entry.seed)
         self.world.parameters, self.world.effects = {}, []
@@ -140,7 +139,7 @@ class Emulator:
     def _load_ec2(self) -> None:
         """Make a first call before reporting ready: moto then loads EC2 and creates the default network, which takes seconds."""
         body = "Action=DescribeInstances&Version=2016-11-15"
-        self._forward(_environ(Entry(0.0, FIRST_SEED, REGION, body)), body, dict(parse_qsl(body)))
+        self._forward(_environ(JournalEntry(0.0, FIRST_SEED, REGION, body)), body, dict(parse_qsl(body)))
 
     def _replay(self) -> None:
         for entry in self._journal.entries():
@@ -168,7 +167,7 @@ def _finish(call: Call, status: int, payload: bytes, effects: Iterable[str]) -> 
         call.error = found[1].decode()
 
 
-def _injected(start_response: StartResponse, call: Call, fault: Fault) -> Iterable[bytes]:
+def _injected(start_response: StartResponse, call: Call, fault: ApiFault) -> Iterable[bytes]:
     """EC2's error document. Effects of a call whose answer is lost stay recorded."""
     call.status, call.error, call.injected = fault.status, fault.code, True
     text = (
@@ -198,7 +197,7 @@ def _scope(environ: Mapping[str, Any]) -> tuple[str, str]:
     return (found[1], found[2]) if found else (REGION, "ec2")
 
 
-def _environ(entry: Entry) -> dict[str, Any]:
+def _environ(entry: JournalEntry) -> dict[str, Any]:
     """The minimal WSGI environment that moto needs to run a journalled call."""
     scope = f"practice/20260101/{entry.region}/{entry.service}/aws4_request"
     return {

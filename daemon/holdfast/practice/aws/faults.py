@@ -12,7 +12,7 @@ FOREVER = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class ApiFault:
     """One fault: which calls it affects, and how they are answered."""
 
     action: str = "*"
@@ -35,9 +35,9 @@ class Fault:
         return self.action in ("*", action) and all(parameters.get(k) == v for k, v in self.where.items())
 
 
-def fault_from_json(data: Mapping[str, Any]) -> Fault:
+def fault_from_json(data: Mapping[str, Any]) -> ApiFault:
     """A fault from the control endpoint's JSON. Raises TypeError for an unknown key, ValueError for a bad value."""
-    fault = Fault(**data)
+    fault = ApiFault(**data)
     if not 400 <= fault.status <= 599:
         raise ValueError(f"status {fault.status} is no HTTP error")
     if not 0 <= fault.delay_s <= 600:
@@ -67,17 +67,17 @@ class Weather:
         if min(*shares, self.no_capacity, self.stale_s) < 0 or sum(shares) > 1 or self.no_capacity > 1:
             raise ValueError(f"shares of weather lie within 0 and 1, together at most 1: {self}")
 
-    def fault(self, action: str, chance: float, capacity: float) -> Fault | None:
+    def fault(self, action: str, chance: float, capacity: float) -> ApiFault | None:
         """The fault of a call, chosen by two random numbers from 0 to 1."""
         if action in NEED_CAPACITY and capacity < self.no_capacity:
-            return Fault(action, "InsufficientInstanceCapacity", "No capacity: the weather of the practice.", 500)
+            return ApiFault(action, "InsufficientInstanceCapacity", "No capacity: the weather of the practice.", 500)
         if chance < self.throttled:
             code = "ThrottlingException" if "Cluster" in action else "RequestLimitExceeded"
-            return Fault(action, code, "Request limit exceeded: the weather of the practice.", 503)
+            return ApiFault(action, code, "Request limit exceeded: the weather of the practice.", 503)
         if chance < self.throttled + self.errors:
-            return Fault(action, "InternalError", "An error: the weather of the practice.", 500)
+            return ApiFault(action, "InternalError", "An error: the weather of the practice.", 500)
         if chance < self.throttled + self.errors + self.lost_answers:
-            return Fault(action, "InternalError", "A lost answer: the weather of the practice.", 500, after=True)
+            return ApiFault(action, "InternalError", "A lost answer: the weather of the practice.", 500, after=True)
         return None
 
 
@@ -89,10 +89,10 @@ class FaultBook:
     """Armed faults, in the order in which they were added, and the random faults that apply to all other calls."""
 
     def __init__(self) -> None:
-        self._armed: list[Fault] = []
+        self._armed: list[ApiFault] = []
         self.set_weather(FAIR)
 
-    def add(self, fault: Fault) -> None:
+    def add(self, fault: ApiFault) -> None:
         self._armed.append(fault)
 
     def clear(self) -> None:
@@ -109,10 +109,10 @@ class FaultBook:
         """How far behind the next describe is."""
         return self._chance.uniform(0, self.weather.stale_s) if self.weather.stale_s else 0.0
 
-    def armed(self) -> tuple[Fault, ...]:
+    def armed(self) -> tuple[ApiFault, ...]:
         return tuple(self._armed)
 
-    def take(self, action: str, parameters: Mapping[str, str]) -> Fault | None:
+    def take(self, action: str, parameters: Mapping[str, str]) -> ApiFault | None:
         """The first armed fault for this call, counted down, else a random one; None: the call runs normally."""
         for index, fault in enumerate(self._armed):
             if not fault.hits(action, parameters):

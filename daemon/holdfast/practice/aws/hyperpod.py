@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.practice.aws.calls import Call, CallLog
-from holdfast.practice.aws.faults import Fault, FaultBook
-from holdfast.practice.aws.hyperpod_calls import OPERATIONS, READ_ONLY, ApiError, Request, arn
+from holdfast.practice.aws.faults import ApiFault, FaultBook
+from holdfast.practice.aws.hyperpod_calls import OPERATIONS, READ_ONLY, HyperpodRequest, SageMakerError, arn
 from holdfast.practice.aws.hyperpod_model import answer_errors, request_errors
 from holdfast.practice.aws.hyperpod_world import Cluster, HyperpodDelays, cluster_from_json, make_cluster
 from holdfast_checks.whole_file import write_whole
@@ -74,7 +74,7 @@ class Hyperpod:
     def _run(self, action: str, given: Any, call: Call) -> tuple[int, dict[str, Any]]:
         try:
             answer = self._perform(action, given, call.effects)
-        except ApiError as error:
+        except SageMakerError as error:
             call.status, call.error = error.status, error.code
             return error.status, {"__type": error.code, "Message": error.message, "message": error.message}
         call.status = 200
@@ -83,25 +83,25 @@ class Hyperpod:
     def _perform(self, action: str, given: Any, effects: list[str]) -> dict[str, Any]:
         operation = OPERATIONS.get(action)
         if operation is None:
-            raise ApiError("UnknownOperationException", f"the emulator has no {action}")
+            raise SageMakerError("UnknownOperationException", f"the emulator has no {action}")
         wrong = request_errors(action, given)
         if wrong:
-            raise ApiError("ValidationException", f"{len(wrong)} validation errors detected: {'; '.join(wrong)}")
-        answer = operation(Request(self.cluster(given["ClusterName"]), given, self.delays, self.now(), effects))
+            raise SageMakerError("ValidationException", f"{len(wrong)} validation errors detected: {'; '.join(wrong)}")
+        answer = operation(HyperpodRequest(self.cluster(given["ClusterName"]), given, self.delays, self.now(), effects))
         wrong = answer_errors(action, answer)
         if wrong:
             log.error("event=answer_outside_the_model action=%s errors=%s", action, wrong)
-            raise ApiError("EmulatorError", f"the emulator's answer is not in SageMaker's model: {wrong}", 500)
+            raise SageMakerError("EmulatorError", f"the emulator's answer is not in SageMaker's model: {wrong}", 500)
         if action not in READ_ONLY:
             self.save()
         return answer
 
     def cluster(self, name: str) -> Cluster:
-        """By name or ARN, as in ClusterName. Raises ApiError ResourceNotFound."""
+        """By name or ARN, as in ClusterName. Raises SageMakerError ResourceNotFound."""
         for cluster in self.clusters.values():
             if name in (cluster.name, arn(cluster)):
                 return cluster
-        raise ApiError("ResourceNotFound", f"Cluster {name} does not exist.")
+        raise SageMakerError("ResourceNotFound", f"Cluster {name} does not exist.")
 
     def make(self, name: str, data: Mapping[str, Any]) -> Cluster:
         """Create a cluster, unless one of this name exists."""
@@ -124,7 +124,7 @@ class Hyperpod:
                 slot.doom = ""
 
 
-def _injected(start_response: StartResponse, call: Call, fault: Fault) -> Iterable[bytes]:
+def _injected(start_response: StartResponse, call: Call, fault: ApiFault) -> Iterable[bytes]:
     """The JSON protocol's error. Effects of a call whose answer is lost stay recorded."""
     call.status, call.error, call.injected = fault.status, fault.code, True
     return _send(start_response, fault.status, {"__type": fault.code, "message": fault.message})

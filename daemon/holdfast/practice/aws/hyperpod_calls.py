@@ -11,9 +11,9 @@ from holdfast.practice.aws.hyperpod_world import (
     STEADY,
     Cluster,
     HyperpodDelays,
-    Machine,
+    HyperpodMachine,
     Slot,
-    Step,
+    StatusStep,
     reboot_machine,
     replace_machine,
 )
@@ -23,7 +23,7 @@ DEFAULT_PAGE = 10
 ACCOUNT = "123456789012"
 
 
-class ApiError(Exception):
+class SageMakerError(Exception):
     """An error answer: SageMaker's code and message."""
 
     def __init__(self, code: str, message: str, status: int = 400) -> None:
@@ -32,7 +32,7 @@ class ApiError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class HyperpodRequest:
     """Context of an operation."""
 
     cluster: Cluster
@@ -52,7 +52,7 @@ def arn(cluster: Cluster) -> str:
     return f"arn:aws:sagemaker:{REGION}:{ACCOUNT}:cluster/{cluster.id}"
 
 
-def _describe_cluster(request: Request) -> dict[str, Any]:
+def _describe_cluster(request: HyperpodRequest) -> dict[str, Any]:
     cluster = request.cluster
     answer: dict[str, Any] = {
         "ClusterArn": arn(cluster),
@@ -82,7 +82,7 @@ def _group(cluster: Cluster, name: str, now: float) -> dict[str, Any]:
     return answer
 
 
-def _list_nodes(request: Request) -> dict[str, Any]:
+def _list_nodes(request: HyperpodRequest) -> dict[str, Any]:
     given, cluster = request.given, request.cluster
     wanted = given.get("InstanceGroupNameContains", "")
     shown = [entry for entry in cluster.shown(request.seen_at) if wanted in entry[0].group]
@@ -96,7 +96,9 @@ def _list_nodes(request: Request) -> dict[str, Any]:
     return answer
 
 
-def _summary(cluster: Cluster, slot: Slot, machine: Machine, step: Step, with_logical: bool) -> dict[str, Any]:
+def _summary(
+    cluster: Cluster, slot: Slot, machine: HyperpodMachine, step: StatusStep, with_logical: bool
+) -> dict[str, Any]:
     group = next(group for group in cluster.groups if group.name == slot.group)
     answer: dict[str, Any] = {
         "InstanceGroupName": slot.group,
@@ -112,7 +114,7 @@ def _summary(cluster: Cluster, slot: Slot, machine: Machine, step: Step, with_lo
     return answer
 
 
-def _describe_node(request: Request) -> dict[str, Any]:
+def _describe_node(request: HyperpodRequest) -> dict[str, Any]:
     node_id = request.given.get("NodeId", "")
     for slot, machine, step in request.cluster.shown(request.seen_at):
         if machine.instance_id == node_id:
@@ -120,30 +122,30 @@ def _describe_node(request: Request) -> dict[str, Any]:
             if step.status != "Pending":
                 details["PrivatePrimaryIp"] = slot.address
             return {"NodeDetails": details}
-    raise ApiError("ResourceNotFound", f"Node {node_id} does not exist in cluster {request.cluster.name}.")
+    raise SageMakerError("ResourceNotFound", f"Node {node_id} does not exist in cluster {request.cluster.name}.")
 
 
-def _replace(request: Request) -> dict[str, Any]:
-    def act(slot: Slot, machine: Machine) -> None:
+def _replace(request: HyperpodRequest) -> dict[str, Any]:
+    def act(slot: Slot, machine: HyperpodMachine) -> None:
         replace_machine(request.cluster, slot, request.delays, request.now)
 
     return _batch(request, act)
 
 
-def _reboot(request: Request) -> dict[str, Any]:
+def _reboot(request: HyperpodRequest) -> dict[str, Any]:
     return _batch(request, lambda slot, machine: reboot_machine(machine, request.delays, request.now))
 
 
-def _batch(request: Request, act: Callable[[Slot, Machine], None]) -> dict[str, Any]:
+def _batch(request: HyperpodRequest, act: Callable[[Slot, HyperpodMachine], None]) -> dict[str, Any]:
     """Apply the operation to each id separately; failures are part of a 200 response."""
     given, cluster = request.given, request.cluster
     if "NodeLogicalIds" in given:
-        raise ApiError("ValidationException", "The emulator takes instance ids alone.")
+        raise SageMakerError("ValidationException", "The emulator takes instance ids alone.")
     ids = given.get("NodeIds", [])
     if not ids:
-        raise ApiError("ValidationException", "Either NodeIds or NodeLogicalIds must be provided.")
+        raise SageMakerError("ValidationException", "Either NodeIds or NodeLogicalIds must be provided.")
     if cluster.status != "InService":
-        raise ApiError("ValidationException", f"Cluster {cluster.name} is {cluster.status}, not InService.")
+        raise SageMakerError("ValidationException", f"Cluster {cluster.name} is {cluster.status}, not InService.")
     done: list[str] = []
     failed: list[dict[str, str]] = []
     for node_id in ids:
@@ -171,11 +173,11 @@ def _obstacle(cluster: Cluster, node_id: str, now: float) -> str:
     return "" if step.status in STEADY and kind != "Controller" else "InvalidInstanceStatus"
 
 
-def _never(node_id: str) -> tuple[Slot, Machine]:
-    raise ApiError("ValidationException", f"{node_id} vanished")
+def _never(node_id: str) -> tuple[Slot, HyperpodMachine]:
+    raise SageMakerError("ValidationException", f"{node_id} vanished")
 
 
-OPERATIONS: Mapping[str, Callable[[Request], dict[str, Any]]] = {
+OPERATIONS: Mapping[str, Callable[[HyperpodRequest], dict[str, Any]]] = {
     "DescribeCluster": _describe_cluster,
     "ListClusterNodes": _list_nodes,
     "DescribeClusterNode": _describe_node,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from holdfast.practice.aws.cloud import Hosts, Machine, Watcher, asked_reboots
+from holdfast.practice.aws.cloud import CloudMachine, Hosts, Watcher, asked_reboots
 from holdfast.practice.aws.hyperpod_client import HyperpodControl
 from holdfast_checks.whole_file import write_whole
 
@@ -21,10 +21,10 @@ class PodWatcher(Watcher):
         self._control = control
         self._resource_config = resource_config
 
-    def machines(self) -> list[Machine]:
+    def machines(self) -> list[CloudMachine]:
         write_resource_config(self._control, self._resource_config)
         return [
-            Machine(m["instance_id"], m["node"], _STATES.get(m["status"], "pending"), replacement=not m["first"])
+            CloudMachine(m["instance_id"], m["node"], _STATES.get(m["status"], "pending"), replacement=not m["first"])
             for m in self._control.machines()
         ]
 

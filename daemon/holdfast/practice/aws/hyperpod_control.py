@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from holdfast.practice.aws.hyperpod_calls import ApiError, arn
+from holdfast.practice.aws.hyperpod_calls import SageMakerError, arn
 from holdfast.practice.aws.hyperpod_world import (
     STATUSES,
     Cluster,
-    Machine,
+    HyperpodMachine,
     Slot,
     reboot_machine,
     replace_machine,
@@ -26,11 +26,11 @@ _Handler = Callable[["Emulator", Mapping[str, Any]], Any]
 def _cluster(emulator: Emulator, data: Mapping[str, Any]) -> Cluster:
     try:
         return emulator.hyperpod.cluster(data["cluster"])
-    except ApiError as error:
+    except SageMakerError as error:
         raise ValueError(error.message) from error
 
 
-def _place(emulator: Emulator, data: Mapping[str, Any]) -> tuple[Cluster, Slot, Machine]:
+def _place(emulator: Emulator, data: Mapping[str, Any]) -> tuple[Cluster, Slot, HyperpodMachine]:
     cluster = _cluster(emulator, data)
     found = cluster.slot_of(data["instance_id"])
     if found is None:

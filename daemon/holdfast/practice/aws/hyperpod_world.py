@@ -32,28 +32,28 @@ class HyperpodDelays:
 
 
 @dataclass(slots=True)
-class Step:
+class StatusStep:
     at: float
     status: str
     message: str = ""
 
 
 @dataclass(slots=True)
-class Machine:
+class HyperpodMachine:
     instance_id: str
     launched_at: float
-    path: list[Step]
+    path: list[StatusStep]
     gone_at: float | None = None
     busy_until: float = 0.0
     """An operation on it runs until this time: InstanceIdInUse."""
 
-    def shown(self, now: float) -> Step | None:
+    def shown(self, now: float) -> StatusStep | None:
         """Its state at a time; None: not created yet, or gone."""
         if self.gone_at is not None and self.gone_at <= now:
             return None
         return next((step for step in reversed(self.path) if step.at <= now), None)
 
-    def go(self, now: float, *steps: Step) -> None:
+    def go(self, now: float, *steps: StatusStep) -> None:
         """Take these steps instead of what was planned from now on."""
         self.path = [step for step in self.path if step.at <= now] + list(steps)
 
@@ -65,7 +65,7 @@ class Slot:
     group: str
     index: int
     address: str
-    machines: list[Machine]
+    machines: list[HyperpodMachine]
     doom: str = ""
     """Message with which the next replacement ends in Failure."""
 
@@ -79,7 +79,7 @@ class Slot:
 
 
 @dataclass(slots=True)
-class Group:
+class InstanceGroup:
     name: str
     instance_type: str
     node_type: str
@@ -90,7 +90,7 @@ class Group:
 class Cluster:
     name: str
     id: str
-    groups: list[Group]
+    groups: list[InstanceGroup]
     slots: list[Slot]
     node_recovery: str = "None"
     continuous: bool = False
@@ -105,7 +105,7 @@ class Cluster:
     refusals: list[tuple[str, str, int]] = field(default_factory=list)
     """Armed entries for ``Failed``: instance id, error code, times left."""
 
-    def slot_of(self, instance_id: str) -> tuple[Slot, Machine] | None:
+    def slot_of(self, instance_id: str) -> tuple[Slot, HyperpodMachine] | None:
         """The slot and machine of an id, also of a machine that is gone."""
         for slot in self.slots:
             for machine in slot.machines:
@@ -113,7 +113,7 @@ class Cluster:
                     return slot, machine
         return None
 
-    def shown(self, now: float) -> Iterator[tuple[Slot, Machine, Step]]:
+    def shown(self, now: float) -> Iterator[tuple[Slot, HyperpodMachine, StatusStep]]:
         """Machines in a list, in order of group and index."""
         for slot in self.slots:
             for machine in slot.machines:
@@ -136,7 +136,9 @@ class Cluster:
 
 def make_cluster(name: str, data: Mapping[str, Any], number: int, now: float) -> Cluster:
     """A cluster in service with running nodes. ``data``: groups (name, count, type, node_type) and cluster settings."""
-    groups = [Group(g["name"], g.get("type", "ml.p5.48xlarge"), g.get("node_type", "Compute")) for g in data["groups"]]
+    groups = [
+        InstanceGroup(g["name"], g.get("type", "ml.p5.48xlarge"), g.get("node_type", "Compute")) for g in data["groups"]
+    ]
     cluster = Cluster(
         name,
         hashlib.sha256(name.encode()).hexdigest()[:12],
@@ -152,7 +154,7 @@ def make_cluster(name: str, data: Mapping[str, Any], number: int, now: float) ->
         for index in range(1, int(given["count"]) + 1):
             order = len(cluster.slots)
             address = f"10.{number}.{order // 200}.{order % 200 + 4}"  # AWS keeps a subnet's first four addresses
-            machine = Machine(cluster.next_id(), now - AGE_S, [Step(now - AGE_S, "Running")])
+            machine = HyperpodMachine(cluster.next_id(), now - AGE_S, [StatusStep(now - AGE_S, "Running")])
             cluster.slots.append(Slot(given["name"], index, address, [machine]))
     return cluster
 
@@ -161,29 +163,29 @@ def replace_machine(cluster: Cluster, slot: Slot, delays: HyperpodDelays, now: f
     """Terminate the slot's machine and create the next one. Returns its id."""
     old = slot.machines[-1]
     gone_at = now + delays.shutting_down_s
-    old.go(now, Step(now, "ShuttingDown"))
+    old.go(now, StatusStep(now, "ShuttingDown"))
     old.gone_at = old.busy_until = gone_at
     ready_at = gone_at + delays.pending_s
-    path = [Step(gone_at, "Pending")]
+    path = [StatusStep(gone_at, "Pending")]
     if delays.deep_check_s:
-        path.append(Step(ready_at, "DeepHealthCheckInProgress"))
+        path.append(StatusStep(ready_at, "DeepHealthCheckInProgress"))
         ready_at += delays.deep_check_s
-    path.append(Step(ready_at, "Failure", slot.doom) if slot.doom else Step(ready_at, "Running"))
+    path.append(StatusStep(ready_at, "Failure", slot.doom) if slot.doom else StatusStep(ready_at, "Running"))
     slot.doom = ""
-    slot.machines.append(Machine(cluster.next_id(), gone_at, path, busy_until=ready_at))
+    slot.machines.append(HyperpodMachine(cluster.next_id(), gone_at, path, busy_until=ready_at))
     return slot.machines[-1].instance_id
 
 
-def reboot_machine(machine: Machine, delays: HyperpodDelays, now: float) -> None:
+def reboot_machine(machine: HyperpodMachine, delays: HyperpodDelays, now: float) -> None:
     """Mark an operation for a while; the status does not change (what HyperPod shows meanwhile is not documented)."""
     machine.busy_until = now + delays.rebooting_s
 
 
-def set_status(machine: Machine, status: str, message: str, for_s: float | None, now: float) -> None:
+def set_status(machine: HyperpodMachine, status: str, message: str, for_s: float | None, now: float) -> None:
     """Show this status from now on, or for a time and then ``Running`` (a software update, a deep health check)."""
-    steps = [Step(now, status, message)]
+    steps = [StatusStep(now, status, message)]
     if for_s is not None:
-        steps.append(Step(now + for_s, "Running"))
+        steps.append(StatusStep(now + for_s, "Running"))
     machine.go(now, *steps)
 
 
@@ -192,10 +194,10 @@ def cluster_from_json(data: Mapping[str, Any]) -> Cluster:
     slots = [
         Slot(**{**slot, "machines": [_machine(machine) for machine in slot["machines"]]}) for slot in data["slots"]
     ]
-    groups = [Group(**group) for group in data["groups"]]
+    groups = [InstanceGroup(**group) for group in data["groups"]]
     refusals = [(str(i), str(code), int(times)) for i, code, times in data["refusals"]]
     return Cluster(**{**data, "slots": slots, "groups": groups, "refusals": refusals})
 
 
-def _machine(data: Mapping[str, Any]) -> Machine:
-    return Machine(**{**data, "path": [Step(**step) for step in data["path"]]})
+def _machine(data: Mapping[str, Any]) -> HyperpodMachine:
+    return HyperpodMachine(**{**data, "path": [StatusStep(**step) for step in data["path"]]})

@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class JournalEntry:
     """One mutating call as received."""
 
     at: float
@@ -33,7 +33,7 @@ class Journal:
         self._path = path
         self._tail_checked = False
 
-    def write(self, entry: Entry) -> None:
+    def write(self, entry: JournalEntry) -> None:
         if self._path is None:
             return
         with self._path.open("a", encoding="utf-8") as out:
@@ -42,13 +42,13 @@ class Journal:
                 self._tail_checked = True
             out.write(json.dumps(asdict(entry)) + "\n")
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[JournalEntry]:
         """Entries in the order in which they were written; an incomplete last line (after a kill) is skipped."""
         if self._path is None or not self._path.exists():
             return
         for number, line in enumerate(self._path.read_text(encoding="utf-8").splitlines(), start=1):
             try:
-                yield Entry(**json.loads(line))
+                yield JournalEntry(**json.loads(line))
             except (ValueError, TypeError):
                 log.warning("event=journal_line_unreadable file=%s line=%d", self._path, number)
 

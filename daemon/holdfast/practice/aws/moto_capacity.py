@@ -13,16 +13,16 @@ from moto.ec2.responses.instances import InstanceResponse
 
 from holdfast.practice.aws import REGION
 from holdfast.practice.aws.moto_parts import GONE, put
-from holdfast.practice.aws.world import CapacityReservation, World
+from holdfast.practice.aws.world import CapacityReservation, EmulatorWorld
 
 TARGET = "CapacityReservationSpecification.CapacityReservationTarget.CapacityReservationId"
 
 
-def install(world: World) -> None:
+def install(world: EmulatorWorld) -> None:
     put(InstanceResponse, "describe_capacity_reservations", _describe(world))
 
 
-def take_place(world: World, backend: Any) -> str | None:
+def take_place(world: EmulatorWorld, backend: Any) -> str | None:
     """The reservation named in the current RunInstances, if it has a place left; None: it names none."""
     wanted = world.parameters.get(TARGET)
     if wanted is None:
@@ -35,19 +35,19 @@ def take_place(world: World, backend: Any) -> str | None:
     return wanted
 
 
-def state_of(world: World, reservation: CapacityReservation) -> str:
+def state_of(world: EmulatorWorld, reservation: CapacityReservation) -> str:
     ended = reservation.ends_at is not None and reservation.ends_at <= datetime.fromtimestamp(world.now(), UTC)
     return "expired" if ended else reservation.state
 
 
-def _known(world: World, wanted: str) -> CapacityReservation:
+def _known(world: EmulatorWorld, wanted: str) -> CapacityReservation:
     if wanted not in world.reservations:
         code = "InvalidCapacityReservationId.NotFound"
         raise EC2ClientError(code, f"The capacity reservation '{wanted}' was not found.")
     return world.reservations[wanted]
 
 
-def _free(world: World, reservation: CapacityReservation, backend: Any) -> int:
+def _free(world: EmulatorWorld, reservation: CapacityReservation, backend: Any) -> int:
     reuse_s = world.delays.slot_reuse_s
     taken = [
         machine
@@ -62,7 +62,7 @@ def _free(world: World, reservation: CapacityReservation, backend: Any) -> int:
     return reservation.total - len(taken)
 
 
-def _describe(world: World) -> Any:
+def _describe(world: EmulatorWorld) -> Any:
     def describe_capacity_reservations(self: Any) -> Any:
         self.error_on_dryrun()
         ids = self._get_param("CapacityReservationIds", [])
@@ -72,7 +72,7 @@ def _describe(world: World) -> Any:
     return describe_capacity_reservations
 
 
-def _shown(world: World, reservation: CapacityReservation, backend: Any) -> dict[str, Any]:
+def _shown(world: EmulatorWorld, reservation: CapacityReservation, backend: Any) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "CapacityReservationId": reservation.id,
         "InstanceType": reservation.instance_type,

@@ -20,13 +20,13 @@ from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.core.responses import ActionResult
 
 from holdfast.practice.aws.moto_parts import GONE, put
-from holdfast.practice.aws.world import World
+from holdfast.practice.aws.world import EmulatorWorld
 
 OFF = (*GONE, "stopping", "stopped")
 """States that the group's EC2 health check treats as unhealthy."""
 
 
-def install(world: World) -> None:
+def install(world: EmulatorWorld) -> None:
     put(AutoScalingBackend, "notify_terminate_instances", lambda self, instance_ids: None)
     put(AutoScalingBackend, "set_instance_health", _set_instance_health)
     put(AutoScalingBackend, "terminate_instance", _terminate_instance)
@@ -43,17 +43,17 @@ def _with_a_reason(moto: Any) -> property:
     return property(read, moto.fset)
 
 
-def due(world: World) -> bool:
+def due(world: EmulatorWorld) -> bool:
     """Whether an action of some group is due."""
     return any(_unhealthy(group) or _over(group) for group in _groups()) or bool(launching(world))
 
 
-def launching(world: World) -> list[str]:
+def launching(world: EmulatorWorld) -> list[str]:
     """Names of the groups that launch missing instances now."""
     return [group.name for group in _groups() if _launches(world, group)]
 
 
-def turn(world: World, launch: Iterable[str]) -> None:
+def turn(world: EmulatorWorld, launch: Iterable[str]) -> None:
     """Terminate and launch what is due in these groups. The ids launched and terminated are effects of the current call."""
     for group in _groups():
         for state in _unhealthy(group):
@@ -98,7 +98,7 @@ def _lacking(group: Any) -> int:
     return max(0, (group.desired_capacity or 0) - len(serving))
 
 
-def _launches(world: World, group: Any) -> bool:
+def _launches(world: EmulatorWorld, group: Any) -> bool:
     """Whether it has lacked instances for long enough, and may launch."""
     if not _lacking(group):
         world.relaunch_due.pop(group.name, None)
@@ -108,7 +108,7 @@ def _launches(world: World, group: Any) -> bool:
     return may and at <= world.now()
 
 
-def _launch(world: World, group: Any) -> None:
+def _launch(world: EmulatorWorld, group: Any) -> None:
     before = len(group.instance_states)
     group.replace_autoscaling_group_instances(_lacking(group), group.get_propagated_tags())
     world.effects.extend(state.instance_id for state in group.instance_states[before:])
@@ -138,7 +138,7 @@ def _terminate_instance(self: Any, instance_id: str, should_decrement: bool) -> 
     return TerminateInstanceActivity(state.instance, before)
 
 
-def _describe_scaling_activities(world: World) -> Any:
+def _describe_scaling_activities(world: EmulatorWorld) -> Any:
     """Record a failed launch of a group that gets no capacity; other activities are not recorded."""
 
     def describe_scaling_activities(self: Any) -> Any:
@@ -150,7 +150,7 @@ def _describe_scaling_activities(world: World) -> Any:
     return describe_scaling_activities
 
 
-def _failed_launch(world: World, name: str) -> dict[str, Any]:
+def _failed_launch(world: EmulatorWorld, name: str) -> dict[str, Any]:
     return {
         "ActivityId": "practice-failed-launch",
         "AutoScalingGroupName": name,

@@ -22,10 +22,10 @@ from moto.ec2.responses.instances import InstanceResponse
 
 from holdfast.practice.aws import moto_capacity, moto_groups, moto_status
 from holdfast.practice.aws.moto_parts import GONE, STATE_CODES, put
-from holdfast.practice.aws.world import Launch, TagChange, World
+from holdfast.practice.aws.world import EmulatorWorld, TagChange, TokenLaunch
 
 
-def install(world: World) -> None:
+def install(world: EmulatorWorld) -> None:
     """Patch moto's EC2 for this process. Call once, before the first request."""
     instance, backend = moto_instances.Instance, moto_instances.InstanceBackend
     put(moto_instances, "InstanceState", _living_state(world))
@@ -42,7 +42,7 @@ def install(world: World) -> None:
         other.install(world)
 
 
-def _living_state(world: World) -> type:
+def _living_state(world: EmulatorWorld) -> type:
     """moto's InstanceState whose name follows the clock."""
 
     class LivingState:
@@ -89,7 +89,7 @@ def _living_state(world: World) -> type:
     return LivingState
 
 
-def _terminate(world: World, original: Any) -> Any:
+def _terminate(world: EmulatorWorld, original: Any) -> Any:
     def terminate(self: Any) -> Any:
         if self.state in GONE:
             return _state_copy(self)
@@ -103,7 +103,7 @@ def _state_copy(instance: Any) -> dict[str, Any]:
     return {"Name": instance.state, "Code": STATE_CODES[instance.state]}
 
 
-def _reboot(world: World) -> Any:
+def _reboot(world: EmulatorWorld) -> Any:
     def reboot(self: Any) -> None:
         if self.state != "running":
             raise EC2ClientError("IncorrectInstanceState", f"The instance '{self.id}' is not in state 'running'.")
@@ -112,7 +112,7 @@ def _reboot(world: World) -> Any:
     return reboot
 
 
-def _get_tags(world: World) -> Any:
+def _get_tags(world: EmulatorWorld) -> Any:
     """By the instance's id; moto's own searches all tags of the account."""
 
     def get_tags(self: Any) -> list[dict[str, str]]:
@@ -125,7 +125,7 @@ def _get_tags(world: World) -> Any:
     return get_tags
 
 
-def _tags_changed(world: World, original: Any) -> Any:
+def _tags_changed(world: EmulatorWorld, original: Any) -> Any:
     def change(self: Any, resource_ids: list[str], tags: dict[str, str]) -> Any:
         for resource_id in resource_ids:
             if resource_id.startswith("i-"):
@@ -136,7 +136,7 @@ def _tags_changed(world: World, original: Any) -> Any:
     return change
 
 
-def _all_reservations(world: World, original: Any) -> Any:
+def _all_reservations(world: EmulatorWorld, original: Any) -> Any:
     def all_reservations(self: Any, filters: Any = None) -> Any:
         reservations = original(self, filters)
         if not world.hidden and not world.lag_s:
@@ -151,7 +151,7 @@ def _all_reservations(world: World, original: Any) -> Any:
     return all_reservations
 
 
-def _run_instances(world: World, original: Any) -> Any:
+def _run_instances(world: EmulatorWorld, original: Any) -> Any:
     def run_instances(self: Any) -> Any:
         token = f"{self.region}/{self._get_param('ClientToken', '')}"
         prior = world.launches.get(token)
@@ -163,7 +163,7 @@ def _run_instances(world: World, original: Any) -> Any:
         for instance in reservation.instances:
             instance.lifecycle = world.parameters.get("InstanceMarketOptions.MarketType")
             instance.capacity_reservation_id = reserved
-        world.launches[token] = Launch(dict(world.parameters), reservation)
+        world.launches[token] = TokenLaunch(dict(world.parameters), reservation)
         for instance in reservation.instances:
             world.effects.append(instance.id)
             if world.hide_describes:
@@ -178,7 +178,7 @@ def _launched(state: Any) -> Any:
     return state if state.name in GONE else {"Code": STATE_CODES["pending"], "Name": "pending"}
 
 
-def _same_launch(prior: Launch, world: World) -> Any:
+def _same_launch(prior: TokenLaunch, world: EmulatorWorld) -> Any:
     if prior.parameters != world.parameters:
         raise EC2ClientError(
             "IdempotentParameterMismatch",

@@ -20,7 +20,7 @@ from moto.ec2.responses.instances import InstanceResponse
 from moto.ec2.responses.spot_instances import SpotInstances
 
 from holdfast.practice.aws.moto_parts import GONE, STATE_CODES, put
-from holdfast.practice.aws.world import World
+from holdfast.practice.aws.world import EmulatorWorld
 
 CHECKS = {"SystemStatus": "system", "InstanceStatus": "instance", "AttachedEbsStatus": "ebs"}
 FILTERS = {
@@ -31,7 +31,7 @@ FILTERS = {
 FOR_EVER_S = 1e9
 
 
-def install(world: World) -> None:
+def install(world: EmulatorWorld) -> None:
     put(Instance, "stop", _stop(world))
     put(Instance, "start", _start(world))
     put(InstanceResponse, "describe_instance_status", _describe_instance_status(world))
@@ -39,7 +39,7 @@ def install(world: World) -> None:
     put(InstanceResponse, "report_instance_status", _report_instance_status)
 
 
-def _describe_instance_status(world: World) -> Any:
+def _describe_instance_status(world: EmulatorWorld) -> Any:
     def describe_instance_status(self: Any) -> Any:
         self.error_on_dryrun()
         ids = self._get_param("InstanceIds", [])
@@ -58,7 +58,7 @@ def _describe_instance_status(world: World) -> Any:
     return describe_instance_status
 
 
-def _describe_spot_instance_requests(world: World) -> Any:
+def _describe_spot_instance_requests(world: EmulatorWorld) -> Any:
     def describe_spot_instance_requests(self: Any) -> Any:
         self.error_on_dryrun()
         filters = self._filters_from_querystring()
@@ -88,7 +88,7 @@ def _passes(status: Mapping[str, Any], name: str, values: list[str]) -> bool:
     return status[FILTERS[name]]["Status"] in values
 
 
-def status_of(world: World, machine: Any) -> dict[str, Any]:
+def status_of(world: EmulatorWorld, machine: Any) -> dict[str, Any]:
     """One InstanceStatus of the answer."""
     status: dict[str, Any] = {
         "InstanceId": machine.id,
@@ -110,7 +110,7 @@ def status_of(world: World, machine: Any) -> dict[str, Any]:
     return status
 
 
-def _check(world: World, machine: Any, which: str) -> dict[str, Any]:
+def _check(world: EmulatorWorld, machine: Any, which: str) -> dict[str, Any]:
     if machine.state != "running":
         return {"Status": "not-applicable"}
     since = world.impaired.get(machine.id, {}).get(which)
@@ -131,7 +131,7 @@ def _report_instance_status(self: Any) -> Any:
     return EmptyResult()
 
 
-def _stop(world: World) -> Any:
+def _stop(world: EmulatorWorld) -> Any:
     def stop(self: Any) -> Any:
         before = {"Name": self.state, "Code": STATE_CODES[self.state]}
         if self.lifecycle in ("spot", "capacity-block"):
@@ -156,7 +156,7 @@ def _stop(world: World) -> Any:
     return stop
 
 
-def _start(world: World) -> Any:
+def _start(world: EmulatorWorld) -> Any:
     def start(self: Any) -> Any:
         before = {"Name": self.state, "Code": STATE_CODES[self.state]}
         if self.state == "stopping" or self.state in GONE:

@@ -24,7 +24,7 @@ class Delays:
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class TokenLaunch:
     """Record of a ClientToken: its parameters and the reservation that it created."""
 
     parameters: Mapping[str, str]
@@ -58,7 +58,7 @@ class TagChange:
 
 
 @dataclass(slots=True)
-class World:
+class EmulatorWorld:
     """One emulator's state outside moto. Guarded by the emulator's lock: one API call at a time."""
 
     delays: Delays = field(default_factory=Delays)
@@ -70,7 +70,7 @@ class World:
     """Parameters of the current call, without Action, Version and ClientToken."""
     effects: list[str] = field(default_factory=list)
     """Ids of instances that the current call actually launched, terminated or rebooted."""
-    launches: dict[str, Launch] = field(default_factory=dict)
+    launches: dict[str, TokenLaunch] = field(default_factory=dict)
     ended_launch_is_error: bool = False
     """A ClientToken whose instances are gone gets IdempotentInstanceTerminated instead of the instances as they are."""
     impaired: dict[str, dict[str, datetime]] = field(default_factory=dict)

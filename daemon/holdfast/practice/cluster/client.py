@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Protocol
 
-from holdfast.api.client import Client
+from holdfast.api.client import ApiClient
 from holdfast.model.errors import HoldfastError, Unavailable
 from holdfast.practice.cluster.cluster import Practice
 
@@ -25,6 +25,6 @@ def get(site: _Site, path: str) -> Any:
     """The JSON at a path of the API. Raises Unavailable."""
     token = (site.folder / "etc" / "token.operator").read_text().strip()
     try:
-        return Client(site.practice.controller_url, {"HOLDFAST_TOKEN": token}, timeout_s=_TIMEOUT_S).get(path)
+        return ApiClient(site.practice.controller_url, {"HOLDFAST_TOKEN": token}, timeout_s=_TIMEOUT_S).get(path)
     except HoldfastError as error:
         raise Unavailable(str(error)) from error

@@ -16,7 +16,7 @@ from pathlib import Path
 from holdfast.model.errors import ConfigError, Rejected, Unavailable
 from holdfast.practice.cluster import slurmconf
 from holdfast.practice.cluster import spec as specs
-from holdfast.practice.cluster.machine import Machine
+from holdfast.practice.cluster.machine import PracticeMachine
 from holdfast.practice.cluster.processes import Processes
 from holdfast_checks.whole_file import write_whole
 
@@ -38,7 +38,7 @@ class NodeStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class PracticeStatus:
     """A practice cluster now."""
 
     folder: Path
@@ -117,11 +117,11 @@ class Practice:
         block."""
         return f"http://{self.spec.address(node)}:{self.spec.relay_port(node)}"
 
-    def machine(self, node: str) -> Machine:
+    def machine(self, node: str) -> PracticeMachine:
         """The node's machine. Raises ConfigError for a name that the cluster does not have."""
         if node not in self.spec.nodes:
             raise ConfigError(f"no node {node} in this practice cluster, it has {', '.join(self.spec.nodes)}")
-        return Machine(self.spec, self.folder, node, self.processes, self.command_env())
+        return PracticeMachine(self.spec, self.folder, node, self.processes, self.command_env())
 
     def command_env(self) -> dict[str, str]:
         """Environment variables that make any Slurm or holdfast command work on this cluster: SLURM_CONF and PATH."""
@@ -191,7 +191,7 @@ class Practice:
         """Wait until every node that should be up is registered with slurmctld. Raises Unavailable."""
         self._wait("all nodes", self._all_registered)
 
-    def status(self) -> Status:
+    def status(self) -> PracticeStatus:
         """Running processes, and Slurm's node states."""
         states = self._slurm_states()
         nodes = []
@@ -200,7 +200,7 @@ class Practice:
             alive = self.processes.alive(machine.slurmd), self.processes.alive(machine.agent)
             nodes.append(NodeStatus(name, machine.address, *alive, machine.host.instance_id, states.get(name, "")))
         processes = {name: self.processes.alive(name) for name in self.processes.names()}
-        return Status(self.folder, processes.get("slurmctld", False), processes, tuple(nodes))
+        return PracticeStatus(self.folder, processes.get("slurmctld", False), processes, tuple(nodes))
 
     def command(self, *argv: str, uid: int | None = None, input_text: str | None = None) -> str:
         """Run a command against the cluster and return its standard output. Raises Rejected with its output when it

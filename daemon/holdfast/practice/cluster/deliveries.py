@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 
-from holdfast.practice.cluster.host import Host
+from holdfast.practice.cluster.host import PracticeHost
 from holdfast.practice.nvml import state as nvml
 
 _FILE = "etc/deliveries.json"
@@ -31,7 +31,7 @@ def arrange(folder: Path, deliveries: Sequence[Delivery]) -> None:
         book[:] = [str(one) for one in deliveries]
 
 
-def install_next(folder: Path, host: Host, instance_id: str) -> Delivery:
+def install_next(folder: Path, host: PracticeHost, instance_id: str) -> Delivery:
     """Put the next delivery's hardware into a host. Takes it off the list."""
     with _book(folder) as book:
         delivery = Delivery(book.pop(0)) if book else Delivery.GOOD

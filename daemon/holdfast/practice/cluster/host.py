@@ -16,7 +16,7 @@ from holdfast.practice.nvml.build import STATE_FILE
 from holdfast_checks.whole_file import write_whole
 
 
-class Host:
+class PracticeHost:
     """Files that represent a machine. A new *generation* is other hardware under the same node name."""
 
     def __init__(self, folder: Path, name: str, gpus: int) -> None:

@@ -19,7 +19,7 @@ import tomli_w
 from holdfast.practice.aws import imds_state
 from holdfast.practice.cluster.cluster import Practice
 from holdfast.practice.cluster.deliveries import install_next
-from holdfast.practice.cluster.host import Host
+from holdfast.practice.cluster.host import PracticeHost
 from holdfast.practice.hardware import host as host_files
 from holdfast.practice.hardware import nvidia_smi
 from holdfast.practice.hardware.network import DEFAULT_ROUTE, FI_INFO
@@ -49,7 +49,7 @@ def write_agent_config(practice: Practice, node: str, folder: Path, *, url: str,
     for name in ("run", "agent"):
         (folder / name).mkdir(exist_ok=True)
     (folder / "run").chmod(0o755)
-    host = Host(folder, node, practice.spec.gpus)
+    host = PracticeHost(folder, node, practice.spec.gpus)
     table = {
         "node": node,
         "controllers": [url],
@@ -203,8 +203,8 @@ class Hosting:
     def _node_of(machine: Path) -> str:
         return str(tomllib.loads((machine / "agent.toml").read_text())["node"])
 
-    def _host(self, folder: Path, node: str) -> Host:
-        return Host(folder, node, self._practice.spec.gpus)
+    def _host(self, folder: Path, node: str) -> PracticeHost:
+        return PracticeHost(folder, node, self._practice.spec.gpus)
 
     def _candidate(self, instance_id: str) -> str:
         return f"agent.{instance_id}"

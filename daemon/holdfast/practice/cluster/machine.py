@@ -16,7 +16,7 @@ from pathlib import Path
 
 from holdfast.model.errors import Unavailable
 from holdfast.practice.cluster import cut_off
-from holdfast.practice.cluster.host import Host
+from holdfast.practice.cluster.host import PracticeHost
 from holdfast.practice.cluster.processes import Processes, signal_all
 from holdfast.practice.cluster.slurmconf import NODE_VARIABLE
 from holdfast.practice.cluster.spec import Spec
@@ -27,12 +27,12 @@ _GHOST_READY_S = 5.0
 _BOOT_KNOWN_S = 3.0
 
 
-class Machine:
+class PracticeMachine:
     """Power switch of a node: starts and stops its processes. Knows no named faults."""
 
     def __init__(self, spec: Spec, folder: Path, name: str, processes: Processes, env: Mapping[str, str]) -> None:
         self.name = name
-        self.host = Host(folder / "nodes" / name, name, spec.gpus)
+        self.host = PracticeHost(folder / "nodes" / name, name, spec.gpus)
         self.address = spec.address(name)
         self.port = spec.slurmd_port(name)
         self._spool = folder / "spool" / name

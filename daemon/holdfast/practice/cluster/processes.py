@@ -34,7 +34,7 @@ _DIE_WITHIN_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class ProcessRecord:
     """One started process. ``main_pid`` differs from ``pid`` for a node, whose ``pid`` is its reaper."""
 
     name: str
@@ -83,7 +83,7 @@ class Processes:
         cwd: Path | None = None,
         log: Path | None = None,
         reaper: bool = False,
-    ) -> Record:
+    ) -> ProcessRecord:
         """Start a process that outlives the caller. Succeeds without effect if one of this name is alive.
 
         ``env`` is added to this process's environment. ``reaper``: put an adopting parent above it (see ``launch``).
@@ -109,14 +109,16 @@ class Processes:
         if done.returncode or len(done.stdout.split()) != 2:
             raise Unavailable(f"cannot start {name}: {(done.stderr or done.stdout).strip()[-300:]}")
         pid, main_pid = (int(word) for word in done.stdout.split())
-        record = Record(name, pid, start_ticks(pid) or 0, main_pid, start_ticks(main_pid) or 0, list(argv), str(log))
+        record = ProcessRecord(
+            name, pid, start_ticks(pid) or 0, main_pid, start_ticks(main_pid) or 0, list(argv), str(log)
+        )
         self._write(record)
         return record
 
-    def record(self, name: str) -> Record | None:
+    def record(self, name: str) -> ProcessRecord | None:
         """The record of a name, alive or not."""
         try:
-            return Record(**json.loads((self._records / f"{name}.json").read_text()))
+            return ProcessRecord(**json.loads((self._records / f"{name}.json").read_text()))
         except FileNotFoundError:
             return None
 
@@ -201,7 +203,7 @@ class Processes:
             if mark in variables and start_ticks(pid) is not None:
                 yield pid
 
-    def _live(self, record: Record) -> bool:
+    def _live(self, record: ProcessRecord) -> bool:
         return start_ticks(record.pid) == record.start_ticks
 
     def _kill_tree(self, root: int) -> None:
@@ -229,6 +231,6 @@ class Processes:
                 raise Unavailable(f"processes {left} survive SIGKILL")
             time.sleep(0.005)
 
-    def _write(self, record: Record) -> None:
+    def _write(self, record: ProcessRecord) -> None:
         self._records.mkdir(parents=True, exist_ok=True)
         write_whole(self._records / f"{record.name}.json", json.dumps(asdict(record), indent=1) + "\n")

@@ -32,7 +32,7 @@ _READY_S = 90.0
 SPARES = "holdfast-spares"
 
 
-class Site:
+class PracticeSite:
     """A practice cluster with Holdfast on it. All state is in the cluster's folder."""
 
     def __init__(self, practice: Practice) -> None:
@@ -52,7 +52,7 @@ class Site:
         heartbeat_s: float | None = None,
         quorum: bool = True,
         **practice: Any,
-    ) -> Site:
+    ) -> PracticeSite:
         """Create a cluster and Holdfast's files; starts nothing. ``settings`` precede the practice's own (``controller.toml``).
 
         ``provider``: its machine backend, one of ``backing.KINDS``; ``heartbeat_s``: of every agent; None: set by the

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from holdfast.logs import set_up
 from holdfast.model.errors import HoldfastError
-from holdfast.practice.cluster.site import Site
+from holdfast.practice.cluster.site import PracticeSite
 
 _WIDTH = 120
 """Columns where standard output is no terminal."""
@@ -51,11 +51,11 @@ class Narrator:
 
 
 def perform(
-    make_site: Callable[[Path], Site],
-    play: Callable[[Site, Narrator], bool],
+    make_site: Callable[[Path], PracticeSite],
+    play: Callable[[PracticeSite, Narrator], bool],
     *,
     good: str,
-    keep: Callable[[Site], str] | None,
+    keep: Callable[[PracticeSite], str] | None,
 ) -> int:
     """Run a scenario on a site in its own folder. Returns the exit status. ``good``: the last line if all claims were true. ``keep``:
     leave the site running, and print how to use it; otherwise remove everything except the logs of a failed run."""

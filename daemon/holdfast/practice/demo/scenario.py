@@ -18,10 +18,10 @@ from holdfast.practice import jobs
 from holdfast.practice.cluster.backing import KINDS, HyperpodBacking, backing_class
 from holdfast.practice.cluster.client import get
 from holdfast.practice.cluster.deliveries import arrange
-from holdfast.practice.cluster.site import Site
+from holdfast.practice.cluster.site import PracticeSite
 from holdfast.practice.demo import timeline
 from holdfast.practice.demo.narrator import Narrator, perform
-from holdfast.practice.demo.show import ATTEMPTS, Ending, Hardware, Show, calls
+from holdfast.practice.demo.show import ATTEMPTS, DemoResult, MachineIdentity, Show, calls
 from holdfast.practice.faults.inject import Injector
 
 GPU = 3
@@ -31,10 +31,10 @@ _RETRY_S = 30.0
 _TRAIN_WITHIN_S = 60.0
 
 
-class Demo:
+class FaultDemo:
     """One run: start everything, inject the fault, watch, check."""
 
-    def __init__(self, show: Show, site: Site, narrator: Narrator) -> None:
+    def __init__(self, show: Show, site: PracticeSite, narrator: Narrator) -> None:
         self._show = show
         self._site = site
         self._narrator, self._console, self._say = narrator, narrator.console, narrator.say
@@ -48,13 +48,13 @@ class Demo:
         job = self._submit()
         first_nodes = self._wait("training", _TRAIN_WITHIN_S, lambda: self._training(job))
         bad = first_nodes[1]
-        before = self._before = Hardware.of(self._site, bad)
+        before = self._before = MachineIdentity.of(self._site, bad)
         arrange(self._site.folder, self._show.deliveries)
         self._fault_at = datetime.now(UTC)
         Injector(self._site.practice).xid(bad, 79, GPU)
         self._say(f"[bold red]GPU {GPU} of {bad} falls off the bus (Xid 79)[/]: one line in the kernel log of {bad}")
         told = self._watch()
-        ending = Ending(self._show, self._site, job, bad, first_nodes, before, told["timeline"], self._output(job))
+        ending = DemoResult(self._show, self._site, job, bad, first_nodes, before, told["timeline"], self._output(job))
         facts = ending.facts()
         self._sum_up(told)
         return self._narrator.check_off(facts)
@@ -207,19 +207,19 @@ def main() -> int:
     if show.watched:
         settings["provider"] = {"mode": "observe"}
 
-    def make_site(folder: Path) -> Site:
-        return Site.create(
+    def make_site(folder: Path) -> PracticeSite:
+        return PracticeSite.create(
             folder, nodes=show.nodes, spares=show.spares, provider=show.provider, settings=settings, heartbeat_s=2.0, name="demo"
         )  # fmt: skip
 
-    def play(site: Site, narrator: Narrator) -> bool:
-        return Demo(show, site, narrator).run()
+    def play(site: PracticeSite, narrator: Narrator) -> bool:
+        return FaultDemo(show, site, narrator).run()
 
     good = "Healed." if show.heals else "Three replacements failed: an operator was notified, once."
     return perform(make_site, play, good=good, keep=_how_to_go_on if options.keep else None)
 
 
-def _how_to_go_on(site: Site) -> str:
+def _how_to_go_on(site: PracticeSite) -> str:
     holdfast, folder, node = Path(sys.executable).with_name("holdfast"), site.folder, site.practice.nodes[2]
     return (
         f"The cluster runs on. To use it in this shell:\n"

@@ -15,7 +15,7 @@ from holdfast.model.event import ATTEMPT_FAILED, FAILURE, FailedPart
 from holdfast.model.policy import JobPolicy
 from holdfast.practice.cluster.backing import HyperpodBacking, RackBacking
 from holdfast.practice.cluster.deliveries import Delivery
-from holdfast.practice.cluster.site import SPARES, Site
+from holdfast.practice.cluster.site import SPARES, PracticeSite
 from holdfast.practice.demo.narrator import Fact
 from holdfast.practice.nvml import state as nvml
 
@@ -57,13 +57,13 @@ class Show:
         return len(self.deliveries) < ATTEMPTS
 
 
-def calls(site: Site) -> list[str]:
+def calls(site: PracticeSite) -> list[str]:
     """Subjects of notifications. A site without notification addresses gets them in the actor's log."""
     log = site.folder / "log" / "actor.log"
     return _CALL.findall(log.read_text(errors="replace")) if log.exists() else []
 
 
-class Hardware(NamedTuple):
+class MachineIdentity(NamedTuple):
     """The machine behind a node's name at a time, read from the emulated hardware itself."""
 
     instance_id: str
@@ -71,21 +71,21 @@ class Hardware(NamedTuple):
     """UUIDs."""
 
     @classmethod
-    def of(cls, site: Site, node: str) -> Hardware:
+    def of(cls, site: PracticeSite, node: str) -> MachineIdentity:
         host = site.practice.machine(node).host
         return cls(host.instance_id, frozenset(gpu.uuid for gpu in nvml.read(host.nvml_state).gpus))
 
 
 @dataclass
-class Ending:
+class DemoResult:
     """Result of a demo: each claim is checked at its source (Slurm, the machines' provider, the job's own output)."""
 
     show: Show
-    site: Site
+    site: PracticeSite
     job_id: int
     bad: str
     first_nodes: tuple[str, ...]
-    before: Hardware
+    before: MachineIdentity
     """The bad node's machine before the fault."""
     timeline: Sequence[Mapping[str, Any]]
     """The incident's events."""
@@ -101,8 +101,8 @@ class Ending:
         return self.site.scheduler.node(self.bad)
 
     @cached_property
-    def after(self) -> Hardware:
-        return Hardware.of(self.site, self.bad)
+    def after(self) -> MachineIdentity:
+        return MachineIdentity.of(self.site, self.bad)
 
     def facts(self) -> list[Fact]:
         facts = [*self._job(), *self._orders()]

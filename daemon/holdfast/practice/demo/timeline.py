@@ -29,7 +29,7 @@ from holdfast.model.action import (
 from holdfast.model.event import ATTEMPT_FAILED
 from holdfast.model.ids import abbreviated
 
-Event = Mapping[str, Any]
+EventDocument = Mapping[str, Any]
 _STEPS = {
     Drain.__name__: "node drained",
     HoldNodes.__name__: "nodes kept",
@@ -73,36 +73,36 @@ _OWN_MARK = re.compile(r"holdfast\[[0-9a-z]+\]: ")
 _GOOD = ("job RUNNING", "job resumed", "validated", "node in service", "incident closed")
 
 
-class Line(NamedTuple):
+class TimelineLine(NamedTuple):
     label: str
     text: str
     style: str
 
 
-def line_of(event: Event) -> Line | None:
+def line_of(event: EventDocument) -> TimelineLine | None:
     """The output line for an event; None: none, since another line covers it."""
     kind, detail = event["kind"], event["detail"]
     text = abbreviated(_OWN_MARK.sub("", event["text"]))
     step = detail.get("verb") or detail.get("kind", "")
     if kind in _UNHAPPY:
-        return Line(f"{step} {_UNHAPPY[kind]}", text, "bold red")
+        return TimelineLine(f"{step} {_UNHAPPY[kind]}", text, "bold red")
     if ATTEMPT_FAILED in detail:
-        return Line("climbs", text, "bold red")
+        return TimelineLine("climbs", text, "bold red")
     label = _STEPS.get(step) if kind == "action.done" else _EVENTS.get(kind)
     if label is None:
         return None
     style = "bold red" if label == "detected" else "bold green" if label in _GOOD else "default"
-    return Line(label, text, style)
+    return TimelineLine(label, text, style)
 
 
-def after_s(event: Event, fault_at: datetime) -> float:
+def after_s(event: EventDocument, fault_at: datetime) -> float:
     """Seconds from the fault to the event, by the event's own time."""
     return max(0.0, (datetime.fromisoformat(event["at"]) - fault_at).total_seconds())
 
 
-def milestones(title: str, timeline: Sequence[Event], fault_at: datetime) -> Table:
+def milestones(title: str, timeline: Sequence[EventDocument], fault_at: datetime) -> Table:
     """First occurrence of each milestone, and the time since the one before."""
-    first: dict[str, Event] = {}
+    first: dict[str, EventDocument] = {}
     for event in timeline:
         first.setdefault(event["kind"], event)
     found = sorted(
@@ -139,7 +139,7 @@ def figures(timings: Mapping[str, Any]) -> Table:
     return table
 
 
-def told(at_s: float, line: Line, width: int) -> Text:
+def told(at_s: float, line: TimelineLine, width: int) -> Text:
     """One line of the live view; text that does not fit is wrapped below."""
     head = f"  +{at_s:5.2f} s  "
     label = f"{line.label:<17}"

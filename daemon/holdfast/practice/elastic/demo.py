@@ -15,7 +15,7 @@ from rich.table import Table
 
 from holdfast.model.errors import ConfigError
 from holdfast.practice.cluster.client import get
-from holdfast.practice.cluster.site import Site
+from holdfast.practice.cluster.site import PracticeSite
 from holdfast.practice.demo.narrator import Fact, Narrator, perform
 from holdfast.practice.elastic import steps
 from holdfast.practice.elastic.run import MICRO_BATCHES, ElasticRun
@@ -27,10 +27,10 @@ NODES = MOST + SPARES + 1
 _IMPORTANT_S = 6.0
 
 
-class Demo:
+class ElasticDemo:
     """One run: train, shrink, grow, lose a node, recover; then check."""
 
-    def __init__(self, site: Site, narrator: Narrator) -> None:
+    def __init__(self, site: PracticeSite, narrator: Narrator) -> None:
         self._site = site
         self._narrator, self._console, self._say = narrator, narrator.console, narrator.say
         self._run = ElasticRun(site, f"{LEAST}:{MOST}", spares=SPARES)
@@ -174,17 +174,17 @@ def main() -> int:
         return 2
     return perform(
         _site,
-        lambda site, narrator: Demo(site, narrator).run(),
+        lambda site, narrator: ElasticDemo(site, narrator).run(),
         good="Bent, not broken.",
         keep=_how_to_go_on if options.keep else None,
     )
 
 
-def _site(folder: Path) -> Site:
-    return Site.create(folder, nodes=NODES, spares=0, heartbeat_s=2.0, name="demo", elastic=True)
+def _site(folder: Path) -> PracticeSite:
+    return PracticeSite.create(folder, nodes=NODES, spares=0, heartbeat_s=2.0, name="demo", elastic=True)
 
 
-def _how_to_go_on(site: Site) -> str:
+def _how_to_go_on(site: PracticeSite) -> str:
     holdfast, folder = Path(sys.executable).with_name("holdfast"), site.folder
     return (
         f'The cluster runs on. In this shell:\n  eval "$({holdfast} practice env --dir {folder})"\n'

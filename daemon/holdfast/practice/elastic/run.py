@@ -15,9 +15,9 @@ from holdfast.model.cluster import Job
 from holdfast.model.errors import ConfigError, NotFound, Unavailable
 from holdfast.model.rooms import RoomView
 from holdfast.practice import jobs
-from holdfast.practice.cluster.site import Site
+from holdfast.practice.cluster.site import PracticeSite
 from holdfast.practice.cluster.slurmconf import FLEXIBLE
-from holdfast.practice.elastic.steps import Attempt, Reader, first_s
+from holdfast.practice.elastic.steps import StepAttempt, StepReader, first_s
 
 MICRO_BATCHES = 12
 """Batch of the shipped example in each step: 24 samples, 2 at a time."""
@@ -28,13 +28,15 @@ _POLL_S = 0.05
 class ElasticRun:
     """The example ``training/examples/watched.py`` as an elastic job."""
 
-    def __init__(self, site: Site, sizes: str, *, spares: int = 0, micro_s: float = 0.02, steps: int = 10**6) -> None:
+    def __init__(
+        self, site: PracticeSite, sizes: str, *, spares: int = 0, micro_s: float = 0.02, steps: int = 10**6
+    ) -> None:
         """``micro_s``: how long a micro-batch takes. Raises ConfigError outside a checkout, which has the example."""
         if not _EXAMPLE.exists():
             raise ConfigError(f"{_EXAMPLE} is missing: this runs from a checkout of the repository")
         self.site = site
         self.folder = site.folder / "jobs" / "elastic"
-        self._reader = Reader(self.folder)
+        self._reader = StepReader(self.folder)
         self._sizes, self._spares, self._micro_s, self._steps = sizes, spares, micro_s, steps
         self.link = QuorumLink(site.quorum_socket)
         self.arrays: tuple[int, ...] = ()
@@ -86,7 +88,7 @@ class ElasticRun:
     def _groups(members: Iterable[str]) -> frozenset[int]:
         return frozenset(int(member.partition("~")[0]) for member in members)
 
-    def attempts(self) -> list[Attempt]:
+    def attempts(self) -> list[StepAttempt]:
         return self._reader.all()
 
     def job_of(self, group: int) -> Job | None:
@@ -105,9 +107,9 @@ class ElasticRun:
         except NotFound:
             return ""
 
-    def trains_with(self, present: int, since_s: float, *, steps_done: int = 3, within_s: float = 90.0) -> Attempt:
+    def trains_with(self, present: int, since_s: float, *, steps_done: int = 3, within_s: float = 90.0) -> StepAttempt:
         """Wait until this many groups have taken part in several consecutive steps. Returns the first of these. Raises Unavailable."""
-        found: list[Attempt] = []
+        found: list[StepAttempt] = []
 
         def yes() -> bool:
             later = [a for a in self.attempts() if a.at_s >= since_s and a.share]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class StepAttempt:
     """One attempt of one group at a step, recorded when it started."""
 
     at_s: float
@@ -29,16 +29,16 @@ class Attempt:
     """Digest of all parameters before the step."""
 
 
-class Reader:
+class StepReader:
     """Incremental reader of a running job's records: each line is read once."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._at: dict[Path, int] = {}
         """Bytes read of each group's file."""
-        self._found: list[Attempt] = []
+        self._found: list[StepAttempt] = []
 
-    def all(self) -> list[Attempt]:
+    def all(self) -> list[StepAttempt]:
         """All records so far, by time. An incomplete line is left for the next read."""
         for path in sorted(self._folder.glob("*.jsonl")):
             with path.open("rb") as file:
@@ -47,27 +47,27 @@ class Reader:
             self._at[path] = self._at.get(path, 0) + len(whole) + len(newline)
             for line in whole.splitlines():
                 said = json.loads(line)
-                self._found.append(Attempt(**{**said, "share": tuple(said["share"])}))
+                self._found.append(StepAttempt(**{**said, "share": tuple(said["share"])}))
         self._found.sort(key=lambda a: a.at_s)
         return list(self._found)
 
 
-def read(folder: Path) -> list[Attempt]:
+def read(folder: Path) -> list[StepAttempt]:
     """All records so far, by time."""
-    return Reader(folder).all()
+    return StepReader(folder).all()
 
 
-def committed(attempts: Iterable[Attempt]) -> list[Attempt]:
+def committed(attempts: Iterable[StepAttempt]) -> list[StepAttempt]:
     """Attempts that led to the next step: the same start of the group continued with step + 1. A group that received that state from a
     peer, because its own attempt failed, continues there too: it computes nothing in the step in which it is healed."""
-    by_start: dict[tuple[int, str], list[Attempt]] = defaultdict(list)
+    by_start: dict[tuple[int, str], list[StepAttempt]] = defaultdict(list)
     for one in attempts:
         by_start[one.group, one.start].append(one)
     pairs = (pair for mine in by_start.values() for pair in pairwise(mine))
     return [a for a, b in pairs if b.step == a.step + 1 and (b.share or not b.present)]
 
 
-def problems(attempts: Sequence[Attempt], micro_batches: int) -> list[str]:
+def problems(attempts: Sequence[StepAttempt], micro_batches: int) -> list[str]:
     """One line for each step whose micro-batches were not done exactly once, or after which the groups differ; empty: no errors."""
     found = []
     done = committed(attempts)
@@ -90,7 +90,7 @@ def problems(attempts: Sequence[Attempt], micro_batches: int) -> list[str]:
     return found
 
 
-def stall_s(attempts: Sequence[Attempt], around_s: float, groups: Iterable[int], within_s: float = 30.0) -> float:
+def stall_s(attempts: Sequence[StepAttempt], around_s: float, groups: Iterable[int], within_s: float = 30.0) -> float:
     """The longest time between two attempts of one start of these groups, of which the second started within ``within_s`` after
     that time; includes the duration of a normal step."""
     gaps = [0.0]
@@ -104,12 +104,12 @@ def stall_s(attempts: Sequence[Attempt], around_s: float, groups: Iterable[int],
     return max(gaps)
 
 
-def first_s(attempts: Iterable[Attempt], group: int, since_s: float) -> float | None:
+def first_s(attempts: Iterable[StepAttempt], group: int, since_s: float) -> float | None:
     """When a group first started a step after that time; None: it has not."""
     return min((a.at_s for a in attempts if a.group == group and a.at_s > since_s), default=None)
 
 
-def usual_step_s(attempts: Sequence[Attempt], until_s: float, last: int = 50) -> float:
+def usual_step_s(attempts: Sequence[StepAttempt], until_s: float, last: int = 50) -> float:
     """Median time of a step of one group before that time."""
     mine = [a for a in attempts if a.at_s < until_s and a.group == 0][-last:]
     gaps = sorted(b.at_s - a.at_s for a, b in pairwise(mine) if a.start == b.start)

@@ -12,27 +12,29 @@ from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 
-from holdfast.practice.cluster.machine import Machine
+from holdfast.practice.cluster.machine import PracticeMachine
+
+Apply = Callable[[PracticeMachine, str, int], None]
+"""Injects a fault; called with the machine, the value (may be empty) and the GPU's device minor. Raises Rejected for an invalid value."""
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class PracticeFault:
     """One fault class that ``holdfast practice inject NODE NAME [VALUE] [--gpu N]`` can inject."""
 
     name: str
     """In lower case with underscores."""
     doc: str
     """What happens, in one line for the command's help."""
-    apply: Callable[[Machine, str, int], None]
-    """Called with the machine, the value (may be empty) and the GPU's device minor. Raises Rejected for an invalid value."""
+    apply: Apply
     value: str = ""
     """Meaning of the value; empty: it takes none."""
-    heal: Callable[[Machine], None] | None = None
+    heal: Callable[[PracticeMachine], None] | None = None
     """Undo it; None: only a reset, a reboot or other hardware does."""
 
 
 @cache
-def all_faults() -> dict[str, Fault]:
+def all_faults() -> dict[str, PracticeFault]:
     """Every fault by its name."""
     found = (import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__))
     faults = [fault for module in found for fault in getattr(module, "FAULTS", ())]

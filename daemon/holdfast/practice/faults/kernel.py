@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.model.errors import Rejected
-from holdfast.practice.cluster.machine import Machine
-from holdfast.practice.faults import Fault
+from holdfast.practice.cluster.machine import PracticeMachine
+from holdfast.practice.faults import Apply, PracticeFault
 from holdfast.practice.faults.xids import bus_of
 from holdfast.practice.nvml import state as nvml
 from holdfast_checks.catalog.sxids import SxidClass, lookup
@@ -20,10 +19,8 @@ _DUMP = "dmesg-erst-7561234567890123777"
 _ERROR, _WARNING, _EMERGENCY = 3, 4, 0
 _FATAL_SXID = "19047"
 
-Apply = Callable[[Machine, str, int], None]
 
-
-def _log(machine: Machine, *texts: str, level: int = _ERROR) -> None:
+def _log(machine: PracticeMachine, *texts: str, level: int = _ERROR) -> None:
     for text in texts:
         # As the kernel writes a record whose message has several lines.
         machine.host.log_kernel(level, text.replace("\n", "\\x0a"))
@@ -33,13 +30,13 @@ def _says(*texts: str, level: int = _ERROR) -> Apply:
     return lambda machine, _value, _gpu: _log(machine, *texts, level=level)
 
 
-def _there(machine: Machine, path: str) -> None:
+def _there(machine: PracticeMachine, path: str) -> None:
     """The device named in the kernel's message exists in sysfs."""
     (machine.host.sysfs / path).mkdir(parents=True, exist_ok=True)
 
 
 def _on_nvme(*texts: str) -> Apply:
-    def apply(machine: Machine, _value: str, _gpu: int) -> None:
+    def apply(machine: PracticeMachine, _value: str, _gpu: int) -> None:
         _there(machine, f"class/nvme/{_NVME}")
         _log(machine, *(f"nvme {_NVME}: {text}" for text in texts), level=_WARNING)
 
@@ -47,7 +44,7 @@ def _on_nvme(*texts: str) -> Apply:
 
 
 def _on_mlx5(*texts: str) -> Apply:
-    def apply(machine: Machine, _value: str, _gpu: int) -> None:
+    def apply(machine: PracticeMachine, _value: str, _gpu: int) -> None:
         _there(machine, f"bus/pci/devices/{_MLX5}")
         _log(machine, *(f"mlx5_core {_MLX5}: {text}" for text in texts))
 
@@ -55,7 +52,7 @@ def _on_mlx5(*texts: str) -> Apply:
 
 
 def _on_efa(*texts: str) -> Apply:
-    def apply(machine: Machine, value: str, _gpu: int) -> None:
+    def apply(machine: PracticeMachine, value: str, _gpu: int) -> None:
         devices = sorted(machine.host.sysfs.glob("class/infiniband/rdmap*"))
         device = next((path for path in devices if value in ("", path.name)), None)
         if device is None:
@@ -66,7 +63,7 @@ def _on_efa(*texts: str) -> Apply:
     return apply
 
 
-def _sxid(machine: Machine, value: str, _gpu: int) -> None:
+def _sxid(machine: PracticeMachine, value: str, _gpu: int) -> None:
     code = value or _FATAL_SXID
     if not (code.isascii() and code.isdigit() and len(code) == 5):
         raise Rejected(f"{value!r} is no SXid: five digits")
@@ -81,7 +78,7 @@ def _sxid(machine: Machine, value: str, _gpu: int) -> None:
     )
 
 
-def _gpu(machine: Machine, minor: int) -> tuple[Path, int, str]:
+def _gpu(machine: PracticeMachine, minor: int) -> tuple[Path, int, str]:
     """State file, NVML's index and address (``0000:3b:00.0``) of a GPU. Raises Rejected."""
     path = machine.host.nvml_state
     state = nvml.read(path)
@@ -91,7 +88,7 @@ def _gpu(machine: Machine, minor: int) -> tuple[Path, int, str]:
     return path, index, f"{bus_of(state.gpus[index].pci)}.0"
 
 
-def _fallen_off(machine: Machine, value: str, minor: int) -> None:
+def _fallen_off(machine: PracticeMachine, value: str, minor: int) -> None:
     path, index, address = _gpu(machine, minor)
     if value == "lines":
         _log(
@@ -104,7 +101,7 @@ def _fallen_off(machine: Machine, value: str, minor: int) -> None:
     nvml.lose_gpu(path, index)
 
 
-def _init_failed(machine: Machine, _value: str, minor: int) -> None:
+def _init_failed(machine: PracticeMachine, _value: str, minor: int) -> None:
     _path, _index, address = _gpu(machine, minor)
     _log(
         machine,
@@ -113,13 +110,13 @@ def _init_failed(machine: Machine, _value: str, minor: int) -> None:
     )
 
 
-def _pcie_fatal(machine: Machine, _value: str, minor: int) -> None:
+def _pcie_fatal(machine: PracticeMachine, _value: str, minor: int) -> None:
     _path, _index, address = _gpu(machine, minor)
     _there(machine, f"bus/pci/devices/{address}")
     _log(machine, f"pcieport 0000:00:01.1: AER: Uncorrectable (Fatal) error message received from {address}")
 
 
-def _panic(machine: Machine, _value: str, _gpu: int) -> None:
+def _panic(machine: PracticeMachine, _value: str, _gpu: int) -> None:
     pstore = machine.host.folder / "pstore"
     pstore.mkdir(exist_ok=True)
     (pstore / _DUMP).write_text(
@@ -128,22 +125,24 @@ def _panic(machine: Machine, _value: str, _gpu: int) -> None:
     )
 
 
-def _no_panic(machine: Machine) -> None:
+def _no_panic(machine: PracticeMachine) -> None:
     (machine.host.folder / "pstore" / _DUMP).unlink(missing_ok=True)
 
 
 FAULTS = (
-    Fault("sxid", "NVSwitch reports an error (19047, unless another SXid is given).", _sxid),
-    Fault("fallen_off", 'A GPU falls off the bus, and no Xid reports it ("lines": in three lines).', _fallen_off),
-    Fault("gpu_init_failed", "The driver cannot start the GPU.", _init_failed),
-    Fault(
+    PracticeFault("sxid", "NVSwitch reports an error (19047, unless another SXid is given).", _sxid),
+    PracticeFault(
+        "fallen_off", 'A GPU falls off the bus, and no Xid reports it ("lines": in three lines).', _fallen_off
+    ),
+    PracticeFault("gpu_init_failed", "The driver cannot start the GPU.", _init_failed),
+    PracticeFault(
         "peermem",
         "GPUDirect RDMA meets an invalid context.",
         _says(
             "nvidia-peermem nv_get_p2p_free_callback:127 ERROR detected invalid context, skipping further processing"
         ),
     ),
-    Fault(
+    PracticeFault(
         "efa_admin",
         "The firmware of an EFA device (the first, or the one named) does not answer its driver.",
         _on_efa(
@@ -152,17 +151,17 @@ FAULTS = (
             "Admin queue is closed",
         ),
     ),
-    Fault(
+    PracticeFault(
         "efa_refuses",
         "An EFA device is out of a resource that a program asks for.",
         _on_efa("Failed to process command CREATE_CQ (opcode 10) comp_status 1 err -12"),
     ),
-    Fault(
+    PracticeFault(
         "mlx5_health",
         "The firmware of a Mellanox adapter stops.",
         _on_mlx5("poll_health:825:(pid 0): device's health compromised - reached miss count"),
     ),
-    Fault(
+    PracticeFault(
         "mlx5_error",
         "A Mellanox adapter refuses a command.",
         _on_mlx5(
@@ -170,8 +169,8 @@ FAULTS = (
             "syndrome (0x305684), err(-22)"
         ),
     ),
-    Fault("pcie_fatal", "The port above the GPU reports a fatal PCIe error.", _pcie_fatal),
-    Fault(
+    PracticeFault("pcie_fatal", "The port above the GPU reports a fatal PCIe error.", _pcie_fatal),
+    PracticeFault(
         "oom",
         "The node runs out of memory and kills a process.",
         _says(
@@ -180,32 +179,32 @@ FAULTS = (
             "UID:1000 pgtables:3908kB oom_score_adj:0",
         ),
     ),
-    Fault(
+    PracticeFault(
         "hung_task",
         "A task does not come back from the kernel.",
         _says("INFO: task python3:4711 blocked for more than 122 seconds.", "      Tainted: P           OE"),
     ),
-    Fault(
+    PracticeFault(
         "soft_lockup",
         "A CPU is stuck in the kernel.",
         _says("watchdog: BUG: soft lockup - CPU#17 stuck for 26s! [python3:4711]", level=_EMERGENCY),
     ),
-    Fault(
+    PracticeFault(
         "hard_lockup",
         "A CPU takes no interrupts any more.",
         _says("watchdog: Watchdog detected hard LOCKUP on cpu 17", level=_EMERGENCY),
     ),
-    Fault(
+    PracticeFault(
         "oops",
         "The kernel trips over a bug.",
         _says("BUG: kernel NULL pointer dereference, address: 0000000000000010", "Oops: 0002 [#1] SMP NOPTI"),
     ),
-    Fault(
+    PracticeFault(
         "mce",
         "An uncorrected machine check.",
         _says("mce: [Hardware Error]: CPU 12: Machine Check Exception: 5 Bank 7: be00000000800400", level=_EMERGENCY),
     ),
-    Fault(
+    PracticeFault(
         "edac_ue",
         "An uncorrectable error of host memory.",
         _says(
@@ -213,7 +212,7 @@ FAULTS = (
             "grain:32 syndrome:0x0)"
         ),
     ),
-    Fault(
+    PracticeFault(
         "edac_ce",
         "A corrected error of host memory.",
         _says(
@@ -221,30 +220,32 @@ FAULTS = (
             "grain:32 syndrome:0x0)"
         ),
     ),
-    Fault(
+    PracticeFault(
         "read_only_remount",
         "A local file system turns read-only after an error.",
         _says("EXT4-fs (nvme1n1p1): Remounting filesystem read-only"),
     ),
-    Fault(
+    PracticeFault(
         "fs_error",
         "A local file system is damaged.",
         _says(
             "EXT4-fs error (device nvme1n1p1): ext4_find_entry:1455: inode #2: comm python3: reading directory lblock 0"
         ),
     ),
-    Fault(
+    PracticeFault(
         "io_error",
         "A local disk cannot read a place.",
         _says("critical medium error, dev nvme1n1, sector 123456 op 0x0:(READ) flags 0x0 phys_seg 1 prio class 2"),
     ),
-    Fault("nvme_timeout", "An NVMe disk does not answer in time.", _on_nvme("I/O 182 QID 12 timeout, aborting")),
-    Fault(
+    PracticeFault(
+        "nvme_timeout", "An NVMe disk does not answer in time.", _on_nvme("I/O 182 QID 12 timeout, aborting")
+    ),
+    PracticeFault(
         "nvme_lost",
         "An NVMe disk does not come back from its reset.",
         _on_nvme("Device not ready; aborting reset, CSTS=0x1", "Disabling device after reset failure: -19"),
     ),
-    Fault(
+    PracticeFault(
         "lustre",
         "Lustre evicts this client.",
         _says(
@@ -252,6 +253,6 @@ FAULTS = (
             "operations using this service will fail."
         ),
     ),
-    Fault("nfs", "An NFS server does not answer.", _says("nfs: server 10.0.3.7 not responding, still trying")),
-    Fault("panic", "The boot before ended in a kernel panic: its dump is in pstore.", _panic, heal=_no_panic),
+    PracticeFault("nfs", "An NFS server does not answer.", _says("nfs: server 10.0.3.7 not responding, still trying")),
+    PracticeFault("panic", "The boot before ended in a kernel panic: its dump is in pstore.", _panic, heal=_no_panic),
 )

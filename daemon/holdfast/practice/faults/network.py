@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from holdfast.model.errors import Rejected
-from holdfast.practice.cluster.machine import Machine
-from holdfast.practice.faults import Fault
+from holdfast.practice.cluster.machine import PracticeMachine
+from holdfast.practice.faults import PracticeFault
 from holdfast.practice.hardware import network
 
 _DROPS = 1_000_000
@@ -14,11 +14,11 @@ _DROPS = 1_000_000
 _LAST_EFA = -1
 
 
-def _sys(machine: Machine) -> Path:
+def _sys(machine: PracticeMachine) -> Path:
     return machine.host.sysfs
 
 
-def _device(machine: Machine, value: str, prefix: str, default: int = 0) -> Path:
+def _device(machine: PracticeMachine, value: str, prefix: str, default: int = 0) -> Path:
     """The folder of the named device. Raises Rejected for one that does not exist."""
     found = sorted(_sys(machine).glob(f"class/infiniband/{prefix}*"), key=lambda path: (len(path.name), path.name))
     if not found:
@@ -30,43 +30,43 @@ def _device(machine: Machine, value: str, prefix: str, default: int = 0) -> Path
     return names[value] if value else found[default]
 
 
-def _efa(machine: Machine, value: str) -> Path:
+def _efa(machine: PracticeMachine, value: str) -> Path:
     return _device(machine, value, "rdmap")
 
 
-def _ib(machine: Machine, value: str) -> Path:
+def _ib(machine: PracticeMachine, value: str) -> Path:
     return _device(machine, value, "mlx5_")
 
 
-def _heal(machine: Machine) -> None:
+def _heal(machine: PracticeMachine) -> None:
     network.restore(machine.host.folder)
 
 
-def _gone(machine: Machine, value: str, _gpu: int) -> None:
+def _gone(machine: PracticeMachine, value: str, _gpu: int) -> None:
     network.remove_device(_sys(machine), _device(machine, value, "rdmap", _LAST_EFA).name)
 
 
-def _unbound(machine: Machine, value: str, _gpu: int) -> None:
+def _unbound(machine: PracticeMachine, value: str, _gpu: int) -> None:
     network.remove_device(_sys(machine), _device(machine, value, "rdmap", _LAST_EFA).name, from_the_bus=False)
 
 
-def _no_completion(machine: Machine, value: str, _gpu: int) -> None:
+def _no_completion(machine: PracticeMachine, value: str, _gpu: int) -> None:
     network.add(_efa(machine, value) / "hw_counters/no_completion_cmds", 1)
 
 
-def _efa_port(machine: Machine, value: str, counter: str) -> None:
+def _efa_port(machine: PracticeMachine, value: str, counter: str) -> None:
     network.add(_efa(machine, value) / "ports/1/hw_counters" / counter, _DROPS)
 
 
-def _dead(machine: Machine, value: str, _gpu: int) -> None:
+def _dead(machine: PracticeMachine, value: str, _gpu: int) -> None:
     network.add(_efa(machine, value) / "hw_counters/submitted_cmds", 8)
 
 
-def _provider(machine: Machine, _value: str, _gpu: int) -> None:
+def _provider(machine: PracticeMachine, _value: str, _gpu: int) -> None:
     (machine.host.folder / network.NO_PROVIDER).touch()
 
 
-def _carrier_down(machine: Machine, value: str, _gpu: int) -> None:
+def _carrier_down(machine: PracticeMachine, value: str, _gpu: int) -> None:
     name = value or network.netdev_of(0)
     folder = _sys(machine) / "class/net" / name
     if not folder.is_dir():
@@ -78,7 +78,7 @@ def _carrier_down(machine: Machine, value: str, _gpu: int) -> None:
         network.add(folder / "carrier_down_count", 1)
 
 
-def _carrier_flap(machine: Machine, value: str, _gpu: int) -> None:
+def _carrier_flap(machine: PracticeMachine, value: str, _gpu: int) -> None:
     folder = _sys(machine) / "class/net" / (value or network.DEFAULT_ROUTE)
     if not folder.is_dir():
         raise Rejected(f"{machine.name} has no network device {folder.name!r}")
@@ -86,37 +86,37 @@ def _carrier_flap(machine: Machine, value: str, _gpu: int) -> None:
     network.add(folder / "carrier_down_count", 3)
 
 
-def _ib_down(machine: Machine, value: str, _gpu: int) -> None:
+def _ib_down(machine: PracticeMachine, value: str, _gpu: int) -> None:
     port = _ib(machine, value) / "ports/1"
     network.write(port / "state", "1: DOWN")
     network.write(port / "phys_state", "2: Polling")
     network.add(port / "counters/link_downed", 1)
 
 
-def _ib_gone(machine: Machine, value: str, _gpu: int) -> None:
+def _ib_gone(machine: PracticeMachine, value: str, _gpu: int) -> None:
     network.remove_device(_sys(machine), _ib(machine, value).name)
 
 
-def _ib_flap(machine: Machine, value: str, _gpu: int) -> None:
+def _ib_flap(machine: PracticeMachine, value: str, _gpu: int) -> None:
     network.add(_ib(machine, value) / "ports/1/counters/link_downed", 3)
 
 
-def _ib_slow(machine: Machine, value: str, _gpu: int) -> None:
+def _ib_slow(machine: PracticeMachine, value: str, _gpu: int) -> None:
     network.write(_ib(machine, value) / "ports/1/rate", "200 Gb/sec (2X NDR)")
 
 
-def _ib_errors(machine: Machine, value: str, _gpu: int) -> None:
+def _ib_errors(machine: PracticeMachine, value: str, _gpu: int) -> None:
     network.add(_ib(machine, value) / "ports/1/counters/symbol_error", _DROPS)
 
 
-def _module_missing(machine: Machine, value: str, _gpu: int) -> None:
+def _module_missing(machine: PracticeMachine, value: str, _gpu: int) -> None:
     folder = _sys(machine) / "module" / (value or "ib_uverbs")
     if not folder.is_dir():
         raise Rejected(f"no module {folder.name!r} is loaded on {machine.name}")
     folder.rmdir()
 
 
-def _traffic(machine: Machine, value: str, _gpu: int) -> None:
+def _traffic(machine: PracticeMachine, value: str, _gpu: int) -> None:
     if not value.isdigit():
         raise Rejected(f"{value!r} is no number of GB")
     carried_bytes = int(value) * 10**9
@@ -129,31 +129,35 @@ def _traffic(machine: Machine, value: str, _gpu: int) -> None:
 
 
 FAULTS = (
-    Fault("efa_gone", "An EFA device disappears from the PCI bus (the last, or the one named).", _gone, heal=_heal),
-    Fault("efa_unbound", "The efa driver releases a device that stays on the PCI bus.", _unbound, heal=_heal),
-    Fault("efa_no_completion", "The firmware of an EFA device does not answer a command.", _no_completion),
-    Fault("efa_dead", "Commands are submitted to an EFA device; none completes, no keep-alive comes.", _dead),
-    Fault("efa_drops", "An EFA device drops received packets.", lambda m, v, _g: _efa_port(m, v, "rx_drops")),
-    Fault(
+    PracticeFault(
+        "efa_gone", "An EFA device disappears from the PCI bus (the last, or the one named).", _gone, heal=_heal
+    ),
+    PracticeFault("efa_unbound", "The efa driver releases a device that stays on the PCI bus.", _unbound, heal=_heal),
+    PracticeFault("efa_no_completion", "The firmware of an EFA device does not answer a command.", _no_completion),
+    PracticeFault("efa_dead", "Commands are submitted to an EFA device; none completes, no keep-alive comes.", _dead),
+    PracticeFault("efa_drops", "An EFA device drops received packets.", lambda m, v, _g: _efa_port(m, v, "rx_drops")),
+    PracticeFault(
         "efa_unresponsive",
         "Remote devices do not answer an EFA device of the node.",
         lambda m, v, _g: _efa_port(m, v, "unresponsive_remote_events"),
     ),
-    Fault("efa_no_provider", "libfabric offers no EFA device.", _provider, heal=_heal),
-    Fault(
+    PracticeFault("efa_no_provider", "libfabric offers no EFA device.", _provider, heal=_heal),
+    PracticeFault(
         "rdma_traffic",
         "Every EFA or InfiniBand device sends and receives so much at once; RDMA silence is when nothing follows.",
         _traffic,
         value="gigabytes",
     ),
-    Fault(
+    PracticeFault(
         "carrier_down", "A network device (that of the first EFA device) loses its carrier.", _carrier_down, heal=_heal
     ),
-    Fault("carrier_flap", "The default route's network device lost its carrier three times.", _carrier_flap),
-    Fault("ib_down", "An InfiniBand port goes down.", _ib_down, heal=_heal),
-    Fault("ib_gone", "An InfiniBand device disappears from the PCI bus.", _ib_gone, heal=_heal),
-    Fault("ib_flap", "An InfiniBand port lost its link three times.", _ib_flap),
-    Fault("ib_slow", "An InfiniBand port comes up at half its rate.", _ib_slow, heal=_heal),
-    Fault("ib_errors", "Bits arrive broken at an InfiniBand port.", _ib_errors),
-    Fault("module_missing", "A kernel module that EFA needs (ib_uverbs) is not loaded.", _module_missing, heal=_heal),
+    PracticeFault("carrier_flap", "The default route's network device lost its carrier three times.", _carrier_flap),
+    PracticeFault("ib_down", "An InfiniBand port goes down.", _ib_down, heal=_heal),
+    PracticeFault("ib_gone", "An InfiniBand device disappears from the PCI bus.", _ib_gone, heal=_heal),
+    PracticeFault("ib_flap", "An InfiniBand port lost its link three times.", _ib_flap),
+    PracticeFault("ib_slow", "An InfiniBand port comes up at half its rate.", _ib_slow, heal=_heal),
+    PracticeFault("ib_errors", "Bits arrive broken at an InfiniBand port.", _ib_errors),
+    PracticeFault(
+        "module_missing", "A kernel module that EFA needs (ib_uverbs) is not loaded.", _module_missing, heal=_heal
+    ),
 )

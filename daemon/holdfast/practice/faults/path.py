@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from holdfast.practice.cluster.machine import Machine
-from holdfast.practice.faults import Fault
+from holdfast.practice.cluster.machine import PracticeMachine
+from holdfast.practice.faults import PracticeFault
 from holdfast.practice.hardware import path
 
 
-def _heal(machine: Machine) -> None:
+def _heal(machine: PracticeMachine) -> None:
     path.restore(machine.host.folder)
 
 
 FAULTS = (
-    Fault(
+    PracticeFault(
         "path_dead",
         "Bulk data to the node is lost; small messages pass, and no check of the node sees it.",
         lambda machine, _value, _gpu: path.break_path(machine.host.folder, path.DEAD),
         heal=_heal,
     ),
-    Fault(
+    PracticeFault(
         "path_corrupt",
         "A bit is turned in bulk data to the node, and no check of the node sees it.",
         lambda machine, _value, _gpu: path.break_path(machine.host.folder, path.CORRUPT),

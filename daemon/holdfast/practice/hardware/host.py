@@ -38,7 +38,7 @@ _SCRIPTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Hardware:
+class HostHardware:
     """State that a boot does not change."""
 
     cpus: int = 192
@@ -58,10 +58,10 @@ class HostFiles:
         self.sys = folder / "sys"
 
     @property
-    def hardware(self) -> Hardware:
-        return Hardware(**json.loads((self.folder / "machine.json").read_text()))
+    def hardware(self) -> HostHardware:
+        return HostHardware(**json.loads((self.folder / "machine.json").read_text()))
 
-    def set_hardware(self, hardware: Hardware) -> None:
+    def set_hardware(self, hardware: HostHardware) -> None:
         """Set other hardware, and what the kernel shows of it."""
         self.write("machine.json", json.dumps(asdict(hardware)) + "\n")
         self.memory(hardware.memory_kib // 2)
@@ -144,8 +144,8 @@ class HostFiles:
 def install(folder: Path) -> None:
     """Fresh hardware."""
     host = HostFiles(folder)
-    host.set_hardware(Hardware())
-    good = Hardware()
+    host.set_hardware(HostHardware())
+    good = HostHardware()
     manifest = {
         "version": 1,
         "cpus": good.cpus,

@@ -77,7 +77,7 @@ done
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class NetworkLayout:
     """Number of devices of a machine."""
 
     efa: int = EFA_DEVICES
@@ -85,15 +85,15 @@ class Layout:
     """InfiniBand devices with one port each; a machine has these or EFA."""
 
 
-def layout_of(folder: Path) -> Layout:
+def layout_of(folder: Path) -> NetworkLayout:
     """Device numbers of the machine in this folder."""
     for path in (folder / "network.json", folder.parent.parent / "etc" / "network.json"):
         if path.exists():
-            return Layout(**json.loads(path.read_text(encoding="utf-8")))
-    return Layout()
+            return NetworkLayout(**json.loads(path.read_text(encoding="utf-8")))
+    return NetworkLayout()
 
 
-def install(folder: Path, layout: Layout | None = None) -> None:
+def install(folder: Path, layout: NetworkLayout | None = None) -> None:
     """Reset the tree as after a boot: all devices exist, counters at their start."""
     layout = layout or layout_of(folder)
     sys = folder / "sys"
@@ -107,7 +107,7 @@ def install(folder: Path, layout: Layout | None = None) -> None:
     restore(folder, layout)
 
 
-def restore(folder: Path, layout: Layout | None = None) -> None:
+def restore(folder: Path, layout: NetworkLayout | None = None) -> None:
     """Restore missing devices and wrong values, like a repair of a running machine; counters keep their values."""
     layout = layout or layout_of(folder)
     sys = folder / "sys"

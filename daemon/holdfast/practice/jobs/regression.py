@@ -18,7 +18,7 @@ _MOMENTUM = 0.9
 
 
 @dataclass
-class Model:
+class RegressionModel:
     """The state of one rank. Weights and velocity are the same on all ranks, data position and generator are its own."""
 
     seed: int
@@ -68,7 +68,7 @@ class Model:
         }
 
     @classmethod
-    def from_state(cls, state: dict[str, Any]) -> Model:
+    def from_state(cls, state: dict[str, Any]) -> RegressionModel:
         """The inverse of :meth:`state`. Raises KeyError, ValueError, TypeError for anything else."""
         version, numbers, gauss_next = state["generator"]
         model = cls(

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.practice.jobs.exchange import Exchange, PeerLost, connect, default_address
-from holdfast.practice.jobs.regression import Model
+from holdfast.practice.jobs.regression import RegressionModel
 from holdfast_checkpoint import Checkpointer, CheckpointError
 
 _STATE = "state.json"
@@ -62,12 +62,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _start(checkpoints: Checkpointer, options: argparse.Namespace) -> Model:
+def _start(checkpoints: Checkpointer, options: argparse.Namespace) -> RegressionModel:
     start = checkpoints.resume()
     if start is None:
-        model = Model(options.seed, checkpoints.rank)
+        model = RegressionModel(options.seed, checkpoints.rank)
     else:
-        model = Model.from_state(json.loads((checkpoints.rank_path(start) / _STATE).read_text()))
+        model = RegressionModel.from_state(json.loads((checkpoints.rank_path(start) / _STATE).read_text()))
     if checkpoints.rank == 0:
         where = f"resumed from step {model.step}" if start else "starting from step 0"
         _say(f"{where} world_size={checkpoints.world_size} run={checkpoints.run}")
@@ -75,7 +75,7 @@ def _start(checkpoints: Checkpointer, options: argparse.Namespace) -> Model:
 
 
 def _train(
-    model: Model, peers: Exchange, checkpoints: Checkpointer, options: argparse.Namespace, wish: SaveWish
+    model: RegressionModel, peers: Exchange, checkpoints: Checkpointer, options: argparse.Namespace, wish: SaveWish
 ) -> None:
     next_at = time.monotonic()
     while model.step < options.steps:
@@ -92,7 +92,7 @@ def _train(
     peers.close()
 
 
-def _save(model: Model, checkpoints: Checkpointer) -> None:
+def _save(model: RegressionModel, checkpoints: Checkpointer) -> None:
     with checkpoints.save(model.step) as folder:
         (folder / _STATE).write_text(json.dumps(model.state()))
     if checkpoints.rank == 0:

@@ -17,7 +17,7 @@ from holdfast.practice.nvml.statefile import (
     EVENT_DOUBLE_BIT_ECC,
     EVENT_RECOVERY_ACTION,
     EVENT_XID,
-    Event,
+    EmulatedEvent,
     GpuState,
     NvmlState,
     default_state,
@@ -27,7 +27,7 @@ from holdfast.practice.nvml.statefile import (
 )
 
 __all__ = [
-    "Event",
+    "EmulatedEvent",
     "GpuState",
     "NvmlState",
     "add_xid",
@@ -89,7 +89,7 @@ def _with_gpu(state: NvmlState, index: int, **values: int | str | bool) -> NvmlS
 
 def _with_event(state: NvmlState, index: int, type_: int, data: int) -> NvmlState:
     seq = max((event.seq for event in state.events), default=0) + 1
-    return replace(state, events=(*state.events, Event(seq, index, type_, data))[-KEPT_EVENTS:])
+    return replace(state, events=(*state.events, EmulatedEvent(seq, index, type_, data))[-KEPT_EVENTS:])
 
 
 def index_of_minor(state: NvmlState, minor: int) -> int:

@@ -89,7 +89,7 @@ class GpuState:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class EmulatedEvent:
     """An event that event sets deliver once."""
 
     seq: int
@@ -117,7 +117,7 @@ class NvmlState:
     fail: dict[str, int] = field(default_factory=dict)
     """Call → NVML return code, e.g. ``nvmlInit`` → 18 or ``field230`` → 3 (names without ``_v2``); ``nvmlDeviceGetUUID@3``: for
     the GPU of that index alone."""
-    events: tuple[Event, ...] = ()
+    events: tuple[EmulatedEvent, ...] = ()
 
 
 def default_state(node: str, gpus: int, generation: int, *, minors: tuple[int, ...] | None = None) -> NvmlState:
@@ -214,9 +214,9 @@ def _gpu(values: dict[str, str]) -> GpuState:
     return GpuState(**given)  # type: ignore[arg-type]
 
 
-def _event(seq: str, value: str) -> Event:
+def _event(seq: str, value: str) -> EmulatedEvent:
     gpu, type_, data = value.split()
-    return Event(int(seq), int(gpu), int(type_, 0), int(data, 0))
+    return EmulatedEvent(int(seq), int(gpu), int(type_, 0), int(data, 0))
 
 
 def _bool(text: str) -> bool:

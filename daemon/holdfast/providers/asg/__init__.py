@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from holdfast.providers.asg.settings import AsgSettings
 from holdfast.providers.ec2 import LOOK
-from holdfast.providers.kind import Kind
+from holdfast.providers.kind import ProviderKind
 
-PROVIDER = Kind(
+PROVIDER = ProviderKind(
     "holdfast.providers.asg.adapter:AsgProvider",
     AsgSettings,
     needs_cluster_name=True,

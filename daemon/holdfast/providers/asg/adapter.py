@@ -16,7 +16,7 @@ import boto3
 
 from holdfast.model.errors import InsufficientCapacity, OutsideError, Rejected
 from holdfast.model.machine import Instance, ProviderCan
-from holdfast.providers.asg.groups import Group, Groups
+from holdfast.providers.asg.groups import AutoScalingGroup, Groups
 from holdfast.providers.asg.settings import AsgSettings
 from holdfast.providers.ec2.calls import Ec2Calls, Time, age, is_going, open_client
 from holdfast.providers.ec2.exchange import machine_of
@@ -110,7 +110,7 @@ class AsgProvider(Ec2Machines):
         self._groups.end(instance_id, way)
         log.info("event=group_replaces group=%s node=%s instance=%s by=%s", group_name, node, instance_id, way)
 
-    def _willing(self, group_name: str, instance_id: str) -> Group | None:
+    def _willing(self, group_name: str, instance_id: str) -> AutoScalingGroup | None:
         """The group, if it would replace the machine; None: the machine has ended meanwhile, by an order whose answer was lost."""
         group = self._groups.all()[group_name]
         if instance_id not in group.members and is_going(self._calls.ours_if_known(instance_id)):
@@ -145,7 +145,9 @@ class AsgProvider(Ec2Machines):
         shown = dict(new) | {"Tags": [{"Key": key, "Value": value} for key, value in tags.items()]}
         return read_instance(shown, self._keys)  # type: ignore[arg-type]  # the machine with its new tags
 
-    def _unnamed(self, groups: Iterable[Group], old: InstanceTypeDef | None, node: str) -> InstanceTypeDef | None:
+    def _unnamed(
+        self, groups: Iterable[AutoScalingGroup], old: InstanceTypeDef | None, node: str
+    ) -> InstanceTypeDef | None:
         """The oldest live member without a node that was launched no earlier than the old machine; one meant for this node comes first."""
         counting = {i for group in groups for i, member in group.members.items() if member.counts and member.healthy}
         since: datetime | None = old.get("LaunchTime") if old is not None else None

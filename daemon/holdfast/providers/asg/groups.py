@@ -20,7 +20,7 @@ NEEDED = {"terminate": ("Launch",), "unhealthy": ("Launch", "Terminate", "Replac
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class AutoScalingMember:
     state: str
     """Its lifecycle state: ``InService``, ``Standby``, ``Terminating:Wait`` …"""
     healthy: bool
@@ -36,12 +36,12 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class AutoScalingGroup:
     """The relevant fields of an Auto Scaling group."""
 
     name: str
     desired: int
-    members: Mapping[str, Member] = field(default_factory=dict)
+    members: Mapping[str, AutoScalingMember] = field(default_factory=dict)
     """Instance id → member."""
     suspended: frozenset[str] = frozenset()
 
@@ -67,12 +67,14 @@ class Group:
         return self.cannot_launch(way)
 
 
-def read_group(raw: AutoScalingGroupTypeDef) -> Group:
-    return Group(
+def read_group(raw: AutoScalingGroupTypeDef) -> AutoScalingGroup:
+    return AutoScalingGroup(
         raw["AutoScalingGroupName"],
         raw["DesiredCapacity"],
         {
-            member["InstanceId"]: Member(str(member["LifecycleState"]), member["HealthStatus"] != "Unhealthy")
+            member["InstanceId"]: AutoScalingMember(
+                str(member["LifecycleState"]), member["HealthStatus"] != "Unhealthy"
+            )
             for member in raw.get("Instances", [])
         },
         frozenset(process.get("ProcessName", "") for process in raw.get("SuspendedProcesses", [])),
@@ -85,7 +87,7 @@ class Groups:
     def __init__(self, client: AutoScalingClient, names: tuple[str, ...]) -> None:
         self._client, self._names = client, names
 
-    def all(self) -> dict[str, Group]:
+    def all(self) -> dict[str, AutoScalingGroup]:
         """The groups of the settings, by name. Raises Rejected for one that is not there."""
         with translated("DescribeAutoScalingGroups"):
             pages = self._client.get_paginator("describe_auto_scaling_groups").paginate(

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from holdfast.providers.command.settings import CommandSettings
-from holdfast.providers.kind import Kind
+from holdfast.providers.kind import ProviderKind
 
-PROVIDER = Kind("holdfast.providers.command.adapter:CommandProvider", CommandSettings)
+PROVIDER = ProviderKind("holdfast.providers.command.adapter:CommandProvider", CommandSettings)

@@ -11,17 +11,17 @@ from holdfast.providers.command.contract import (
     LAUNCH_FIRST,
     Capabilities,
     Garbage,
-    Machine,
-    Question,
-    Verb,
+    ScriptMachine,
+    ScriptQuestion,
+    ScriptVerb,
     one_line,
     read_capabilities,
     read_machine,
     words_only,
 )
-from holdfast.providers.command.script import Script
+from holdfast.providers.command.script import ProviderScript
 from holdfast.providers.command.settings import CommandSettings
-from holdfast.providers.limits import Limited
+from holdfast.providers.limits import LimitedProvider
 from holdfast_checks.probes.child import Children
 
 log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ CAPABILITIES_DEADLINE_S = 10.0
 """Deadline of ``capabilities``: it is called while the controller starts, and needs nothing from outside."""
 
 
-class CommandProvider(Limited):
+class CommandProvider(LimitedProvider):
     """``Provider`` by a script. Thread-safe; every process is bounded by ``deadline_s`` of the settings.
 
     Calls about one machine, node or token go one after the other.
@@ -38,7 +38,7 @@ class CommandProvider(Limited):
 
     def __init__(self, settings: CommandSettings, children: Children | None = None) -> None:
         self._settings = settings
-        self._script = Script(settings.command, children or Children())
+        self._script = ProviderScript(settings.command, children or Children())
         self._known: Capabilities | None = None
 
     @property
@@ -55,13 +55,13 @@ class CommandProvider(Limited):
             known = Capabilities(frozenset())
         first = known.verbs >= LAUNCH_FIRST
         return ProviderCan(
-            reboot=Verb.REBOOT in known.verbs,
-            replace=first or Verb.REPLACE in known.verbs,
+            reboot=ScriptVerb.REBOOT in known.verbs,
+            replace=first or ScriptVerb.REPLACE in known.verbs,
             launch_first=first,
-            status=Verb.STATUS in known.verbs,
+            status=ScriptVerb.STATUS in known.verbs,
             power_off_confirmed=known.power_off_confirmed,
-            replace_in_place=Verb.REPLACE in known.verbs,
-            stop_start=Verb.STOP_START in known.verbs,
+            replace_in_place=ScriptVerb.REPLACE in known.verbs,
+            stop_start=ScriptVerb.STOP_START in known.verbs,
         )
 
     def instance_of(self, node: str) -> Instance | None:
@@ -87,12 +87,12 @@ class CommandProvider(Limited):
 
         Raises Rejected when the token's machine is gone, and when the script returns the machine that serves the node."""
         words_only(node=node, token=token)
-        self._need(Verb.LAUNCH)
+        self._need(ScriptVerb.LAUNCH)
         earlier = self._earlier(token, node)
         if earlier is not None:
             return earlier
         serving = self.instance_of(node)
-        made = self._made(Verb.LAUNCH, node=node, token=token, incident=incident)
+        made = self._made(ScriptVerb.LAUNCH, node=node, token=token, incident=incident)
         if serving is not None and made.instance_id == serving.instance_id:
             raise Rejected(
                 f"provider command: launch gave {made.instance_id}, which serves {node}: a script that works in place "
@@ -107,54 +107,54 @@ class CommandProvider(Limited):
         Completion is seen from ``instance().state``, the node's new boot id and, for other hardware, its GPU UUIDs.
         Idempotent by token, as ``launch``. Raises InsufficientCapacity, NotPermitted, Rejected, Unavailable."""
         words_only(node=node, instance_id=instance_id, token=token)
-        self._need(Verb.REPLACE)
+        self._need(ScriptVerb.REPLACE)
         earlier = self._earlier(token, node)
         if earlier is not None:
             return earlier
         self._prove(node, instance_id)
-        return self._made(Verb.REPLACE, node=node, instance_id=instance_id, token=token, incident=incident)
+        return self._made(ScriptVerb.REPLACE, node=node, instance_id=instance_id, token=token, incident=incident)
 
     def assign(self, instance_id: str, node: str) -> None:
         """Hand the node's name over. Raises Rejected for a machine that is gone."""
         words_only(instance_id=instance_id, node=node)
-        self._need(Verb.ASSIGN)
+        self._need(ScriptVerb.ASSIGN)
         shown = self.instance(instance_id)
         if shown.state in GONE:
             raise Rejected(f"provider command: {instance_id} is {shown.state}, so it can serve no node")
-        self._script.ask(self._question(Verb.ASSIGN, node=node, instance_id=instance_id))
+        self._script.ask(self._question(ScriptVerb.ASSIGN, node=node, instance_id=instance_id))
 
     def terminate(self, instance_id: str) -> None:
         """Release the machine for good; succeeds without calling the script if it is gone or unknown."""
         words_only(instance_id=instance_id)
-        self._need(Verb.TERMINATE)
+        self._need(ScriptVerb.TERMINATE)
         try:
             shown = self.instance(instance_id)
         except NotFound:
             log.info("event=terminate_unknown instance=%s", instance_id)
             return
         if shown.state not in GONE:
-            self._script.ask(self._question(Verb.TERMINATE, node=shown.node, instance_id=instance_id))
+            self._script.ask(self._question(ScriptVerb.TERMINATE, node=shown.node, instance_id=instance_id))
 
     def reboot(self, instance_id: str, *, incident: str = "", token: str = "") -> None:
         """Ask for a reboot; with a token, a script that remembers it reboots once, however often it is called."""
         words_only(instance_id=instance_id, **({"token": token} if token else {}))
-        self._need(Verb.REBOOT)
+        self._need(ScriptVerb.REBOOT)
         self._prove(self.instance(instance_id).node, instance_id)
-        self._script.ask(self._question(Verb.REBOOT, instance_id=instance_id, incident=incident, token=token))
+        self._script.ask(self._question(ScriptVerb.REBOOT, instance_id=instance_id, incident=incident, token=token))
 
     def stop_start(self, instance_id: str, *, incident: str, token: str) -> Instance:
         """Ask for a stop and start; repeat with the same token until the machine starts. Raises Unavailable while it stops or is off."""
         words_only(instance_id=instance_id, token=token)
-        self._need(Verb.STOP_START)
+        self._need(ScriptVerb.STOP_START)
         self._prove(self.instance(instance_id).node, instance_id)
-        made = self._made(Verb.STOP_START, instance_id=instance_id, incident=incident, token=token)
+        made = self._made(ScriptVerb.STOP_START, instance_id=instance_id, incident=incident, token=token)
         if made.state not in ("pending", "running"):
             raise Unavailable(f"provider command: {instance_id} is {made.state}, not ready yet: ask again")
         return made
 
     def _capabilities(self) -> Capabilities:
         if self._known is None:
-            question = self._question(Verb.CAPABILITIES)
+            question = self._question(ScriptVerb.CAPABILITIES)
             answer = self._script.ask(question)
             try:
                 known, strange = read_capabilities(answer)
@@ -165,7 +165,7 @@ class CommandProvider(Limited):
             self._known = known
         return self._known
 
-    def _need(self, verb: Verb) -> None:
+    def _need(self, verb: ScriptVerb) -> None:
         if verb not in self._capabilities().verbs:
             raise Rejected(f"provider command: the script does not declare the verb {verb}")
 
@@ -195,7 +195,7 @@ class CommandProvider(Limited):
         log.info("event=launch_found node=%s instance=%s token=%s", node, shown.instance_id, token)
         return shown
 
-    def _made(self, verb: Verb, *, token: str, incident: str, node: str = "", instance_id: str = "") -> Instance:
+    def _made(self, verb: ScriptVerb, *, token: str, incident: str, node: str = "", instance_id: str = "") -> Instance:
         question = self._question(verb, node=node, instance_id=instance_id, token=token, incident=incident)
         made = self._machine(question)
         if made is None:
@@ -204,13 +204,13 @@ class CommandProvider(Limited):
             self._script.refuse(question, Garbage(f"the machine that it made is {made.instance.state}"))
         return made.instance
 
-    def _status(self, *, node: str = "", instance_id: str = "", token: str = "") -> Machine | None:
+    def _status(self, *, node: str = "", instance_id: str = "", token: str = "") -> ScriptMachine | None:
         try:
-            return self._machine(self._question(Verb.STATUS, node=node, instance_id=instance_id, token=token))
+            return self._machine(self._question(ScriptVerb.STATUS, node=node, instance_id=instance_id, token=token))
         except NotFound:
             return None
 
-    def _machine(self, question: Question) -> Machine | None:
+    def _machine(self, question: ScriptQuestion) -> ScriptMachine | None:
         answer = self._script.ask(question)
         try:
             return read_machine(answer, question)
@@ -218,15 +218,15 @@ class CommandProvider(Limited):
             self._script.refuse(question, error)
 
     def _question(
-        self, verb: Verb, *, node: str = "", instance_id: str = "", token: str = "", incident: str = ""
-    ) -> Question:
+        self, verb: ScriptVerb, *, node: str = "", instance_id: str = "", token: str = "", incident: str = ""
+    ) -> ScriptQuestion:
         if incident:
             words_only(incident=incident)
         limit_s = self._settings.deadline_s
-        if verb is Verb.CAPABILITIES:
+        if verb is ScriptVerb.CAPABILITIES:
             limit_s = min(limit_s, CAPABILITIES_DEADLINE_S)
-        return Question(verb, self._settings.cluster, limit_s, node, instance_id, token, incident)
+        return ScriptQuestion(verb, self._settings.cluster, limit_s, node, instance_id, token, incident)
 
 
-def _live(machine: Machine | None) -> Instance | None:
+def _live(machine: ScriptMachine | None) -> Instance | None:
     return machine.instance if machine is not None and machine.instance.state not in GONE else None

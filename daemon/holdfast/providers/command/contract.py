@@ -27,7 +27,7 @@ CONTRACT = 1
 """Version of the contract, in every request; ``capabilities`` answers with the version that the script was written for."""
 
 
-class Verb(StrEnum):
+class ScriptVerb(StrEnum):
     """Verbs of a script; the first argument after the configured ones."""
 
     CAPABILITIES = "capabilities"
@@ -40,7 +40,7 @@ class Verb(StrEnum):
     TERMINATE = "terminate"
 
 
-LAUNCH_FIRST = frozenset({Verb.LAUNCH, Verb.ASSIGN, Verb.TERMINATE})
+LAUNCH_FIRST = frozenset({ScriptVerb.LAUNCH, ScriptVerb.ASSIGN, ScriptVerb.TERMINATE})
 """Only useful together."""
 
 STATES = ("pending", "running", "stopping", "stopped", "shutting-down", "terminated")
@@ -66,10 +66,10 @@ class Garbage(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ScriptQuestion:
     """One request to the script."""
 
-    verb: Verb
+    verb: ScriptVerb
     cluster: str
     deadline_s: float
     node: str = ""
@@ -98,13 +98,13 @@ class Question:
 class Capabilities:
     """Capabilities that a script reports."""
 
-    verbs: frozenset[Verb]
+    verbs: frozenset[ScriptVerb]
     power_off_confirmed: bool = False
     """States ``stopped`` and ``terminated`` are proof that the machine is off."""
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class ScriptMachine:
     """A machine with the token of the launch or replacement that created it."""
 
     instance: Instance
@@ -138,9 +138,9 @@ def read_capabilities(answer: Mapping[str, Any]) -> tuple[Capabilities, tuple[st
     named = answer.get("verbs")
     if not isinstance(named, list) or not all(isinstance(name, str) for name in named):
         raise Garbage(f"verbs is {named!r}, not a list of strings")
-    known = {str(verb) for verb in Verb}
-    verbs = frozenset(Verb(name) for name in named if name in known)
-    if Verb.STATUS not in verbs:
+    known = {str(verb) for verb in ScriptVerb}
+    verbs = frozenset(ScriptVerb(name) for name in named if name in known)
+    if ScriptVerb.STATUS not in verbs:
         raise Garbage("verbs lacks status: nothing can be done to a machine that cannot be looked at")
     missing = LAUNCH_FIRST - verbs
     if missing and missing != LAUNCH_FIRST:
@@ -151,7 +151,7 @@ def read_capabilities(answer: Mapping[str, Any]) -> tuple[Capabilities, tuple[st
     return Capabilities(verbs, confirmed), tuple(name for name in named if name not in known)
 
 
-def read_machine(answer: Mapping[str, Any], question: Question) -> Machine | None:
+def read_machine(answer: Mapping[str, Any], question: ScriptQuestion) -> ScriptMachine | None:
     """Parse the machine of an answer, which must be the requested one; None: there is none. Raises Garbage."""
     if "machine" not in answer:
         raise Garbage("the answer has no key machine (null: there is none)")
@@ -162,8 +162,8 @@ def read_machine(answer: Mapping[str, Any], question: Question) -> Machine | Non
         raise Garbage(f"machine is {raw!r}, not an object")
     machine = _machine(raw)
     shown = machine.instance
-    replaces = question.verb is Verb.REPLACE  # the requested id may be the old one
-    keeps = question.verb is Verb.STOP_START  # the machine keeps the token that created it
+    replaces = question.verb is ScriptVerb.REPLACE  # the requested id may be the old one
+    keeps = question.verb is ScriptVerb.STOP_START  # the machine keeps the token that created it
     pairs = (
         ("instance_id", "" if replaces else question.instance_id, shown.instance_id),
         ("node", question.node, shown.node),
@@ -176,7 +176,7 @@ def read_machine(answer: Mapping[str, Any], question: Question) -> Machine | Non
     return machine
 
 
-def _machine(raw: Mapping[str, Any]) -> Machine:
+def _machine(raw: Mapping[str, Any]) -> ScriptMachine:
     texts = {name: _text(raw, name) for name in ("instance_id", "node", "state", "address", "incident", "token")}
     if not _WORD.fullmatch(texts["instance_id"]):
         raise Garbage(f"machine.instance_id is {texts['instance_id']!r}, not a word")
@@ -194,7 +194,7 @@ def _machine(raw: Mapping[str, Any]) -> Machine:
         address=texts["address"],
         incident=texts["incident"],
     )
-    return Machine(instance, texts["token"])
+    return ScriptMachine(instance, texts["token"])
 
 
 def _text(raw: Mapping[str, Any], name: str) -> str:

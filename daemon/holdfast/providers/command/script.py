@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from holdfast.model.errors import NotFound, NotPermitted, OutsideError, Unavailable
-from holdfast.providers.command.contract import Garbage, Question, Verb, failure, read_object
+from holdfast.providers.command.contract import Garbage, ScriptQuestion, ScriptVerb, failure, read_object
 from holdfast_checks.probes.child import Children, Finished, Hung
 
 log = logging.getLogger(__name__)
@@ -16,14 +16,14 @@ MAX_OUTPUT_BYTES = 65536
 """Bytes kept of standard output and standard error each; longer standard output is an invalid answer."""
 
 
-class Script:
+class ProviderScript:
     """A site's script. Thread-safe: requests about one machine, node or token run one after the other."""
 
     def __init__(self, command: tuple[str, ...], children: Children) -> None:
         self._command = command
         self._children = children
 
-    def ask(self, question: Question) -> Mapping[str, Any]:
+    def ask(self, question: ScriptQuestion) -> Mapping[str, Any]:
         """Run the script once and return its answer. Raises one of the core's errors, logged once.
 
         Remaining processes of its process group are killed when it ends or the deadline passes."""
@@ -35,7 +35,7 @@ class Script:
         except OutsideError as error:
             _log_failure(question, error)
             raise
-        if question.verb not in (Verb.CAPABILITIES, Verb.STATUS):
+        if question.verb not in (ScriptVerb.CAPABILITIES, ScriptVerb.STATUS):
             log.info(
                 "event=provider_command_done verb=%s node=%s instance=%s token=%s incident=%s seconds=%.2f",
                 question.verb, question.node or "-", question.instance_id or "-", question.token or "-",
@@ -46,13 +46,13 @@ class Script:
         except Garbage as error:
             self.refuse(question, error)
 
-    def refuse(self, question: Question, garbage: Garbage) -> NoReturn:
+    def refuse(self, question: ScriptQuestion, garbage: Garbage) -> NoReturn:
         """Unavailable for an invalid answer, since the script may have acted."""
         error = Unavailable(f"provider command: {question}: {garbage}")
         _log_failure(question, error)
         raise error from garbage
 
-    def _run(self, question: Question) -> Finished:
+    def _run(self, question: ScriptQuestion) -> Finished:
         argv = (*self._command, *question.argv())
         key = question.instance_id or question.node or question.token
         try:
@@ -72,8 +72,8 @@ class Script:
         return done
 
 
-def _log_failure(question: Question, error: OutsideError) -> None:
-    usual = isinstance(error, NotFound) and question.verb is Verb.STATUS
+def _log_failure(question: ScriptQuestion, error: OutsideError) -> None:
+    usual = isinstance(error, NotFound) and question.verb is ScriptVerb.STATUS
     log.log(
         logging.DEBUG if usual else logging.WARNING,
         'event=provider_command_failed verb=%s node=%s instance=%s error=%s text="%s"',

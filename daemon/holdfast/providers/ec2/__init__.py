@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.providers.ec2.settings import Ec2Settings
-from holdfast.providers.kind import Kind
+from holdfast.providers.kind import ProviderKind
 
 LOOK = (
     "ec2:DescribeInstances",
@@ -13,7 +13,7 @@ LOOK = (
 )
 """What every provider needs that looks at machines by :mod:`holdfast.providers.ec2.calls`."""
 
-PROVIDER = Kind(
+PROVIDER = ProviderKind(
     "holdfast.providers.ec2.adapter:Ec2Provider",
     Ec2Settings,
     needs_cluster_name=True,

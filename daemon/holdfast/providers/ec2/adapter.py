@@ -15,7 +15,7 @@ from holdfast.model.errors import NotFound, OutsideError, Rejected
 from holdfast.model.machine import Instance, ProviderCan
 from holdfast.providers.ec2.calls import Ec2Calls, Time, is_going, open_client
 from holdfast.providers.ec2.exchange import exchange
-from holdfast.providers.ec2.launch import Launcher
+from holdfast.providers.ec2.launch import Ec2Launcher
 from holdfast.providers.ec2.machines import Ec2Machines
 from holdfast.providers.ec2.permissions import dry_runs
 from holdfast.providers.ec2.requests import CANDIDATE, RETIRED, SERVING, in_group, read_instance, tags_of
@@ -43,7 +43,7 @@ class Ec2Provider(Ec2Machines):
         scope = (settings.tags.cluster, (settings.cluster,))
         super().__init__(Ec2Calls(settings, scope, client, Time(sleep, monotonic)))
         self._settings = settings
-        self._launcher = Launcher(self._calls, settings)
+        self._launcher = Ec2Launcher(self._calls, settings)
         self._stops: dict[str, StopOrder] = {}
 
     @property

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from holdfast.model.errors import NotFound, Rejected
 from holdfast.model.machine import Instance
 from holdfast.providers.ec2.calls import Ec2Calls, is_going
-from holdfast.providers.ec2.launch import Launcher
+from holdfast.providers.ec2.launch import Ec2Launcher
 from holdfast.providers.ec2.requests import SERVING, in_group, read_instance, tags_of
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 def exchange(
-    calls: Ec2Calls, launcher: Launcher, *, node: str, instance_id: str, incident: str, token: str
+    calls: Ec2Calls, launcher: Ec2Launcher, *, node: str, instance_id: str, incident: str, token: str
 ) -> Instance:
     """Terminate the node's machine, wait until it is off, launch the next one. Returns the new one.
 

@@ -16,7 +16,7 @@ from holdfast.providers.ec2.settings import Ec2Settings, Offer
 log = logging.getLogger(__name__)
 
 
-class Launcher:
+class Ec2Launcher:
     """Launches one machine per token. Thread-safe."""
 
     def __init__(self, calls: Ec2Calls, settings: Ec2Settings) -> None:

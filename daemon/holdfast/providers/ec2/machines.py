@@ -11,12 +11,12 @@ from holdfast.providers.aws_errors import one_line, translated
 from holdfast.providers.ec2.calls import Ec2Calls
 from holdfast.providers.ec2.notices import notices
 from holdfast.providers.ec2.requests import read_instance, read_metadata_options, reason_codes, state_of
-from holdfast.providers.limits import Limited
+from holdfast.providers.limits import LimitedProvider
 
 log = logging.getLogger(__name__)
 
 
-class Ec2Machines(Limited):
+class Ec2Machines(LimitedProvider):
     """Our machines on EC2. Thread-safe; every call is bounded by attempts × timeouts of the settings."""
 
     def __init__(self, calls: Ec2Calls) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from holdfast.providers.hyperpod.settings import HyperpodSettings
-from holdfast.providers.kind import Kind
+from holdfast.providers.kind import ProviderKind
 
-PROVIDER = Kind(
+PROVIDER = ProviderKind(
     "holdfast.providers.hyperpod.adapter:HyperpodProvider",
     HyperpodSettings,
     own_cluster=True,

@@ -18,9 +18,9 @@ from holdfast.providers.hyperpod.answers import (
     GOING,
     STEADY,
     BatchResult,
+    BatchVerdict,
     PodCluster,
     PodNode,
-    Verdict,
     check_ready,
     named,
     read_summary,
@@ -29,12 +29,12 @@ from holdfast.providers.hyperpod.answers import (
 from holdfast.providers.hyperpod.api import REBOOT, REPLACE, HyperpodApi
 from holdfast.providers.hyperpod.names import ResourceConfig, read_resource_config
 from holdfast.providers.hyperpod.settings import LEAD, HyperpodSettings
-from holdfast.providers.limits import Limited
+from holdfast.providers.limits import LimitedProvider
 
 log = logging.getLogger(__name__)
 
 
-class HyperpodProvider(Limited):
+class HyperpodProvider(LimitedProvider):
     """``Provider`` on HyperPod. Thread-safe; every call is bounded by calls × attempts × timeouts of the settings.
 
     ``launch``, ``assign`` and ``terminate`` are not supported; :meth:`replace` does all three in one call."""
@@ -122,9 +122,9 @@ class HyperpodProvider(Limited):
         _refuse_busy(node)
         result = self._api.ask(REBOOT, instance_id)
         log.info("event=reboot_asked instance=%s verdict=%s", instance_id, result.verdict)
-        if result.verdict is Verdict.GONE:
+        if result.verdict is BatchVerdict.GONE:
             raise NotFound(f"HyperPod has no {instance_id} any more: {result.text}")
-        if result.verdict not in (Verdict.ACCEPTED, Verdict.IN_USE):
+        if result.verdict not in (BatchVerdict.ACCEPTED, BatchVerdict.IN_USE):
             raise Unavailable(f"{REBOOT}: {instance_id}: {result.text}; ask again")
 
     def _refuse(self, what: str) -> NoReturn:
@@ -214,12 +214,12 @@ class HyperpodProvider(Limited):
         """The machine as HyperPod lists it after an action. The list may still show the old machine unchanged."""
         listed = self._list()
         old = next((n for n in listed if n.instance_id == instance_id), None)
-        if old is None and result.verdict is not Verdict.GONE:
+        if old is None and result.verdict is not BatchVerdict.GONE:
             return _going(instance_id, node)
         if old is None:
             return self._successor(listed, node, instance_id)
-        if result.verdict in (Verdict.ACCEPTED, Verdict.IN_USE) or old.status in GOING:
-            return _going(instance_id, node, old) if result.verdict is Verdict.ACCEPTED else old.as_instance()
+        if result.verdict in (BatchVerdict.ACCEPTED, BatchVerdict.IN_USE) or old.status in GOING:
+            return _going(instance_id, node, old) if result.verdict is BatchVerdict.ACCEPTED else old.as_instance()
         raise Unavailable(f"{REPLACE}: {instance_id} ({old.status}): {result.text}; ask again")
 
 

@@ -87,7 +87,7 @@ def serving(nodes: Sequence[PodNode], name: str) -> PodNode | None:
     return found[0] if found else None
 
 
-class Verdict(StrEnum):
+class BatchVerdict(StrEnum):
     """Result of a batch call for one id."""
 
     ACCEPTED = "accepted"
@@ -104,16 +104,16 @@ class Verdict(StrEnum):
 
 
 VERDICTS = {
-    "InstanceIdInUse": Verdict.IN_USE,
-    "InvalidInstanceStatus": Verdict.BUSY,
-    "InstanceIdNotFound": Verdict.GONE,
-    "InternalServerError": Verdict.FAILED,
+    "InstanceIdInUse": BatchVerdict.IN_USE,
+    "InvalidInstanceStatus": BatchVerdict.BUSY,
+    "InstanceIdNotFound": BatchVerdict.GONE,
+    "InternalServerError": BatchVerdict.FAILED,
 }
 
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    verdict: Verdict
+    verdict: BatchVerdict
     text: str = ""
     """HyperPod's code and message, or the error of the call."""
 
@@ -128,10 +128,10 @@ def read_batch(asked: Sequence[str], answer: Mapping[str, Any]) -> dict[str, Bat
 def _result(failure: Mapping[str, Any] | None, accepted: bool) -> BatchResult:
     if failure is not None:
         code = str(failure.get("ErrorCode", ""))
-        return BatchResult(VERDICTS.get(code, Verdict.UNKNOWN), f"{code}: {failure.get('Message', '')}")
+        return BatchResult(VERDICTS.get(code, BatchVerdict.UNKNOWN), f"{code}: {failure.get('Message', '')}")
     if accepted:
-        return BatchResult(Verdict.ACCEPTED)
-    return BatchResult(Verdict.UNKNOWN, "HyperPod's answer does not mention it")
+        return BatchResult(BatchVerdict.ACCEPTED)
+    return BatchResult(BatchVerdict.UNKNOWN, "HyperPod's answer does not mention it")
 
 
 @dataclass(frozen=True, slots=True)

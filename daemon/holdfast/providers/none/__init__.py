@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from holdfast.providers.kind import Kind
+from holdfast.providers.kind import ProviderKind
 
-PROVIDER = Kind("holdfast.providers.none.adapter:NoProvider")
+PROVIDER = ProviderKind("holdfast.providers.none.adapter:NoProvider")

@@ -6,10 +6,10 @@ from typing import NoReturn
 
 from holdfast.model.errors import NotFound, Rejected
 from holdfast.model.machine import CAN_NOTHING, Instance, ProviderCan
-from holdfast.providers.limits import Limited
+from holdfast.providers.limits import LimitedProvider
 
 
-class NoProvider(Limited):
+class NoProvider(LimitedProvider):
     """Has no machines and no capabilities; every action is Rejected with the reason."""
 
     @property

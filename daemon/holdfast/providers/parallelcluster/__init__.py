@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from holdfast.providers.kind import Kind
+from holdfast.providers.kind import ProviderKind
 from holdfast.providers.parallelcluster.settings import ParallelClusterSettings
 
-PROVIDER = Kind(
+PROVIDER = ProviderKind(
     "holdfast.providers.parallelcluster.adapter:ParallelClusterProvider",
     ParallelClusterSettings,
     own_cluster=True,

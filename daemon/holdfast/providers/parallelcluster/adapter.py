@@ -19,7 +19,7 @@ from holdfast.model.errors import NotFound, Rejected, Unavailable
 from holdfast.model.ids import slurm_reason
 from holdfast.model.machine import Instance, ProviderCan
 from holdfast.ports import Scheduler
-from holdfast.providers.limits import Limited
+from holdfast.providers.limits import LimitedProvider
 from holdfast.providers.parallelcluster.settings import ParallelClusterSettings
 
 log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ def is_dynamic(node: str) -> bool:
     return _DYNAMIC.fullmatch(node) is not None
 
 
-class ParallelClusterProvider(Limited):
+class ParallelClusterProvider(LimitedProvider):
     """``Provider`` over Slurm and EC2. Thread-safe; bounded by Slurm's and EC2's deadlines and ``patience_s``."""
 
     def __init__(
