@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import node_incidents
 from holdfast.model.incident import IncidentKind
 from holdfast.store import SqlStore, open_store
 from holdfast_checks.result import Remedy, Severity
@@ -54,7 +54,7 @@ def test_no_recovered_job_is_led_to_its_node_and_a_planned_drain_is_done(damaged
     damage(site.incident("n1").id)
     site.turn()
     assert site.loop.world is not None
-    assert "n1" in facts.suspect_nodes(site.loop.world)
+    assert "n1" in node_incidents.suspect_nodes(site.loop.world)
     site.run(5)
     assert site.slurm.nodes["n1"].drain
 

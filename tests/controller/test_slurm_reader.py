@@ -30,7 +30,7 @@ from holdfast.controller.slurm_reader import (
     pause_s,
 )
 from holdfast.decisions.common.elastic_jobs import elastic_jobs
-from holdfast.decisions.common.facts import order_to
+from holdfast.decisions.common.node_agents import order_to
 from holdfast.head.controller_main import _rung
 from holdfast.head.serving import Controller
 from holdfast.model import steps

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.actor.carry_out import carry_out
-from holdfast.decisions.common.facts import fresh_view
+from holdfast.decisions.common.slurm_view import fresh_view
 from holdfast.model.action import (
     Action,
     AdoptSpare,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import node_incidents
 from holdfast.model.incident import IncidentState
 from holdfast_checks.result import Severity
 from support.clustermgtd import LOOP_S
@@ -144,4 +144,4 @@ def test_no_recovered_job_lands_on_a_held_node() -> None:
     here.run(5)
     assert here.loop.world is not None
     assert here.seen.node(BAD).draining, here.story()
-    assert BAD in facts.suspect_nodes(here.loop.world)
+    assert BAD in node_incidents.suspect_nodes(here.loop.world)

@@ -22,7 +22,7 @@ PLANTED: tuple[tuple[str, str, str], ...] = (
     ("nameless-event", "daemon/holdfast/x.py", "log.info('launched node=%s', node)"),
     ("nameless-event", "daemon/holdfast/x.py", "_LOG.log(level, line, node)"),
     ("nameless-event", "daemon/holdfast/x.py", "logging.getLogger(__name__).error(f'event={name}')"),
-    ("kind-not-check", "daemon/holdfast/controller/x.py", "[i for i in found if i.check == facts.HUNG]"),
+    ("kind-not-check", "daemon/holdfast/controller/x.py", "[i for i in found if i.check == node_incidents.HUNG]"),
     ("kind-not-check", "daemon/holdfast/api/x.py", "if 'job.hung' != incident.check: pass"),
     ("kind-not-check", "daemon/holdfast/decisions/repair/x.py", "incident.check in (HUNG, STRAGGLER)"),
     ("one-door", "daemon/holdfast/controller/x.py", "Incident(id='1', state=IncidentState.OPEN)"),

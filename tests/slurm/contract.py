@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from holdfast.decisions.common.facts import is_marked
+from holdfast.decisions.common.node_drains import is_marked
 from holdfast.model.background import Topology
 from holdfast.model.book import NodeMark
 from holdfast.model.cluster import Job, Partition

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import node_incidents
 from holdfast.decisions.probing import suspects
 from holdfast.decisions.recovery import affected_jobs
 from holdfast.model.incident import ABOUT_JOBS, Incident, IncidentKind, IncidentState
@@ -88,7 +88,7 @@ def test_it_is_treated_as_it_was(shape: str) -> None:
     assert (old.kind in ABOUT_JOBS) == (check in about_jobs)
     assert suspects.looks_for_a_suspect(old) == (check in ("job.unexplained", "job.hung"))
     if old.severity is not old.severity.FATAL:  # of a fatal one all jobs are recovered, whatever it was opened for
-        assert affected_jobs.convicted(old) == (check == "probe.pair" and facts.acting(old))
+        assert affected_jobs.convicted(old) == (check == "probe.pair" and node_incidents.acting(old))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from threading import Lock
 
 from holdfast.controller.head_reach import Connect, connect
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import node_drains, slurm_view
 from holdfast.decisions.common.het_jobs import whole
 from holdfast.decisions.machines.machine_proof import DOUBT, OTHER_NODE, UnprovenMachine
 from holdfast.decisions.nodes import hands_off
@@ -74,7 +74,7 @@ def foreign(node: Node, outside: Outside, *setting: str) -> bool:
     which may have been done before a crash."""
     if not node.out_of_service or node.down_by_slurm or is_reason(node.reason, *setting):
         return False
-    return incident_of_reason(node.reason) is None or not facts.is_marked(outside.marks().get(node.name), node)
+    return incident_of_reason(node.reason) is None or not node_drains.is_marked(outside.marks().get(node.name), node)
 
 
 def prove_free(name: str, outside: Outside) -> None:
@@ -95,7 +95,7 @@ def _has_just_started(outside: Outside, *, certain: bool) -> bool:
     started = config.get("BOOT_TIME", "")
     if not started.isdecimal():
         return not certain
-    timeout_s = facts.slurmd_timeout_s(config) or facts.SLURMD_TIMEOUT_S
+    timeout_s = slurm_view.slurmd_timeout_s(config) or slurm_view.SLURMD_TIMEOUT_S
     return abs(outside.clock.now().timestamp() - int(started)) < timeout_s
 
 

@@ -21,7 +21,7 @@ from holdfast.actor.adapters import (
     jobs_on,
     prove_hands_on,
 )
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import node_drains, slurm_view
 from holdfast.decisions.common.het_jobs import stragglers, whole
 from holdfast.decisions.nodes import slurm_drains
 from holdfast.model.action import (
@@ -242,7 +242,7 @@ def _undrain(action: Undrain, outside: Outside) -> IntentOutcome:
         return IntentOutcome(IntentState.DONE, "in service already", drop_mark=action.node)
     if mark is None or not is_reason(mark.reason, action.mark):
         raise StepRefused("the store has no record of a drain by Holdfast on this node")
-    if not facts.is_marked(mark, node) or (incident_of_reason(node.reason) is None and not node.down_by_slurm):
+    if not node_drains.is_marked(mark, node) or (incident_of_reason(node.reason) is None and not node.down_by_slurm):
         raise StepRefused(f"the drain is no longer ours: {node.reason!r} by {node.reason_user} at {node.reason_time}")
     outside.scheduler.undrain(action.node)
     return IntentOutcome(IntentState.DONE, "back in service", drop_mark=action.node)
@@ -350,7 +350,7 @@ def _requeue(action: Requeue, outside: Outside) -> IntentOutcome:
     job = _job(action.job, outside)
     if job.restarts > action.restarts:
         return _gather(action, job, outside)
-    if job.state in facts.ENDED:
+    if job.state in slurm_view.ENDED:
         raise StepRefused(f"the job has already ended: {job.state}")
     if job.state == "COMPLETING":
         # Slurm would requeue it all the same, also one that its user has just cancelled.

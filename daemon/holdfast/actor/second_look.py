@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import Enum
 
 from holdfast.actor.carry_out import AT_NODES
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import node_incidents
 from holdfast.decisions.nodes.hands_off import in_window
 from holdfast.model.action import (
     Action,
@@ -89,7 +89,7 @@ def _braked(intent: Intent) -> bool:
 
 def _unreadable(book: Book, intent: Intent) -> bool:
     exempt = isinstance(intent.action, DropHold | TellOwner)
-    return not exempt and facts.unreadable_incident(book, intent.incident_id, intent.action) is not None
+    return not exempt and node_incidents.unreadable_incident(book, intent.incident_id, intent.action) is not None
 
 
 HEARD_AGAIN = IntentOutcome(IntentState.FAILED, "the node has reported again in the meantime", retryable=True)

@@ -19,7 +19,7 @@ from holdfast.api.errors import ApiError, answers
 from holdfast.api.quota import Load
 from holdfast.api.wire import parse
 from holdfast.controller.quorum_names import ask_room
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import slurm_view
 from holdfast.decisions.common.elastic_jobs import ElasticJob, elastic_jobs
 from holdfast.decisions.elastic.admission import Admission, AdmissionReason, AdmissionRefusal, RendezvousRequest, admit
 from holdfast.model.book import World
@@ -106,7 +106,7 @@ class _Desk:
         return world
 
     def _view(self, world: World) -> ClusterView:
-        view = facts.fresh_view(world)
+        view = slurm_view.fresh_view(world)
         if view is None:
             raise ApiError(503, "unavailable", _NOT_READ)
         return view

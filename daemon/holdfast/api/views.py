@@ -10,7 +10,7 @@ from holdfast.api.job_shapes import CheckpointShape, JobShape
 from holdfast.api.node_shapes import AgentShape, ClusterShape, NodeShape
 from holdfast.api.restraints import Head, restraints_shape
 from holdfast.api.shapes import ActionShape, FindingShape, IncidentShape, RecoveryShape, TimingsShape
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import node_agents
 from holdfast.decisions.nodes import hands_off
 from holdfast.metrics.timings import IncidentTimings
 from holdfast.model.action import Intent
@@ -158,7 +158,7 @@ def _in_other_hands(name: str, world: World) -> list[str]:
     """Maintenance or a reboot, and the time that a silent node has after it; of a drain and of power saving Slurm's own state says
     enough."""
     hands = hands_off.on(world, name)
-    if hands is None and facts.agent_of(world, name) is None:
+    if hands is None and node_agents.agent_of(world, name) is None:
         hands = hands_off.explains_silence(world, name)
     return [hands.text] if hands is not None and (hands.kept or hands.hands in _SAID) else []
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from holdfast.controller.clock_steps import ClockStep, not_to_come
 from holdfast.controller.head_reach import resolve
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import slurm_view
 from holdfast.decisions.incidents import node_history
 from holdfast.decisions.spares.pool import P99, by_rule, kept, wanted
 from holdfast.model.background import Background, Outage
@@ -107,7 +107,7 @@ class BackgroundWatch:
         return replace(
             background,
             topology=topology,
-            slurmd_timeout_s=facts.slurmd_timeout_s(config),
+            slurmd_timeout_s=slurm_view.slurmd_timeout_s(config),
             return_to_service=int(returns) if returns.isdecimal() else None,
         )
 

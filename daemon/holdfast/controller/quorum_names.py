@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable
 from dataclasses import replace
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import slurm_view
 from holdfast.decisions.common.elastic_jobs import ElasticJob, elastic_jobs
 from holdfast.decisions.elastic.naming import Opened, remembered, room_of, unsettled
 from holdfast.model.book import World
@@ -22,7 +22,7 @@ def remember(world: World, service: QuorumRooms, rooms: Iterable[RoomView], stor
     """Add what is known now to the world, and write it to the store (if the store does not answer: in the next cycle). Blocks.
 
     While another controller leads nothing is changed. ``rooms``: the open ones. Raises Unavailable where the service is away."""
-    view = facts.fresh_view(world)
+    view = slurm_view.fresh_view(world)
     if view is None:
         return world
     known = world.book.rooms

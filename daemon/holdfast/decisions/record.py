@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from holdfast.decisions.brakes import own_word
 from holdfast.decisions.brakes.guard import Guarded
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import attempted_steps
 from holdfast.decisions.decide import Decision
 from holdfast.model import steps
 from holdfast.model.action import HoldJob, Intent, IntentState, Notify, Proposal, action_event
@@ -78,7 +78,7 @@ def _again(world: World) -> list[Proposal]:
 
 def _key(world: World, proposal: Proposal) -> str:
     """The attempt's number follows the last one's: the first ones may be forgotten while the last are not."""
-    latest = facts.last(world.book.planned(proposal.incident_id, proposal.step))
+    latest = attempted_steps.last(world.book.planned(proposal.incident_id, proposal.step))
     return StepKey(proposal.incident_id, proposal.step, latest.attempt + 1 if latest is not None else 1).text
 
 

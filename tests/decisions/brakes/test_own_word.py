@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from holdfast.decisions.common.facts import HUNG
+from holdfast.decisions.common.node_incidents import HUNG
 from holdfast.model.incident import IncidentKind
 from support.simulated import Site
 from support.simulated.slurm import SimJob

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.decisions.common.facts import HUNG
+from holdfast.decisions.common.node_incidents import HUNG
 from holdfast.decisions.elastic.evictions import Eviction, Fading, due, forsaken, met_in
 from holdfast.model.action import Drain, Intent, IntentState, Requeue, SetDown
 from holdfast.model.book import Book, World

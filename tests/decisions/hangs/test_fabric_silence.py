@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.decisions.common.facts import HUNG
+from holdfast.decisions.common.node_incidents import HUNG
 from holdfast.decisions.probing.suspects import UNEXPLAINED
 from holdfast.model.action import IntentState, Notify, SendOrder, Verb
 from holdfast.model.incident import Incident, IncidentState

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from holdfast.config.controller import read
 from holdfast.controller.agents import AgentRegistry, Hello
-from holdfast.decisions.common.facts import HUNG
+from holdfast.decisions.common.node_incidents import HUNG
 from holdfast.decisions.hangs.progress_stall import quiet
 from holdfast.decisions.probing.suspects import UNEXPLAINED
 from holdfast.model.action import AdoptSpare, HoldJob, IntentState, Requeue, SendOrder, Verb

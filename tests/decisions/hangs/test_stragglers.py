@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.decisions.common.facts import STRAGGLER
+from holdfast.decisions.common.node_incidents import STRAGGLER
 from holdfast.decisions.hangs.stragglers import MOST_PER_USER, is_slow, limit
 from holdfast.model.action import SendOrder, Verb
 from holdfast.model.hangs import StragglerPolicy

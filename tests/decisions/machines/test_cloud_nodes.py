@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import slurm_view
 from holdfast.model.book import BrakeKind
 from holdfast_checks.result import Remedy
 from support.simulated import Site
@@ -25,7 +25,7 @@ def cloud(defined: int) -> Site:
 
 def fleet(site: Site) -> frozenset[str]:
     assert site.loop.world is not None
-    return facts.fleet(site.loop.world)
+    return slurm_view.fleet(site.loop.world)
 
 
 def test_the_fleet_is_what_runs_and_has_an_agent() -> None:

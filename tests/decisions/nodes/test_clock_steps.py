@@ -10,7 +10,7 @@ from functools import cache
 import pytest
 
 from holdfast.controller.clock_steps import ClockStep, as_if_right, as_recorded
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import slurm_view
 from holdfast.decisions.nodes import hands_off
 from holdfast.model.action import Drain, IntentState, Launch, SendOrder
 from holdfast.model.book import Change, NodeRecord
@@ -312,9 +312,9 @@ def test_slurmctld_that_is_back_is_given_its_time_whatever_the_clock_says(step_s
     site.clock.step(step_s)
     site.run(5)
     assert site.loop.world is not None
-    assert not facts.slurm_settled(site.loop.world)
-    site.run(float(facts.SLURMD_TIMEOUT_S), step_s=5)
-    assert facts.slurm_settled(site.loop.world)
+    assert not slurm_view.slurm_settled(site.loop.world)
+    site.run(float(slurm_view.SLURMD_TIMEOUT_S), step_s=5)
+    assert slurm_view.slurm_settled(site.loop.world)
 
 
 @pytest.mark.parametrize("step_s", [HOUR_S, -HOUR_S])

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import job_checkpoints
 from holdfast.model import cluster
 from holdfast.model.action import IntentState, Requeue, TellOwner
 from holdfast.model.incident import RecoveryPhase
@@ -76,7 +76,9 @@ def test_a_later_job_inherits_no_checkpoint(registers: bool, monkeypatch: pytest
         site.agents.state(site.machine("n1"), kind, first.job_id, 0, **more)
     site.run(30)
     assert site.loop.world is not None
-    assert (checkpoint := facts.checkpoint_of(site.loop.world, site.slurm.view().jobs[first.job_id])) is not None
+    assert (
+        checkpoint := job_checkpoints.checkpoint_of(site.loop.world, site.slurm.view().jobs[first.job_id])
+    ) is not None
     assert checkpoint.saved_step == 5000
     site.slurm.start_cold()
     site.slurm.forgotten_jobs = 0

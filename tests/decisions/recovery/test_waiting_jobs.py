@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import node_incidents
 from holdfast.decisions.recovery import waiting
 from holdfast.decisions.recovery.exclusions import release_step
 from holdfast.model.action import Release
@@ -41,11 +41,11 @@ def test_a_node_that_is_still_in_service_stays_excluded() -> None:
     world = site.loop.world
     assert world is not None
     assert world.view is not None
-    assert facts.to_exclude(world, in_service_only=False) == {"n1"}
-    assert facts.to_exclude(world, in_service_only=True) == set()
+    assert node_incidents.to_exclude(world, in_service_only=False) == {"n1"}
+    assert node_incidents.to_exclude(world, in_service_only=True) == set()
     nodes = {**world.view.nodes, "n1": replace(world.view.nodes["n1"], flags=frozenset())}
     serving = replace(world, view=replace(world.view, nodes=nodes))
-    assert facts.to_exclude(serving, in_service_only=True) == {"n1"}
+    assert node_incidents.to_exclude(serving, in_service_only=True) == {"n1"}
 
 
 def test_a_list_that_comes_again_after_another_one_is_set_again() -> None:

@@ -13,7 +13,7 @@ from enum import Enum
 
 from holdfast.decisions.brakes.own_word import OwnStops, StopLimit
 from holdfast.decisions.brakes.tripping import too_early, trip
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import node_incidents
 from holdfast.decisions.common.budgets import Purse, why_spent
 from holdfast.decisions.death import evidence
 from holdfast.decisions.death.verdict import Consequence
@@ -217,7 +217,7 @@ def _disputed(world: World, in_dispute: Contested, proposal: Proposal) -> Withhe
 
 def _unreadable(world: World, proposal: Proposal) -> WithheldProposal | None:
     """Only a drain is done about a node of which an incident cannot be read: what was done about it already is not known."""
-    incident = facts.unreadable_incident(world.book, proposal.incident_id, proposal.action)
+    incident = node_incidents.unreadable_incident(world.book, proposal.incident_id, proposal.action)
     if incident is None:
         return None
     text = (

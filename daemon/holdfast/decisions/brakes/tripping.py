@@ -6,7 +6,7 @@ import math
 from datetime import datetime, timedelta
 
 from holdfast.decisions.brakes import own_word
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import node_incidents, slurm_view
 from holdfast.decisions.common.budgets import COUNTED
 from holdfast.decisions.death import evidence
 from holdfast.decisions.nodes import hands_off
@@ -23,7 +23,7 @@ _SMALL = 0.05
 def drain_limits(world: World) -> tuple[tuple[float, int], ...]:
     """(window in seconds, most nodes) for the drain brake; the share is one of the fleet."""
     brake = world.policy.brake
-    nodes = len(facts.fleet(world))
+    nodes = len(slurm_view.fleet(world))
     return (
         (BRAKE_SHORT_S, max(brake.drains_10min, math.floor(nodes * brake.drains_10min_share))),
         (BRAKE_LONG_S, max(brake.drains_60min, math.floor(nodes * brake.drains_60min_share))),
@@ -33,7 +33,7 @@ def drain_limits(world: World) -> tuple[tuple[float, int], ...]:
 def too_early(world: World) -> frozenset[str]:
     """Incidents of notices that wait until the provider has been polled after a start: if it was never polled, or if a brake would hold
     that number otherwise."""
-    waiting = [i for i in world.book.open_incidents() if facts.acting(i) and notices.unasked(world, i)]
+    waiting = [i for i in world.book.open_incidents() if node_incidents.acting(i) and notices.unasked(world, i)]
     if not waiting:
         return frozenset()
     many = len({i.node for i in waiting}) > min(most for _, most in drain_limits(world))
@@ -97,7 +97,7 @@ def _too_many_suspects(world: World, proposals: tuple[Proposal, ...], kind: Brak
         nodes = drained | {
             i.node
             for i in world.book.open_incidents()
-            if facts.acting(i) and i.opened_at > since and counts(i.id) and hands_off.holds(world, i) is None
+            if node_incidents.acting(i) and i.opened_at > since and counts(i.id) and hands_off.holds(world, i) is None
         }
         if len(nodes) > most:
             return (
@@ -127,7 +127,7 @@ def _is_news(world: World, kind: BrakeKind, incident_id: str) -> bool:
 def _too_many_planned(world: World, proposals: tuple[Proposal, ...]) -> str | None:
     """Reason to trip: nodes taken out on notices that only their agents report. An agent or a check that is wrong on every node looks the
     same. None: few enough."""
-    acting, early = (i for i in world.book.open_incidents() if facts.acting(i)), too_early(world)
+    acting, early = (i for i in world.book.open_incidents() if node_incidents.acting(i)), too_early(world)
     alone = {i.id: i for i in acting if notices.by_agent_alone(world, i) and i.id not in early}
     if not any((isinstance(p.action, Drain) or p.stops_running_job) and p.incident_id in alone for p in proposals):
         return None
@@ -179,7 +179,7 @@ def _too_many_stops(world: World, proposals: tuple[Proposal, ...]) -> str | None
     for incident_id, action in (*((i.incident_id, i.action) for i in past), *((p.incident_id, p.action) for p in new)):
         job, gpus = _job_id(action), _gpus(world, action)
         sizes[job] = of_node.setdefault(_node_of(world, incident_id), {})[job] = gpus
-    total = sum(world.view.nodes[n].gpu_count for n in facts.fleet(world)) if world.view is not None else 0
+    total = sum(world.view.nodes[n].gpu_count for n in slurm_view.fleet(world)) if world.view is not None else 0
     besides_largest = sum(sizes.values()) - max(sum(jobs.values()) for jobs in of_node.values())
     if besides_largest > total * _SMALL and sum(sizes.values()) > total * brake.stopped_gpu_share_60min > 0:
         return f"jobs on {sum(sizes.values())} of {total} GPUs would be stopped because of findings within an hour"

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import slurm_view
 from holdfast.model.action import Action, IntentState
 from holdfast.model.book import World
 from holdfast.model.budgets import BudgetKind, BudgetState, budget_of
@@ -24,7 +24,7 @@ def budgets(world: World) -> dict[BudgetKind, BudgetState]:
 
 
 def _state(world: World, kind: BudgetKind) -> BudgetState:
-    hour, day, nodes_most = limits(world.policy.repair, kind, len(facts.fleet(world)))
+    hour, day, nodes_most = limits(world.policy.repair, kind, len(slurm_view.fleet(world)))
     extension = world.book.extensions.get(kind)
     if extension is not None and extension.until <= world.now:
         extension = None

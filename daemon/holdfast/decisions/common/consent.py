@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import job_checkpoints
 from holdfast.decisions.common.elastic_jobs import elastic_spec
 from holdfast.model.book import World
 from holdfast.model.cluster import Job
@@ -30,7 +30,7 @@ def consent(world: World, job: Job) -> Consent | None:
     requeued, Slurm holds it, and ``scontrol resume`` is refused (tried on 22.05)."""
     if job.suspended:
         return None
-    if facts.checkpoint_of(world, job) is not None:
+    if job_checkpoints.checkpoint_of(world, job) is not None:
         return Consent(Ground.CHECKPOINT, "registered checkpoint")
     if read_comment(job.comment).said is OptInMeaning.CONSENT:
         return Consent(Ground.OPT_IN, "job option")

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from ipaddress import ip_address, ip_network
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import node_agents
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView, Node
 from holdfast.model.hostlist import expand
@@ -76,7 +76,7 @@ def on_duty(world: World, name: str) -> AgentView | None:
     if any(i.state in _ON_TRIAL for i in world.book.open_on(name)):
         return None
     record = world.book.nodes.get(name)
-    return facts.agent_of(world, name, (record.instance_id or None) if record is not None else None)
+    return node_agents.agent_of(world, name, (record.instance_id or None) if record is not None else None)
 
 
 def all_on_duty(world: World) -> dict[str, AgentView]:
@@ -85,7 +85,7 @@ def all_on_duty(world: World) -> dict[str, AgentView]:
     found = {}
     for name in world.agents:
         record = world.book.nodes.get(name)
-        agent = facts.agent_of(world, name, (record.instance_id or None) if record is not None else None)
+        agent = node_agents.agent_of(world, name, (record.instance_id or None) if record is not None else None)
         if agent is not None and name not in trial:
             found[name] = agent
     return found

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import node_agents, slurm_view
 from holdfast.decisions.death import domains
 from holdfast.decisions.death.lone_word import OtherEvidence, without_a_lone_word
 from holdfast.decisions.death.verdict import (
@@ -84,7 +84,7 @@ def alive_at(world: World, view: ClusterView, incident: Incident) -> datetime | 
     """The newest sign of life of the silent machine now; None: there is none, or only one peer's report against all others. A sign in the
     future does not count: Slurm's view is from before the clock was set back."""
     signs = (e.at for e in gather(world, view, incident, patience_s=0) if isinstance(e, _VETOES))
-    return max((at for at in signs if at <= world.now + timedelta(seconds=facts.CLOCK_STEP_S)), default=None)
+    return max((at for at in signs if at <= world.now + timedelta(seconds=slurm_view.CLOCK_STEP_S)), default=None)
 
 
 def silent_s(world: World, incident: Incident) -> float:
@@ -108,10 +108,10 @@ def gather(
         if (heard_at := _slurm_heard(world, view, node, answered)) is not None:
             found.append(SlurmHeard(heard_at))
         found += _all_steps(world, view, incident, answered)
-    found += [AgentSpoke(a.last_heard) for a in _agents(world, incident) if not facts.is_silent(world, a)]
+    found += [AgentSpoke(a.last_heard) for a in _agents(world, incident) if not node_agents.is_silent(world, a)]
     around = OtherEvidence(
         head_failed=head is not None and not head.answered and head.at > since,
-        slurm_lost_it=node is not None and not node.responding and facts.slurm_settled(world),
+        slurm_lost_it=node is not None and not node.responding and slurm_view.slurm_settled(world),
         reached_by=_reached_by(world, incident, since),
         silent_s=silent_s(world, incident),
         patience_s=world.policy.death.reboot_grace_s if patience_s is None else patience_s,
@@ -308,17 +308,17 @@ def _slurm_heard(world: World, view: ClusterView, node: Node, since: datetime) -
     nothing, nor does the state right after a restart of slurmctld. With a SlurmdTimeout of 0 it pings only nodes that do not respond
     already, so a dead node is still shown as responding. A slurmd start time in the future was written before the clock was set back and is
     ignored."""
-    if not node.responding or node.down or not facts.slurm_settled(world):
+    if not node.responding or node.down or not slurm_view.slurm_settled(world):
         return None
     started = node.slurmd_start_time
     if started is not None and since + timedelta(seconds=1) < started <= world.now + timedelta(
-        seconds=facts.CLOCK_STEP_S
+        seconds=slurm_view.CLOCK_STEP_S
     ):
         return started
     known_s = world.background.slurmd_timeout_s
     if known_s == 0:
         return None
-    timeout_s = facts.SLURMD_TIMEOUT_S if known_s is None else known_s
+    timeout_s = slurm_view.SLURMD_TIMEOUT_S if known_s is None else known_s
     pinged = since + timedelta(seconds=timeout_s * 2 / 3)
     return view.read_at if view.read_at > pinged else None
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from holdfast.decisions.common import consent, facts
+from holdfast.decisions.common import attempted_steps, consent, job_checkpoints, slurm_view
 from holdfast.decisions.death import evidence
 from holdfast.model import steps
 from holdfast.model.book import World
@@ -24,13 +24,13 @@ def unfenced_jobs(world: World, view: ClusterView, incident: Incident) -> tuple[
 
 
 def _fenced_by_itself(world: World, job: Job) -> bool:
-    record = facts.checkpoint_of(world, job)
+    record = job_checkpoints.checkpoint_of(world, job)
     return record is not None and record.fenced
 
 
 def powered_off(world: World, incident: Incident) -> bool:
     """The provider shows the incident's machine off, or has confirmed that it is terminated."""
-    done = facts.done(world.book.attempts(incident.id, steps.terminate(incident.instance_id)))
+    done = attempted_steps.done(world.book.attempts(incident.id, steps.terminate(incident.instance_id)))
     ended = done is not None and done.result.get("state") == "terminated"
     return ended or evidence.power_off(world, incident) is not None
 
@@ -55,4 +55,4 @@ def keeps_waiting(world: World, view: ClusterView, incident: Incident, job: Job)
 def _slurm_never_would(world: World, incident: Incident) -> bool:
     """SlurmdTimeout is 0, and the node has been silent for as long as Slurm ships it: Slurm itself would never end the run."""
     never = world.background.slurmd_timeout_s == 0
-    return never and evidence.silent_s(world, incident) >= facts.SLURMD_TIMEOUT_S
+    return never and evidence.silent_s(world, incident) >= slurm_view.SLURMD_TIMEOUT_S

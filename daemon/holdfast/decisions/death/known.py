@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import slurm_view
 from holdfast.decisions.death import evidence
 from holdfast.decisions.death.evidence import ProviderAnswer
 from holdfast.decisions.death.verdict import DeathVerdict, LivingPeer, StepsAdvance, TcpAnswered, judge
@@ -108,7 +108,7 @@ def known(world: World, view: ClusterView, incident: Incident) -> Known:
 def _seen(world: World, view: ClusterView, incident: Incident, advance: Collection[int]) -> Iterator[JobOnNode]:
     away = frozenset({incident.node})
     for job in view.jobs_on(incident.node):
-        if facts.holds(job):
+        if slurm_view.holds(job):
             yield JobOnNode(job.key.job_id, evidence.newest_step_at(world, job, away), job.key.job_id in advance)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import timedelta
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import slurm_view
 from holdfast.decisions.death.known import Known, known
 from holdfast.decisions.death.verdict import DeathVerdict
 from holdfast.model.action import Notify
@@ -63,7 +63,7 @@ def _otherwise(world: World, seen: Known) -> str:
     timeout_s = world.background.slurmd_timeout_s
     if timeout_s == 0:
         return "Otherwise the job waits: SlurmdTimeout is 0, so Slurm never sets the node DOWN."
-    shown_s = facts.SLURMD_TIMEOUT_S if timeout_s is None else timeout_s
+    shown_s = slurm_view.SLURMD_TIMEOUT_S if timeout_s is None else timeout_s
     heard = (
         "Slurm still gets answers from it: it is set DOWN only"
         if seen.slurm.responding

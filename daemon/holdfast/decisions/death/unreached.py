@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import node_agents
 from holdfast.decisions.death import agentless, evidence, late, ordered
 from holdfast.model.action import Reboot, Replace, StopStart, Terminate
 from holdfast.model.book import Change, NodeRecord, World
@@ -42,7 +42,7 @@ def remember(world: World, silent: Collection[str]) -> Change:
     for name, record in known.items():
         if lasts(record) and name not in quiet:
             probe = world.head.get(name)
-            if facts.agent_of(world, name) is not None:
+            if node_agents.agent_of(world, name) is not None:
                 changed[name] = replace(record, unreached_until=_heard_again(world, record))
             elif probe is not None and probe.answered and not world.agents.get(name):
                 changed[name] = replace(record, unreached_until=probe.at)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from holdfast.decisions.common import facts, gpu_link
+from holdfast.decisions.common import gpu_link, node_incidents, slurm_view
 from holdfast.decisions.common.elastic_jobs import ReplicaGroup, elastic_jobs, elastic_spec
 from holdfast.decisions.elastic.naming import known_room, outlived
 from holdfast.decisions.planned import notices
@@ -66,7 +66,7 @@ def due(world: World, rooms: Iterable[RoomView], met: Met, fading: Fading) -> tu
 
     ``met``: a run is over only if a view of Slurm newer than its first reading in the rendezvous shows it; it may have started after an
     older view. The view is always older than the newest reading, so that reading cannot be used."""
-    view = facts.fresh_view(world)
+    view = slurm_view.fresh_view(world)
     if view is None:
         return (), fading
     found: list[Eviction] = []
@@ -179,13 +179,19 @@ def _may_go_on(world: World, intent: Intent) -> bool:
 def _held_before(job: Job, run: GroupRun, node: str, at: datetime) -> bool:
     """Whether this very run held the node when that was decided."""
     began = job.start_time
-    return job.restarts == run.restarts and node in job.nodes and facts.holds(job) and began is not None and began <= at
+    return (
+        job.restarts == run.restarts
+        and node in job.nodes
+        and slurm_view.holds(job)
+        and began is not None
+        and began <= at
+    )
 
 
 def _ends_jobs(world: World, incident: Incident, job: Job) -> bool:
     """Whether the incident ends the job: with a fatal fault, its end is not waited for. A machine with an announced end leaves its groups
     the time to leave on their own."""
-    fatal = facts.acting(incident) and incident.severity is Severity.FATAL and not incident.resumed_in_doubt
+    fatal = node_incidents.acting(incident) and incident.severity is Severity.FATAL and not incident.resumed_in_doubt
     return fatal and gpu_link.hits(world, incident, job) and not notices.planned(world, incident)
 
 
@@ -214,7 +220,7 @@ def _is_over(world: World, view: ClusterView, run: GroupRun) -> _Ground | None:
         return None
     if job.state == "COMPLETING":
         return _Ground(f"job {run.job_id} is COMPLETING", incident, COMPLETING_S)
-    if job.state in facts.ENDED or job.state in facts.FAILED:
+    if job.state in slurm_view.ENDED or job.state in slurm_view.FAILED:
         return _Ground(f"job {run.job_id} ended: {job.state}", incident)
     return None
 
@@ -237,7 +243,7 @@ def forsaken(
 ) -> tuple[tuple[str, ...], Mapping[str, datetime]]:
     """Rendezvous of jobs that Slurm has not shown for ten minutes, and the start of each such time (for the next call). A later job with
     the id of one of them is another job."""
-    view = facts.fresh_view(world)
+    view = slurm_view.fresh_view(world)
     if view is None:
         return (), {}  # what was not seen for a while starts again
     there = _arrays(view)

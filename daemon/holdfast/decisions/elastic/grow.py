@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from datetime import datetime, timedelta
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import node_incidents
 from holdfast.decisions.common.elastic_jobs import ElasticJob
 from holdfast.model.book import World
 from holdfast.model.cluster import HOLDING_STATES, ClusterView, Job, Node
@@ -72,7 +72,7 @@ class Capacity:
     def _offered(self, node: Node) -> bool:
         if node.name in self._reserved or node.flags:
             return False  # powered down, planned for a job, completing, drained: not to be had now
-        return not any(facts.acting(i) for i in self._world.book.open_on(node.name))
+        return not any(node_incidents.acting(i) for i in self._world.book.open_on(node.name))
 
     def _whole(self, node: Node) -> int:
         taken = node.name in self._taken or self._gpus_taken[node.name] > 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import attempted_steps, node_agents, slurm_view
 from holdfast.decisions.common.elastic_jobs import ElasticJob, ReplicaGroup, elastic_jobs
 from holdfast.decisions.common.part import Part
 from holdfast.decisions.elastic import shrink
@@ -35,7 +35,7 @@ Run = tuple[int, int]
 
 def resize(world: World) -> Part:
     """Steps towards the right size of every elastic job. None while paused; in observe mode they are recorded, not done."""
-    view = facts.fresh_view(world)
+    view = slurm_view.fresh_view(world)
     if view is None or world.frozen is not None or world.book.paused is not None:
         return Part()
     jobs = sorted(elastic_jobs(view), key=lambda j: (-_priority(j), j.base_array_id))
@@ -112,7 +112,7 @@ class _Plan:
         self._asked = asked
         self._capacity = capacity
         self._coming = coming
-        self._hour = facts.hour(world)
+        self._hour = attempted_steps.hour(world)
         self._mine = [i for i in _ours(world) if _is_for(world, i, job)]
         self._recovering = {r.job.job_id for r in world.book.recoveries.values() if r.phase in _RECOVERING}
         self.proposals: list[Proposal] = []
@@ -161,9 +161,9 @@ class _Plan:
             "deadline_s": self._policy.leave_deadline_s,
             "target": found.target,
         }
-        agents = [a for name in group.nodes if (a := facts.agent_of(self._world, name)) is not None]
+        agents = [a for name in group.nodes if (a := node_agents.agent_of(self._world, name)) is not None]
         for agent in agents:
-            order = facts.order_to(agent, Verb.LEAVE, float(self._policy.leave_deadline_s), args)
+            order = node_agents.order_to(agent, Verb.LEAVE, float(self._policy.leave_deadline_s), args)
             step = steps.leave_room(
                 self._job.label, agent.node, group.job.key, restarts, self._hour, serving=found.serving
             )
@@ -288,7 +288,7 @@ class _Plan:
 
     def _again(self, step: Step, action: Action, reason: str, order: int) -> None:
         """A setting that may be needed again: what Slurm shows differs from it although it was set some time ago."""
-        latest = facts.last(self._attempts(step))
+        latest = attempted_steps.last(self._attempts(step))
         pause = timedelta(seconds=max(self._policy.settle_s, self._world.policy.action_backoff_s))
         if latest is None or (latest.finished_at is not None and self._world.now - latest.finished_at >= pause):
             self.proposals.append(Proposal(UPKEEP, step, action, reason, order=order))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import node_drains
 from holdfast.decisions.common.elastic_jobs import ElasticJob, ReplicaGroup
 from holdfast.decisions.elastic.grow import FreeNodes, can_use
 from holdfast.model import steps
@@ -84,7 +84,7 @@ def off_drained(world: World, view: ClusterView, job: ElasticJob) -> Leaving | N
 def _taken_out(world: World, view: ClusterView, group: ReplicaGroup) -> tuple[str, LeaveReason] | None:
     for name in group.nodes:
         node = view.nodes.get(name)
-        if node is not None and node.draining and facts.drained_by_others(world, node):
+        if node is not None and node.draining and node_drains.drained_by_others(world, node):
             return name, LeaveReason.DRAIN
         if node is not None and "MAINTENANCE" in node.flags and not group.job.reservation:
             return name, LeaveReason.MAINTENANCE

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from holdfast.decisions.common import facts, mounts
+from holdfast.decisions.common import mounts, slurm_view
 from holdfast.decisions.common.consent import consent
 from holdfast.decisions.common.elastic_jobs import ElasticJob, elastic_of
 from holdfast.decisions.hangs import shared_stalls, silent_fabric, stacks
@@ -38,7 +38,7 @@ from holdfast.model.transitions import close, move, remark
 
 def follow_hangs(world: World, new_id: NewId) -> Change:
     """Open an incident for each run that hangs from now on, and move on those that are open."""
-    view = facts.fresh_view(world)
+    view = slurm_view.fresh_view(world)
     if view is None:
         return Change()
     found = pauses(world, view)
@@ -121,7 +121,7 @@ def _said(job: Job, found: Quiet) -> str:
 
 def _follow(world: World, view: ClusterView, incident: Incident) -> suspects.Changed:
     job = suspects.job_of(view, incident)
-    if job is None or not facts.holds(job):
+    if job is None or not slurm_view.holds(job):
         return _run_is_over(world, incident, completed=job is not None and job.state == "COMPLETED")
     last = sign_of(words_of(world, job))
     if last is not None and last > incident.fault_at:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import node_agents
 from holdfast.decisions.hangs import silent_fabric
 from holdfast.model.book import CheckpointRecord, World
 from holdfast.model.cluster import Job
@@ -59,7 +59,7 @@ def quiet(world: World, job: Job) -> Quiet | None:
     newest = newest_of(told)
     patience_s = _patience_s(world, newest, told)
     last = sign_of(told)
-    heard = [agent for r in told if (agent := facts.agent_of(world, r.node)) is not None]
+    heard = [agent for r in told if (agent := node_agents.agent_of(world, r.node)) is not None]
     if patience_s is None or last is None or _some_silent(world, job) or len(heard) < len(told):
         return None
     counts_from = max(_listened_since(job, world.listening_since, last), *(agent.first_heard for agent in heard))
@@ -147,4 +147,6 @@ def _longest_s(told: Iterable[CheckpointRecord]) -> float | None:
 
 def _some_silent(world: World, job: Job) -> bool:
     """Whether the agent of a node has reported but does not now: the node or the network is the suspect."""
-    return any(world.agents.get(n) and facts.agent_of(world, n) is None for part in job.components for n in part.nodes)
+    return any(
+        world.agents.get(n) and node_agents.agent_of(world, n) is None for part in job.components for n in part.nodes
+    )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import node_agents, slurm_view
 from holdfast.decisions.common.consent import consent
 from holdfast.decisions.common.part import Part
 from holdfast.decisions.hangs import detect, shared_stalls
@@ -30,7 +30,7 @@ _DEADLINE_S = 5.0
 
 
 def look_into_hangs(world: World) -> Part:
-    view = facts.fresh_view(world)
+    view = slurm_view.fresh_view(world)
     if view is None:
         return Part()
     proposals: list[Proposal] = []
@@ -53,12 +53,12 @@ def _ask(world: World, incident: Incident, job: Job) -> list[Proposal]:
     proposals: list[Proposal] = []
     for part in job.components:
         for node in part.nodes:
-            agent = facts.agent_of(world, node)
+            agent = node_agents.agent_of(world, node)
             step = steps.collect_stacks(node, part.key, job.restarts)
             if agent is None or world.book.attempts(incident.id, step):
                 continue
             args = {"job_id": part.key.job_id, "deadline_s": _DEADLINE_S}
-            order = facts.order_to(agent, Verb.STACKS, world.policy.hangs.stacks_s, args)
+            order = node_agents.order_to(agent, Verb.STACKS, world.policy.hangs.stacks_s, args)
             proposals.append(
                 Proposal(incident.id, step, order, f"{incident.headline}: collect the stacks of its ranks", order=15)
             )
@@ -128,7 +128,7 @@ def _give_back(world: World, view: ClusterView) -> list[Proposal]:
 def _free(world: World, view: ClusterView, node: str) -> bool:
     """Whether the node is in service, not held, and without an open incident."""
     shown = view.nodes.get(node)
-    if shown is None or shown.out_of_service or not facts.free_of_jobs(view, node):
+    if shown is None or shown.out_of_service or not slurm_view.free_of_jobs(view, node):
         return False
     reserved = any(node in r.nodes for r in view.reservations.values())
     return not reserved and not any(i.severity is not Severity.WARNING for i in world.book.open_on(node))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import slurm_view
 from holdfast.decisions.common.elastic_jobs import elastic_of
 from holdfast.decisions.common.mounts import LASTS, of_storage, unanswered
 from holdfast.decisions.hangs.progress_stall import Quiet, last_sign, step_past
@@ -278,7 +278,7 @@ def _still(world: World, view: ClusterView, incident: Incident) -> list[Job]:
 def _run(view: ClusterView, text: str) -> Job | None:
     run = JobRun.parse(text)
     job = view.jobs.get(run.job_id) if run is not None else None
-    return job if job is not None and job.run == run and facts.holds(job) else None
+    return job if job is not None and job.run == run and slurm_view.holds(job) else None
 
 
 def _stands_still(world: World, job: Job) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import node_agents, slurm_view
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView, Job
 from holdfast.model.elastic import declares_elastic
@@ -35,7 +35,7 @@ def silent_since(world: World, job: Job) -> datetime | None:
 
 def moved_of(world: World, node: str) -> datetime | None:
     """Time when the node last carried bytes, as its agent reports; None if the agent is not reporting or does not know."""
-    agent = facts.agent_of(world, node)
+    agent = node_agents.agent_of(world, node)
     return None if agent is None else agent.fabric_moved_at
 
 
@@ -45,5 +45,5 @@ def _elastic(job: Job) -> bool:
 
 def _shared(view: ClusterView, job: Job) -> bool:
     own, nodes = {part.key.job_id for part in job.components}, set(job.nodes)
-    others = (j for j in view.jobs.values() if j.key.job_id not in own and facts.holds(j))
+    others = (j for j in view.jobs.values() if j.key.job_id not in own and slurm_view.holds(j))
     return any(not nodes.isdisjoint(other.nodes) for other in others)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import node_agents, slurm_view
 from holdfast.decisions.common.elastic_jobs import ElasticJob, ReplicaGroup, elastic_jobs
 from holdfast.decisions.common.part import Part
 from holdfast.decisions.hangs import stragglers
@@ -14,7 +14,7 @@ from holdfast.model.incident import Incident
 
 
 def let_slow_groups_leave(world: World) -> Part:
-    view = facts.fresh_view(world)
+    view = slurm_view.fresh_view(world)
     if view is None or not world.policy.stragglers.leaves:
         return Part()
     proposals: list[Proposal] = []
@@ -38,7 +38,7 @@ def _ask(world: World, incident: Incident, group: ReplicaGroup) -> list[Proposal
     """On each of its nodes: the launcher listens on one or on all of them."""
     proposals: list[Proposal] = []
     for node in group.nodes:
-        agent = facts.agent_of(world, node)
+        agent = node_agents.agent_of(world, node)
         step = steps.leave(node, group.job.key, group.job.restarts)
         if agent is None or world.book.attempts(incident.id, step):
             continue
@@ -49,7 +49,7 @@ def _ask(world: World, incident: Incident, group: ReplicaGroup) -> list[Proposal
             "reason": LeaveReason.DRAIN.value,
             "deadline_s": deadline_s,
         }
-        order = facts.order_to(agent, Verb.LEAVE, deadline_s, args)
+        order = node_agents.order_to(agent, Verb.LEAVE, deadline_s, args)
         reason = f"group {group.index} slows the others down: {incident.headline}"
         proposals.append(Proposal(incident.id, step, order, reason, stops_running_job=True, order=30))
     return proposals

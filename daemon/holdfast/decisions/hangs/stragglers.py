@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from statistics import median
 
-from holdfast.decisions.common import facts, mounts
+from holdfast.decisions.common import mounts, node_incidents, slurm_view
 from holdfast.decisions.common.elastic_jobs import elastic_jobs
 from holdfast.decisions.hangs.progress_stall import words_of
 from holdfast.decisions.probing import suspects
@@ -76,7 +76,7 @@ def is_slow(own_ms: Sequence[int], most: StragglerLimit) -> bool:
 
 def follow_stragglers(world: World, new_id: NewId) -> Change:
     """Open an incident for each part that is slow, close those of parts that no longer are, or are gone."""
-    view = facts.fresh_view(world)
+    view = slurm_view.fresh_view(world)
     if view is None or world.frozen is not None:
         return Change()
     compared = _compared(world, view)
@@ -153,7 +153,7 @@ def _slow(world: World, part: JobPart, most: StragglerLimit, new_id: NewId) -> N
         else "its group is asked to leave"
     )
     about = suspects.about_job(world, part.job, IncidentKind.STRAGGLER, world.now, told, note, new_id)
-    headline = f"{facts.STRAGGLER}: {part.name} of job {part.job.key.job_id} on {part.node} {told}"
+    headline = f"{node_incidents.STRAGGLER}: {part.name} of job {part.job.key.job_id} on {part.node} {told}"
     return replace(about, node=part.node, headline=headline, suspects=())
 
 
@@ -161,7 +161,7 @@ def _follow(
     world: World, view: ClusterView, incident: Incident, now: tuple[JobPart, StragglerLimit] | None
 ) -> suspects.Changed:
     job = suspects.job_of(view, incident)
-    if job is None or not facts.holds(job):
+    if job is None or not slurm_view.holds(job):
         return _run_is_over(world, incident)
     if now is not None and max(now[0].own_ms) <= now[1].most_ms:
         return suspects.one(close(incident, world.now, "it is as fast as the others again"))

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from holdfast.decisions.common import facts, mounts
+from holdfast.decisions.common import mounts, node_incidents
 from holdfast.decisions.nodes.stays_down import is_about
 from holdfast.model.book import Change, World
 from holdfast.model.event import Event, EventKind
@@ -284,7 +284,7 @@ def as_found(world: World, incident: Incident) -> Incident | None:
     with findings is a fault from then on.
 
     None: there was only silence."""
-    mine = facts.findings_of(world, incident)
+    mine = node_incidents.findings_of(world, incident)
     mine = [f for f in sorted(mine, key=lambda f: f.id) if f.instance_id in ("", incident.instance_id)]
     before = incident.before_death or _fault_of(incident, mine)
     if before is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import attempted_steps, node_agents
 from holdfast.decisions.machines import replacement
 from holdfast.decisions.machines.disputes import claimed_elsewhere
 from holdfast.decisions.repair import validation
@@ -19,7 +19,7 @@ def follow_identity(world: World) -> Change:
         record = world.book.nodes.get(node)
         if record is not None and all(a.boot_id == record.boot_id for a in agents):
             continue  # nearly all of thousands
-        heard = facts.agent_of(world, node)
+        heard = node_agents.agent_of(world, node)
         if heard is None or (record is not None and record.boot_id == heard.boot_id):
             continue
         if record is not None and record.instance_id == heard.instance_id:
@@ -46,7 +46,7 @@ def _may_be_the_nodes(world: World, node: str, record: NodeRecord | None, heard:
         return False  # it becomes the node by being assigned, never by being the only one that reports
     if world.frozen is not None:
         return False  # the machine that the node has may report in a moment
-    alone = sum(not facts.is_silent(world, agent) for agent in world.agents.get(node, ())) == 1
+    alone = sum(not node_agents.is_silent(world, agent) for agent in world.agents.get(node, ())) == 1
     return alone and not _at_work(world, node)
 
 
@@ -58,7 +58,10 @@ def _at_work(world: World, node: str) -> bool:
 def _handed_over(world: World, incident: Incident) -> NodeRecord | None:
     """The new machine has taken the name: it is the node from now on."""
     launched = replacement.new_instance(world, incident)
-    assigned = launched is not None and facts.done(world.book.attempts(incident.id, steps.assign(launched))) is not None
+    assigned = (
+        launched is not None
+        and attempted_steps.done(world.book.attempts(incident.id, steps.assign(launched))) is not None
+    )
     new = launched if assigned else incident.machine
     uuids = validation.gpu_uuids(validation.validation(world, incident))
     record = world.book.nodes.get(incident.node)
@@ -66,7 +69,7 @@ def _handed_over(world: World, incident: Incident) -> NodeRecord | None:
         return None
     if not assigned and claimed_elsewhere(world, incident.node, new):
         return None
-    agent = facts.agent_of(world, incident.node, new)
+    agent = node_agents.agent_of(world, incident.node, new)
     if agent is None and not assigned:
         return None  # known only from the provider: the previous record is kept
     before = record or NodeRecord(incident.node)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import node_incidents
 from holdfast.decisions.machines import serving_now
 from holdfast.decisions.nodes.resumed import Resumed, expects_drain, resumed, up_again
 from holdfast.decisions.repair import machine_gone, repair_progress
@@ -85,7 +85,7 @@ def _trusted(world: World, view: ClusterView, incident: Incident) -> Moved | Non
         return None
     if resumed(world, view, incident) is not Resumed.BY_HUMAN:
         return None
-    found = [f for f in facts.findings_of(world, incident) if f.cleared_at is None]
+    found = [f for f in node_incidents.findings_of(world, incident) if f.cleared_at is None]
     if any(not serving_now.over(world, incident, f) and (f.sticky or f.received_at > seen.last) for f in found):
         return None
     after, events = close(incident, world.now, f"{PUT_BACK}; what was found before is no ground to drain it")
@@ -96,7 +96,7 @@ def _still_so(world: World, incident: Incident) -> str:
     """Text about faults that are not shown to be repaired; empty: none, or only silence spoke against the node."""
     stands = [
         f
-        for f in facts.findings_of(world, incident)
+        for f in node_incidents.findings_of(world, incident)
         if f.cleared_at is None and not serving_now.over(world, incident, f)
     ]
     if not stands:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
-from holdfast.decisions.common import facts
-from holdfast.decisions.common.facts import DrainedBy
+from holdfast.decisions.common import attempted_steps, node_agents, node_drains, node_incidents, slurm_view
+from holdfast.decisions.common.node_drains import DrainedBy
 from holdfast.decisions.death import fencing
 from holdfast.decisions.incidents import correlate
 from holdfast.decisions.incidents.in_service import in_service
@@ -33,7 +33,7 @@ _S = IncidentState
 
 def follow_incidents(world: World) -> Change:
     """Move every open incident as far as the world allows."""
-    view = facts.fresh_view(world)
+    view = slurm_view.fresh_view(world)
     incidents: list[Incident] = []
     nodes: list[NodeRecord] = []
     events: list[Event] = []
@@ -73,7 +73,7 @@ def _follow_node(world: World, view: ClusterView, incident: Incident) -> Moved:
     """An incident whose node Slurm shows."""
     if (back := in_service(world, view, incident)) is not None:
         return back
-    if facts.drained_by(world, view.nodes[incident.node]) in (DrainedBy.OURS, DrainedBy.FOREIGN):
+    if node_drains.drained_by(world, view.nodes[incident.node]) in (DrainedBy.OURS, DrainedBy.FOREIGN):
         if incident.drain_lost_at is not None and incident.state is not _S.AWAITING_HUMAN:
             incident = replace(incident, note="")  # it said that the node is not shown
         incident = replace(incident, drain_lost_at=None)
@@ -95,7 +95,7 @@ def _held(world: World, view: ClusterView, incident: Incident) -> Moved | None:
             return close(incident, world.now, "seen while the node was in maintenance: nothing of it is still so")
         return machine_gone.no_longer_serves(world, incident)
     if incident.state is _S.OPEN:
-        mine = facts.findings_of(world, incident)
+        mine = node_incidents.findings_of(world, incident)
         if mine and not incident.dead and all(f.cleared_at is not None for f in mine):
             return close(incident, world.now, "it cleared before anything was done")
     elif incident.state is _S.VALIDATING and not view.nodes[incident.node].out_of_service:
@@ -126,7 +126,7 @@ def _watching(world: World, incident: Incident) -> Moved:
 
 def _open(world: World, view: ClusterView, incident: Incident) -> Moved:
     node = view.nodes[incident.node]
-    by = facts.drained_by(world, node)  # a DOWN of Slurm's own is made ours first, so that we may take it back
+    by = node_drains.drained_by(world, node)  # a DOWN of Slurm's own is made ours first, so that we may take it back
     foreign = by is DrainedBy.FOREIGN and slurm_drains.recognised(world, node) is None
     contained = foreign or by is DrainedBy.OURS
     if contained:
@@ -140,7 +140,7 @@ def _open(world: World, view: ClusterView, incident: Incident) -> Moved:
             detail=detail,
         )
         return _after([event], move(incident, _S.CONTAINED, world.now, note=""))
-    mine = facts.findings_of(world, incident)
+    mine = node_incidents.findings_of(world, incident)
     done_to_it = (i for i in world.book.intents_of(incident.id) if not isinstance(i.action, TellOwner))
     untouched = not any(i.is_attempt for i in done_to_it)
     if mine and untouched and all(f.cleared_at is not None for f in mine):
@@ -148,7 +148,7 @@ def _open(world: World, view: ClusterView, incident: Incident) -> Moved:
     if (
         _silent(incident)
         and not machine_gone.begun(world, incident)
-        and facts.agent_of(world, incident.node) is not None
+        and node_agents.agent_of(world, incident.node) is not None
     ):
         return _heard_again(world, incident)
     return incident, []
@@ -179,7 +179,11 @@ def _acts(incident: Incident, found: Incident) -> bool:
 def _contained(world: World, view: ClusterView, incident: Incident) -> Moved:
     if (back := _reports_again(world, view, incident)) is not None:
         return back
-    if incident.dead and view.jobs_on(incident.node) and not facts.drained_by_others(world, view.nodes[incident.node]):
+    if (
+        incident.dead
+        and view.jobs_on(incident.node)
+        and not node_drains.drained_by_others(world, view.nodes[incident.node])
+    ):
         return replace(incident, note=_why_not_down(world, view, incident)), []
     choice = choose(world, view, incident)
     match choice.rung:
@@ -213,9 +217,9 @@ def _reports_again(world: World, view: ClusterView, incident: Incident) -> Moved
     None: it does not report, or its machine is being ended already."""
     if not _silent(incident) or incident.resumed_in_doubt or machine_touched(world, incident):
         return None
-    if facts.drained_by_others(world, view.nodes[incident.node]):
+    if node_drains.drained_by_others(world, view.nodes[incident.node]):
         return None
-    agent = facts.agent_of(world, incident.node, incident.serving_id or None)
+    agent = node_agents.agent_of(world, incident.node, incident.serving_id or None)
     if agent is None:
         return None
     found = correlate.as_found(world, incident)
@@ -242,7 +246,7 @@ def _old_machine_back(world: World, view: ClusterView, incident: Incident) -> Mo
         return None
     if (back := _reports_again(world, view, incident)) is not None:
         return back
-    ended = facts.last(world.book.attempts(incident.id, steps.terminate(incident.serving_id)))
+    ended = attempted_steps.last(world.book.attempts(incident.id, steps.terminate(incident.serving_id)))
     if ended is None or ended.result.get(LIVES) is not True or ended.attempt < world.policy.action_attempts:
         return None
     why = f"{incident.serving_id} lives and its agent does not report, so that {new}, launched in its place, is not used and ended"
@@ -266,7 +270,7 @@ def _taken_over(world: World, incident: Incident, node: Node) -> Moved:
 
 
 def _repairing(world: World, view: ClusterView, incident: Incident) -> Moved:
-    if facts.drained_by_others(world, view.nodes[incident.node]):
+    if node_drains.drained_by_others(world, view.nodes[incident.node]):
         return _taken_over(world, incident, view.nodes[incident.node])
     if (back := _reports_again(world, view, incident)) is not None:
         return back
@@ -291,7 +295,7 @@ def _repairing(world: World, view: ClusterView, incident: Incident) -> Moved:
 def _unproven(world: World, incident: Incident, tries: tuple[Intent, ...]) -> Intent | None:
     """The last attempt, if it was refused because its machine was not proved to be the node's, or has failed for that longer than a launch
     may take."""
-    latest = facts.last(tries)
+    latest = attempted_steps.last(tries)
     if latest is None or not refused_unproven(latest.result):
         return None
     since = hands_off.since_window(world, incident, tries[0].planned_at) or world.now
@@ -300,17 +304,17 @@ def _unproven(world: World, incident: Incident, tries: tuple[Intent, ...]) -> In
 
 
 def _validating(world: World, view: ClusterView, incident: Incident) -> Moved:
-    undrain = facts.last(world.book.attempts(incident.id, steps.undrain(incident.node)))
+    undrain = attempted_steps.last(world.book.attempts(incident.id, steps.undrain(incident.node)))
     if undrain is not None and undrain.state is IntentState.REFUSED:
         return close(incident, world.now, f"left to the operator: {undrain.outcome}")
     if undrain is not None and undrain.settled and not view.nodes[incident.node].out_of_service:
         by = "" if undrain.state is IntentState.DONE else ", put there by others or by a step whose answer was lost"
         return close(incident, world.now, f"{done(world, incident).text}; back in service{by}")
-    if facts.drained_by_others(world, view.nodes[incident.node]):
+    if node_drains.drained_by_others(world, view.nodes[incident.node]):
         return _taken_over(world, incident, view.nodes[incident.node])
     if undrain is None and (back := _old_machine_back(world, view, incident)) is not None:
         return back
-    ended = facts.last(world.book.attempts(incident.id, steps.terminate(incident.instance_id)))
+    ended = attempted_steps.last(world.book.attempts(incident.id, steps.terminate(incident.instance_id)))
     if ended is not None and ended.state is IntentState.REFUSED:
         return move(repair_progress.attempt_over(incident), _S.AWAITING_HUMAN, world.now, ended.outcome)
     named = replacement.new_instance(world, incident)

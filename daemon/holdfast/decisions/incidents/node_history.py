@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from holdfast.decisions.common.facts import DrainedBy
+from holdfast.decisions.common.node_drains import DrainedBy
 from holdfast.decisions.recovery.affected_jobs import own_exclusions
 from holdfast.model.background import Lemon, Outage
 from holdfast.model.book import World

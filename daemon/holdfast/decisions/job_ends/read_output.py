@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import node_agents, slurm_view
 from holdfast.decisions.common.part import Part
 from holdfast.decisions.job_ends import run_ends
 from holdfast.model import steps
@@ -19,7 +19,7 @@ READ_S = 5.0
 
 def read_outputs(world: World) -> Part:
     """One order for each end whose output is to be read."""
-    view = facts.fresh_view(world)
+    view = slurm_view.fresh_view(world)
     if view is None:
         return Part()
     waiting = [end for _, end in sorted(world.book.ends.items()) if end.reading is Reading.PENDING]
@@ -29,7 +29,7 @@ def read_outputs(world: World) -> Part:
         job = view.jobs.get(end.job.job_id)
         job = job if job is not None and job.run == end.run else None
         host = job.batch_host if job is not None and job.batch_host else end.nodes[0]
-        agent = facts.agent_of(world, host)
+        agent = node_agents.agent_of(world, host)
         if agent is None:
             continue
         args = {
@@ -47,7 +47,7 @@ def read_outputs(world: World) -> Part:
                 else {}
             ),
         }
-        order = facts.order_to(agent, Verb.OUTPUT, run_ends.WAIT_S, args)
+        order = node_agents.order_to(agent, Verb.OUTPUT, run_ends.WAIT_S, args)
         reason = f"job {end.job.job_id} failed: what do the last lines of its output say?"
         proposals.append(Proposal(UPKEEP, steps.read_output(end.job, end.restarts), order, reason, order=90))
     return Part(tuple(proposals))

@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import attempted_steps, node_agents, slurm_view
 from holdfast.decisions.job_ends.attribution import faults_of
 from holdfast.decisions.job_ends.exit_codes import slurm_error_of
 from holdfast.decisions.job_ends.why_died import classify
@@ -37,7 +37,7 @@ _UNTOLD = frozenset({"COMPLETED"})
 
 def follow_job_ends(world: World) -> Change:
     """Record the ends that are new, take in what was read of outputs, and conclude."""
-    view = facts.fresh_view(world)
+    view = slurm_view.fresh_view(world)
     if view is None:
         return Change()
     changed = []
@@ -51,7 +51,7 @@ def follow_job_ends(world: World) -> Change:
 def end_of(world: World, job: Job) -> JobEnd | None:
     """The end of the run that Slurm shows; where none is on record, as Slurm shows it. None: it is not over."""
     known = world.book.ends.get(job.run.text)
-    if known is not None or job.end_time is None or job.state not in facts.ENDED | facts.FAILED:
+    if known is not None or job.end_time is None or job.state not in slurm_view.ENDED | slurm_view.FAILED:
         return known
     return replace(_seen(world, job, job.end_time), reading=Reading.UNREADABLE)
 
@@ -76,7 +76,7 @@ def undecided(world: World, job: Job) -> bool:
 
 def order_of(world: World, end: JobEnd) -> Intent | None:
     """The newest order to read its output."""
-    return facts.last(world.book.attempts(UPKEEP, steps.read_output(end.job, end.restarts)))
+    return attempted_steps.last(world.book.attempts(UPKEEP, steps.read_output(end.job, end.restarts)))
 
 
 def path_to_read(end: JobEnd, job: Job | None) -> str:
@@ -94,7 +94,7 @@ def _new(world: World, view: ClusterView) -> list[JobEnd]:
     found: list[JobEnd] = []
     users = Counter(e.uid for e in world.book.ends.values())
     for _, job in sorted(view.jobs.items()):
-        over = job.state in (facts.ENDED | facts.FAILED) - _UNTOLD and bool(job.nodes)
+        over = job.state in (slurm_view.ENDED | slurm_view.FAILED) - _UNTOLD and bool(job.nodes)
         if not over or job.end_time is None or job.end_time < since or job.run.text in world.book.ends:
             continue
         if users.total() >= MOST or users[job.uid] >= MOST_OF_A_USER:
@@ -125,7 +125,7 @@ def _seen(world: World, job: Job, ended_at: datetime) -> JobEnd:
         array_job_id=job.array_job_id,
         array_task_id=job.array_task_id,
     )
-    if job.state not in facts.FAILED or slurm_error_of(
+    if job.state not in slurm_view.FAILED or slurm_error_of(
         end
     ):  # if the script never started, the content is another job's
         return end
@@ -146,7 +146,7 @@ def _why_not_read(world: World, job: Job) -> str | None:
         return "[jobs] read_output is off"
     if not job.batch or not (job.stderr or job.stdout):
         return "Slurm knows no file of it"
-    if facts.agent_of(world, job.batch_host or job.nodes[0]) is None:
+    if node_agents.agent_of(world, job.batch_host or job.nodes[0]) is None:
         return f"no agent of {job.batch_host or job.nodes[0]} reports"
     return None
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import node_agents
 from holdfast.decisions.death import evidence
 from holdfast.decisions.machines import replacement
 from holdfast.decisions.machines.machine_proof import disputed_node
@@ -105,7 +105,7 @@ def _claims(world: World) -> Iterator[_Claim]:
         mine = world.book.nodes.get(name)
         for agent in agents:
             recorded = mine is not None and mine.instance_id == agent.instance_id
-            if recorded or not agent.instance_id or facts.is_silent(world, agent):
+            if recorded or not agent.instance_id or node_agents.is_silent(world, agent):
                 continue
             if known is None or name in known:
                 yield _Claim(agent.instance_id, name, proved=False)
@@ -125,7 +125,7 @@ def _of_incident(world: World, incident: Incident) -> Iterator[_Claim]:
 
 def _serves_or_is_off(world: World, node: str, instance_id: str) -> bool:
     """The node's own agent reports the machine now; or it is off, so that it can be no reporting agent's."""
-    if any(a.instance_id == instance_id and not facts.is_silent(world, a) for a in world.agents.get(node, ())):
+    if any(a.instance_id == instance_id and not node_agents.is_silent(world, a) for a in world.agents.get(node, ())):
         return True
     mine = (i for i in world.book.open_on(node) if i.serving_id == instance_id)
     return replacement.terminated(world, instance_id) or any(
@@ -150,7 +150,7 @@ def claimed_elsewhere(world: World, node: str, instance_id: str) -> bool:
     others |= {
         name
         for name, agents in world.agents.items()
-        if any(a.instance_id == instance_id and not facts.is_silent(world, a) for a in agents)
+        if any(a.instance_id == instance_id and not node_agents.is_silent(world, a) for a in agents)
     }
     return any(name != node and (known is None or name in known) for name in others)
 

@@ -4,7 +4,7 @@ Step names carry the attempt of the ladder, so that a second machine is a second
 
 from __future__ import annotations
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import attempted_steps
 from holdfast.model import steps
 from holdfast.model.action import Intent, IntentState, Launch, Replace, Terminate
 from holdfast.model.book import World
@@ -13,7 +13,7 @@ from holdfast.model.incident import Incident
 
 def launched(world: World, incident: Incident) -> Intent | None:
     """The launch of this attempt, once it has succeeded."""
-    return facts.done(world.book.attempts(incident.id, steps.launch(incident.node, incident.repair_attempt)))
+    return attempted_steps.done(world.book.attempts(incident.id, steps.launch(incident.node, incident.repair_attempt)))
 
 
 def new_instance(world: World, incident: Incident) -> str | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import node_agents, node_incidents
 from holdfast.decisions.machines import replacement
 from holdfast.decisions.machines.disputes import claimed_elsewhere
 from holdfast.model.book import World
@@ -45,7 +45,7 @@ def _only_agent(world: World, incident: Incident) -> AgentView | None:
     made = replacement.made(world, incident)
     record = world.book.nodes.get(incident.node)
     serves = record.instance_id if record is not None else ""
-    heard = [a for a in world.agents.get(incident.node, ()) if not facts.is_silent(world, a)]
+    heard = [a for a in world.agents.get(incident.node, ()) if not node_agents.is_silent(world, a)]
     own = [
         a
         for a in heard
@@ -73,7 +73,7 @@ def gone(world: World, incident: Incident, finding: Finding) -> GonePart | None:
 def nothing_holds(world: World, incident: Incident, *, events_too: bool = False) -> bool:
     """Whether nothing that was found holds of what serves the node now. ``events_too``: a boot in which all is well is enough for an event
     (an Xid) as well, since the node will prove itself; otherwise an event ends with its machine or GPU alone."""
-    mine = facts.findings_of(world, incident)
+    mine = node_incidents.findings_of(world, incident)
     if not mine:
         return successor(world, incident) is not None
     return all(f.cleared_at is not None or over(world, incident, f, events_too=events_too) for f in mine)
@@ -95,5 +95,5 @@ def may_yet_clear(world: World, incident: Incident) -> bool:
         and f.instance_id in ("", agent.instance_id)
         and not agent.fails(f.check)
         and not agent.all_ok
-        for f in facts.findings_of(world, incident)
+        for f in node_incidents.findings_of(world, incident)
     )

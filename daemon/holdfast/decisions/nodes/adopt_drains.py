@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import node_incidents, slurm_view
 from holdfast.model.action import Drain, IntentState, Reboot, SetDown, Undrain
 from holdfast.model.book import Change, NodeMark, World
 from holdfast.model.cluster import Node
@@ -30,7 +30,7 @@ def lost_memory(world: World) -> str | None:
     Slurm has a Holdfast drain without a mark, for an incident newer than every one in the store, or for an open one without a step that
     could have set it: the store was lost, or replaced by an older one. Other steps under way then are not known either (a machine launched,
     a job stopped)."""
-    view = facts.fresh_view(world)
+    view = slurm_view.fresh_view(world)
     if view is None or world.policy.mode is Mode.OBSERVE or world.book.paused is not None:
         return None
     newest = max(world.book.incidents, default="")
@@ -76,7 +76,7 @@ def _may_be_unread(world: World, node: Node) -> bool:
 
 def adopt(world: World) -> Change:
     """Marks and incidents for Holdfast's drains that the store does not have."""
-    view = facts.fresh_view(world)
+    view = slurm_view.fresh_view(world)
     if view is None:
         return Change()
     incidents: list[Incident] = []
@@ -156,7 +156,7 @@ def _taken_unheard(world: World, incident_id: str, node: Node) -> bool:
     """Whether the node has a drain or DOWN that was started for this open incident and whose outcome was lost: with the exact text, not
     from before it was planned, and not undone since."""
     incident = world.book.incidents[incident_id]
-    if not facts.acting(incident) or incident.node != node.name or node.reason_time is None:
+    if not node_incidents.acting(incident) or incident.node != node.name or node.reason_time is None:
         return False
     held = held_reason(incident_id)
     begun = [i for i in world.book.intents_of(incident_id) if i.started_at is not None]

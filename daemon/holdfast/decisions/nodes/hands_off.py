@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import node_agents, node_drains, node_incidents, slurm_view
 from holdfast.decisions.machines import serving_now
 from holdfast.model.action import Launch, Reboot, Replace, StopStart, Terminate
 from holdfast.model.book import Book, Change, NodeRecord, World
@@ -169,7 +169,7 @@ def on(world: World, name: str) -> HandsOff | None:
         world.policy.maintenance,
         keeping=own_reservations(world.book, world.policy.spare_reservation),
         ours=(node.rebooting or node.asleep) and _ours(world, name),
-        drained_by_others=facts.drained_by_others(world, node),
+        drained_by_others=node_drains.drained_by_others(world, node),
     )
 
 
@@ -233,9 +233,9 @@ def holds(world: World, incident: Incident) -> HandsOff | None:
 def _reading_again(world: World, incident: Incident, ended: datetime) -> HandsOff | None:
     """A window has ended since the incident came to where it is: the node's agent speaks first."""
     grace = _just_back(world, incident.node)
-    if grace is None and facts.unheard_yet(world, incident.node):
+    if grace is None and node_agents.unheard_yet(world, incident.node):
         return HandsOff(Hands.JUST_BACK)
-    heard = [a for a in world.agents.get(incident.node, ()) if not facts.is_silent(world, a)]
+    heard = [a for a in world.agents.get(incident.node, ()) if not node_agents.is_silent(world, a)]
     if incident.state in (IncidentState.OPEN, IncidentState.CONTAINED):
         settled = world.now - ended >= timedelta(seconds=SETTLE_S) and not serving_now.may_yet_clear(world, incident)
         return grace if not (heard and settled) else None
@@ -261,11 +261,11 @@ def nothing_left(world: World, incident: Incident) -> bool:
     GPU or boot is gone (:mod:`serving_now`); an event counts only outside of the window, in the boot that still runs."""
     record = world.book.nodes.get(incident.node)
     ended = ended_at(world, incident.node)
-    mine = facts.findings_of(world, incident)
+    mine = node_incidents.findings_of(world, incident)
     if record is None or ended is None or incident.opened_at > ended or not mine or incident.dead:
         return False
     begun = record.hands_since or ended
-    agent = facts.agent_of(world, incident.node)
+    agent = node_agents.agent_of(world, incident.node)
     boot = agent.boot_id if agent is not None else ""
     return not any(
         f.cleared_at is None
@@ -277,7 +277,7 @@ def nothing_left(world: World, incident: Incident) -> bool:
 
 def remember(world: World) -> Change:
     """Note on each node's record when it came into other hands and when it was given back."""
-    view = facts.fresh_view(world)
+    view = slurm_view.fresh_view(world)
     if view is None:
         return Change()
     changed: list[NodeRecord] = []

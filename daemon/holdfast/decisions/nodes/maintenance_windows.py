@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from datetime import timedelta
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import attempted_steps, slurm_view
 from holdfast.decisions.common.part import Part
 from holdfast.model import steps
 from holdfast.model.action import Intent, IntentState, Notify, Proposal
@@ -26,7 +26,7 @@ def keep_windows(world: World) -> Part:
     """A step for each window whose reservation is not as ordered, and a notification if such a step fails.
 
     Nodes that Slurm does not show are left out: it refuses a change that names one, and with it that of all others."""
-    view = facts.fresh_view(world)
+    view = slurm_view.fresh_view(world)
     if view is None:
         return Part()
     proposals = []
@@ -43,7 +43,7 @@ def _step(
     world: World, view: ClusterView, window: Window, nodes: tuple[str, ...], held: tuple[str, ...]
 ) -> list[Proposal]:
     change = f"{','.join(sorted(held))}>{','.join(sorted(nodes))}"
-    step = steps.keep_window(window.id, zlib.crc32(change.encode()), facts.hour(world))
+    step = steps.keep_window(window.id, zlib.crc32(change.encode()), attempted_steps.hour(world))
     attempts = world.book.attempts(UPKEEP, step)
     if world.may_follow(attempts) or _again(view, attempts):
         what = f"maintenance of {len(nodes)} nodes by {window.by}: {window.why}"
@@ -53,14 +53,14 @@ def _step(
 
 
 def _again(view: ClusterView, attempts: tuple[Intent, ...]) -> bool:
-    latest = facts.last(attempts)
+    latest = attempted_steps.last(attempts)
     if latest is None or latest.finished_at is None:
         return False
     return view.read_at > latest.finished_at + (_LASTS if latest.state is IntentState.DONE else _REFUSED)
 
 
 def _told(world: World, window: Window, attempts: tuple[Intent, ...]) -> list[Proposal]:
-    latest = facts.last(attempts)
+    latest = attempted_steps.last(attempts)
     refused = [i for i in attempts if i.state in (IntentState.FAILED, IntentState.REFUSED) and not i.retryable]
     if latest is None or latest not in refused or len(refused) < _TOLD_AFTER:
         return []

@@ -6,7 +6,7 @@ Agents report again what lasts (``reminder_s``, ten minutes), which opens anothe
 
 from __future__ import annotations
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import slurm_view
 from holdfast.model.action import SendOrder, TellOwner
 from holdfast.model.book import Change, World
 from holdfast.model.ids import incident_of_reason
@@ -19,7 +19,7 @@ NOTE = "from before the store was restored, and nothing had been done about it: 
 
 def forget_old_findings(world: World) -> Change:
     """Close what was only found before the store was restored."""
-    restored_at, view = world.book.restored_at, facts.fresh_view(world)
+    restored_at, view = world.book.restored_at, slurm_view.fresh_view(world)
     if restored_at is None or view is None:
         return Change()
     old = [i for i in world.book.open_incidents() if i.opened_at < restored_at and _only_found(world, i)]

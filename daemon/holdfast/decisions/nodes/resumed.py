@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import node_agents, slurm_view
 from holdfast.model import steps
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView, Node
@@ -54,7 +54,7 @@ def up_again(world: World, view: ClusterView, incident: Incident) -> bool:
 
 def in_question(world: World) -> bool:
     """Whether a node is seen in service for which slurmctld's start time is needed."""
-    view = facts.fresh_view(world)
+    view = slurm_view.fresh_view(world)
     return view is not None and any(
         i.drain_lost_at is None
         and (node := view.nodes.get(i.node)) is not None
@@ -115,6 +115,6 @@ def may_yet_speak(world: World, node: Node) -> bool:
     started_at = node.slurmd_start_time
     if started_at is None:
         return True
-    agent = facts.agent_of(world, node.name)
+    agent = node_agents.agent_of(world, node.name)
     heard = agent is not None and agent.last_heard >= started_at
     return not heard and abs(world.now - started_at) < timedelta(seconds=AGENT_STARTS_S)

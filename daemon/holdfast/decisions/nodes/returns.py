@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import attempted_steps, slurm_view
 from holdfast.model import steps
 from holdfast.model.book import Change, NodeRecord, World
 from holdfast.model.cluster import ClusterView
@@ -20,14 +20,14 @@ def at_the_end(world: World, view: ClusterView | None, incident: Incident) -> Ev
     if node is None or node.out_of_service:
         record = world.book.nodes.get(incident.node) or NodeRecord(incident.node)
         return replace(record, out_for=incident.id)
-    ours = facts.done(world.book.attempts(incident.id, steps.undrain(incident.node)))
+    ours = attempted_steps.done(world.book.attempts(incident.id, steps.undrain(incident.node)))
     at = ours.finished_at if ours is not None else None  # Slurm had answered by then; the view is read a little later
     return returned(incident.node, incident.id, at or world.now, by_others=ours is None)
 
 
 def follow_returns(world: World) -> Change:
     """Nodes that were out of service when their incident ended, and serve by now: others put them back."""
-    view = facts.fresh_view(world)
+    view = slurm_view.fresh_view(world)
     waiting = [r for r in world.book.nodes.values() if r.out_for and view is not None and r.name in view.nodes]
     back = [r for r in waiting if view is not None and not view.nodes[r.name].out_of_service]
     return Change(

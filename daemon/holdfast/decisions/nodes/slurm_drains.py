@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import node_incidents, slurm_view
 from holdfast.model.book import Change, World
 from holdfast.model.cluster import Node
 from holdfast.model.event import Event
@@ -95,7 +95,7 @@ def due(world: World, incident: Incident) -> bool:
 
 def follow_slurm_drains(world: World, new_id: Callable[[datetime], str]) -> Change:
     """Open an incident for each node that Slurm itself drained; close one whose drain was cleared before it was taken over."""
-    view = facts.fresh_view(world)
+    view = slurm_view.fresh_view(world)
     if view is None:
         return Change()
     incidents: list[Incident] = []
@@ -106,7 +106,7 @@ def follow_slurm_drains(world: World, new_id: Callable[[datetime], str]) -> Chan
         if (
             row is None
             or (name, node.reason_time) in dealt_with
-            or any(facts.acting(i) or i.acknowledged for i in world.book.open_on(name))
+            or any(node_incidents.acting(i) or i.acknowledged for i in world.book.open_on(name))
         ):
             continue
         incident, seen = _opened(world, node, row, new_id)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from holdfast.decisions.common import facts
-from holdfast.decisions.common.facts import DrainedBy
+from holdfast.decisions.common import node_agents, node_drains, node_incidents, slurm_view
+from holdfast.decisions.common.node_drains import DrainedBy
 from holdfast.decisions.nodes import hands_off
 from holdfast.model.book import Change, World
 from holdfast.model.cluster import Node
@@ -29,8 +29,8 @@ CHECK = "slurm.down"
 
 def follow_stays_down(world: World, new_id: Callable[[datetime], str]) -> Change:
     """Open an incident for each node that stays DOWN, once for each DOWN; close those of nodes that do not."""
-    view = facts.fresh_view(world)
-    if view is None or world.frozen is not None or not facts.slurm_settled(world):
+    view = slurm_view.fresh_view(world)
+    if view is None or world.frozen is not None or not slurm_view.slurm_settled(world):
         return Change()
     incidents: list[Incident] = []
     events: list[Event] = []
@@ -70,9 +70,11 @@ def _stays(world: World, node: Node) -> bool:
     by_slurm = node.down_by_slurm or node.reboot_timed_out or node.reboot_issued
     if not by_slurm or node.reason_time is None or node.reason_user != world.background.slurm_user:
         return False
-    if facts.drained_by(world, node) is DrainedBy.OURS or any(facts.acting(i) for i in world.book.open_on(node.name)):
+    if node_drains.drained_by(world, node) is DrainedBy.OURS or any(
+        node_incidents.acting(i) for i in world.book.open_on(node.name)
+    ):
         return False
-    hands, agent = hands_off.on(world, node.name), facts.agent_of(world, node.name)
+    hands, agent = hands_off.on(world, node.name), node_agents.agent_of(world, node.name)
     if node.reboot_issued:
         only_that = hands is not None and hands.hands is hands_off.Hands.REBOOT
         return only_that and agent is None and _since(world, node.reason_time, REBOOT_S)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import node_agents, slurm_view
 from holdfast.decisions.common.part import Part
 from holdfast.decisions.nodes import stays_down
 from holdfast.model import steps
@@ -22,7 +22,7 @@ _NAMED = 16
 
 def tell_of_nodes_down(world: World) -> Part:
     """One message for all nodes that stay DOWN, whenever there is a new one among them."""
-    view = facts.fresh_view(world)
+    view = slurm_view.fresh_view(world)
     mine = [i for i in world.book.open_incidents() if stays_down.is_about(i) and not i.acknowledged]
     mine = [i for i in mine if view is not None and i.node in view.nodes]
     step = steps.notify_stays_down()
@@ -52,7 +52,7 @@ def _message(world: World, view: ClusterView, incidents: list[Incident]) -> Noti
 
 
 def _line(world: World, node: Node) -> str:
-    agent = facts.agent_of(world, node.name)
+    agent = node_agents.agent_of(world, node.name)
     since = f" since {node.reason_time:%Y-%m-%d %H:%M:%S} UTC" if node.reason_time is not None else ""
     if agent is None:
         state = "its agent does not report: look at its console"

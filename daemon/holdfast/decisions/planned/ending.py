@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import job_checkpoints, node_agents, slurm_view
 from holdfast.decisions.common.part import Part
 from holdfast.decisions.planned import notices, saving
 from holdfast.model import steps
@@ -20,7 +20,7 @@ from holdfast.model.steps import Step
 
 
 def warn_of_ends(world: World) -> Part:
-    view = facts.fresh_view(world)
+    view = slurm_view.fresh_view(world)
     if view is None:
         return Part()
     proposals: list[Proposal] = []
@@ -56,15 +56,15 @@ def _longest_s(world: World) -> float:
 
 def _before_s(world: World, job: Job) -> float:
     """Time before the end at which the job is asked to save: earlier if the job reported that it takes longer."""
-    mine = facts.checkpoint_of(world, job)
+    mine = job_checkpoints.checkpoint_of(world, job)
     own_s = mine.save_s + world.policy.planned.margin_s if mine is not None and mine.save_s is not None else 0.0
     return max(world.policy.planned.capacity_save_s, own_s)
 
 
 def _ask(world: World, incident: Incident, job: Job) -> list[Proposal]:
     """Ask on this node only: the job's other nodes have their own notices."""
-    mine = facts.checkpoint_of(world, job)
-    agent = facts.agent_of(world, incident.node, incident.instance_id)
+    mine = job_checkpoints.checkpoint_of(world, job)
+    agent = node_agents.agent_of(world, incident.node, incident.instance_id)
     if mine is None or mine.save_signal is None or agent is None:
         return []
     proposals: list[Proposal] = []

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import node_agents, node_incidents
 from holdfast.model.book import World
 from holdfast.model.incident import Incident, IncidentState
 from holdfast.model.lookback import ANNOUNCED_S
@@ -148,7 +148,10 @@ def withdrawn(world: World, incident: Incident) -> bool:
     """Whether the provider withdrew its notice: it is no longer reported, nothing else was found, and the machine's agent reports."""
     if not (incident.goes_at or incident.notice) or incident.dead or _stands(world, incident):
         return False
-    if incident.state is IncidentState.CLOSED or facts.agent_of(world, incident.node, incident.instance_id) is None:
+    if (
+        incident.state is IncidentState.CLOSED
+        or node_agents.agent_of(world, incident.node, incident.instance_id) is None
+    ):
         return False
     return silent_about(world, incident) if incident.notice else _all_cleared(world, incident)
 
@@ -168,7 +171,7 @@ def silent_about(world: World, incident: Incident) -> bool:
 
 
 def _all_cleared(world: World, incident: Incident) -> bool:
-    mine = facts.findings_of(world, incident)
+    mine = node_incidents.findings_of(world, incident)
     return bool(mine) and all(f.cleared_at is not None for f in mine)
 
 

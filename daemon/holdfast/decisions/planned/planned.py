@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import node_agents, node_drains, slurm_view
 from holdfast.decisions.planned import notices
 from holdfast.model.book import Change, World
 from holdfast.model.cluster import ClusterView
@@ -29,7 +29,7 @@ def plan_stops(world: World, new_id: Callable[[datetime], str]) -> Change:
     passed_on = {f.incident_id for f in world.book.findings.values() if notices.passes_on(f)}
     nodes = {n.node for n in told}
     at_work = {i.node for i in world.book.open_incidents() if i.state in _IN_PLAY}
-    view = facts.fresh_view(world)
+    view = slurm_view.fresh_view(world)
     followed: dict[str, Moved] = {}
     by_node: dict[str, list[Incident]] = {}
     for incident in world.book.open_incidents():
@@ -63,7 +63,7 @@ def _stands_for(world: World, incident: Incident, notice: Notice) -> bool:
 
 def _open(world: World, notice: Notice, number: str) -> Moved:
     """Watched first; one that is due is open at once."""
-    agent = facts.agent_of(world, notice.node, notice.instance_id)
+    agent = node_agents.agent_of(world, notice.node, notice.instance_id)
     record = world.book.nodes.get(notice.node)
     due = _due(world, notice, world.now)
     new = NewIncident(
@@ -196,7 +196,7 @@ def _taken_back(world: World, view: ClusterView | None, incident: Incident) -> M
         return close(_not_going(incident), world.now, "the provider took it back before anything was done")
     if incident.state is not _S.CONTAINED or view is None or incident.node not in view.nodes:
         return incident, []
-    if facts.drained_by_us(world, view.nodes[incident.node]) and facts.free_of_jobs(view, incident.node):
+    if node_drains.drained_by_us(world, view.nodes[incident.node]) and slurm_view.free_of_jobs(view, incident.node):
         return move(_not_going(incident), _S.VALIDATING, world.now, "the provider took it back")
     return incident, []
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from holdfast.decisions.common import facts, gpu_link
+from holdfast.decisions.common import gpu_link, job_checkpoints, node_agents, node_incidents
 from holdfast.decisions.planned import notices
 from holdfast.model import steps
 from holdfast.model.action import Intent, IntentState, Proposal, SendOrder, Verb
@@ -25,7 +25,7 @@ _ORDER_S = 60.0
 
 def worth_asking(world: World, incident: Incident, job: Job) -> bool:
     """Whether the job takes a signal and there is time left for it to save."""
-    mine = facts.checkpoint_of(world, job)
+    mine = job_checkpoints.checkpoint_of(world, job)
     if mine is None or mine.save_signal is None or not notices.planned(world, incident) or faulty(world, job):
         return False
     return job.state == "RUNNING" and world.now < latest_stop(world, job, incident)
@@ -34,7 +34,7 @@ def worth_asking(world: World, incident: Incident, job: Job) -> bool:
 def faulty(world: World, job: Job) -> bool:
     """Whether the job holds something that is broken already: it may not be able to save, and must not wait for it."""
     return any(
-        facts.acting(i)
+        node_incidents.acting(i)
         and i.severity is Severity.FATAL
         and i.node in job.nodes
         and gpu_link.hits(world, i, job)
@@ -45,7 +45,7 @@ def faulty(world: World, job: Job) -> bool:
 
 def goes_at(world: World, job: Job, incident: Incident) -> datetime:
     """Time when the first of the job's machines goes; now if none does (any more)."""
-    others = (i for i in world.book.open_incidents() if facts.acting(i) and i.node in job.nodes)
+    others = (i for i in world.book.open_incidents() if node_incidents.acting(i) and i.node in job.nodes)
     times = [i.goes_at for i in (incident, *others) if i.goes_at is not None]
     return min(times, default=world.now)
 
@@ -57,7 +57,7 @@ def latest_stop(world: World, job: Job, incident: Incident) -> datetime:
 
 def why_stop(world: World, incident: Incident, job: Job, recovery: Recovery) -> str | None:
     """Reason why a job that was asked to save is stopped now; None: it still has time."""
-    mine = facts.checkpoint_of(world, job)
+    mine = job_checkpoints.checkpoint_of(world, job)
     asked = orders_of(world, recovery)
     if mine is None or mine.save_signal is None:
         return "it takes no signal any more"
@@ -83,7 +83,7 @@ def orders_of(world: World, recovery: Recovery) -> tuple[Intent, ...]:
 
 def ask(world: World, job: Job, recovery: Recovery, *, group: str) -> list[Proposal]:
     """One order to each node of the job whose agent reports; none is sent twice."""
-    mine = facts.checkpoint_of(world, job)
+    mine = job_checkpoints.checkpoint_of(world, job)
     if mine is None or mine.save_signal is None:
         return []
     proposals = []
@@ -91,7 +91,7 @@ def ask(world: World, job: Job, recovery: Recovery, *, group: str) -> list[Propo
     for part in job.components:
         for node in part.nodes:
             step = _step(recovery, node)
-            agent = facts.agent_of(world, node)
+            agent = node_agents.agent_of(world, node)
             if agent is None or step in asked:
                 continue
             action = order(agent, part, mine.save_signal)
@@ -103,7 +103,7 @@ def ask(world: World, job: Job, recovery: Recovery, *, group: str) -> list[Propo
 def order(agent: AgentView, part: Job, signal: str) -> SendOrder:
     """Order the job's processes on the agent's node to save."""
     args = {"job_id": part.key.job_id, "uid": part.uid, "signal": signal}
-    return facts.order_to(agent, Verb.SAVE, _ORDER_S, args)
+    return node_agents.order_to(agent, Verb.SAVE, _ORDER_S, args)
 
 
 def _is_of(recovery: Recovery, intent: Intent) -> bool:

@@ -6,7 +6,7 @@ import hashlib
 import hmac
 from collections.abc import Collection, Iterable
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import node_agents, node_incidents, slurm_view
 from holdfast.decisions.probing.pairs import Probe, ProbeOutcome
 from holdfast.model import steps
 from holdfast.model.action import Intent, Proposal, SendOrder, Verb
@@ -77,7 +77,7 @@ def busy(orders: Iterable[Intent]) -> frozenset[str]:
 
 def room(world: World, orders: Collection[Intent]) -> int:
     """Number of pairs that may be started now in the cluster."""
-    most = max(1, int(len(facts.fleet(world)) * world.policy.suspects.cluster_share) // 2)
+    most = max(1, int(len(slurm_view.fleet(world)) * world.policy.suspects.cluster_share) // 2)
     return most - (len(busy(orders)) + 1) // 2
 
 
@@ -88,7 +88,7 @@ def idle(world: World, view: ClusterView, name: str, *, serving: bool = True) ->
         return False
     if (serving and node.out_of_service) or "MAINTENANCE" in node.flags:
         return False
-    return facts.agent_of(world, name) is not None
+    return node_agents.agent_of(world, name) is not None
 
 
 def trusted(world: World, view: ClusterView, suspects: Collection[str]) -> list[str]:
@@ -98,7 +98,7 @@ def trusted(world: World, view: ClusterView, suspects: Collection[str]) -> list[
     spares = frozenset(pool.nodes) if pool is not None else frozenset[str]()
     accused = {i.node for i in world.book.open_incidents()}
     found: list[str] = []
-    held = {node for job in view.jobs.values() if facts.holds(job) for node in job.nodes}
+    held = {node for job in view.jobs.values() if slurm_view.holds(job) for node in job.nodes}
     for name in sorted(view.nodes, key=lambda n: (n not in spares, n)):
         if len(found) >= _MOST_TRUSTED:
             break
@@ -123,7 +123,7 @@ def possible(view: ClusterView, suspects: Collection[str]) -> list[str]:
 def partners(world: World, probes: Iterable[Probe], suspects: Collection[str]) -> list[str]:
     """Nodes from outside that took part, with nothing against them since."""
     outside = {node for probe in probes for node in probe.nodes if node not in suspects}
-    return sorted(n for n in outside if not any(facts.acting(i) for i in world.book.open_on(n)))
+    return sorted(n for n in outside if not any(node_incidents.acting(i) for i in world.book.open_on(n)))
 
 
 def secret_of(world: World, incident_id: str, tag: str) -> str:
@@ -152,7 +152,7 @@ def orders_for(
     start_s = _START_S.get(policy.transport, _START_TORCH_S)
     proposals = []
     for role, node in (("listen", listener), ("connect", connector)):
-        agent = facts.agent_of(world, node, beside.get(node))
+        agent = node_agents.agent_of(world, node, beside.get(node))
         if agent is None:
             return []
         args = {
@@ -168,7 +168,7 @@ def orders_for(
             "deadline_s": policy.deadline_s,
             "serves": node not in beside,
         }
-        action = facts.order_to(agent, Verb.PROBE_PAIR, policy.deadline_s + start_s, args)
+        action = node_agents.order_to(agent, Verb.PROBE_PAIR, policy.deadline_s + start_s, args)
         step = steps.probe_pair(node, tag)
         proposals.append(Proposal(incident_id, step, action, reason, group=f"pair/{incident_id}/{tag}", order=70))
     return proposals

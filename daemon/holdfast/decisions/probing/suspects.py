@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from holdfast.decisions.common import facts, mounts
+from holdfast.decisions.common import mounts, node_incidents, slurm_view
 from holdfast.decisions.common.consent import consent
 from holdfast.decisions.common.elastic_jobs import elastic_of
 from holdfast.decisions.job_ends import attribution, run_ends
@@ -28,8 +28,8 @@ from holdfast.model.transitions import Detection, Moved, NewIncident, close, ope
 from holdfast_checks.result import Remedy, Severity
 
 UNEXPLAINED = "job.unexplained"
-HUNG = facts.HUNG
-STRAGGLER = facts.STRAGGLER
+HUNG = node_incidents.HUNG
+STRAGGLER = node_incidents.STRAGGLER
 CHECKS = {
     IncidentKind.UNEXPLAINED: UNEXPLAINED,
     IncidentKind.HANG: HUNG,
@@ -45,7 +45,7 @@ Changed = tuple[list[Incident], list[Event]]
 def follow_suspects(world: World, new_id: NewId) -> Change:
     """Open an inquiry for a job that failed without a finding, move those that are open on (also of jobs that hung, :mod:`detect`), and
     open the incidents of nodes that were convicted."""
-    view = facts.fresh_view(world)
+    view = slurm_view.fresh_view(world)
     if view is None or not world.policy.suspects.probe:
         return Change()
     incidents: list[Incident] = []
@@ -117,7 +117,7 @@ def _failed(world: World, view: ClusterView) -> list[tuple[Job, datetime]]:
     policy = world.policy.suspects
     found = []
     for job in view.jobs.values():
-        if job.state not in facts.FAILED or len(job.nodes) < 2 or job.end_time is None:
+        if job.state not in slurm_view.FAILED or len(job.nodes) < 2 or job.end_time is None:
             continue
         age_s = (world.now - job.end_time).total_seconds()
         listened_s = (world.now - max(job.end_time, world.listening_since or job.end_time)).total_seconds()
@@ -258,7 +258,7 @@ def _convict(world: World, incident: Incident, inquiry: Inquiry, new_id: NewId) 
     found = []
     for node in inquiry.of(SuspectVerdict.BAD):
         again = any(i.run == incident.run and i.node == node and i.kind is IncidentKind.PAIR for i in _all(world))
-        if again or any(facts.acting(i) for i in world.book.open_on(node)):
+        if again or any(node_incidents.acting(i) for i in world.book.open_on(node)):
             continue
         failed = [p.partner(node) for p in inquiry.probes if node in p.nodes and p.outcome is ProbeOutcome.BAD]
         record = world.book.nodes.get(node)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.decisions.common import facts, gpu_link
+from holdfast.decisions.common import gpu_link, node_incidents, slurm_view
 from holdfast.decisions.common.consent import consent
 from holdfast.decisions.job_ends import attribution, dependents, run_ends
 from holdfast.decisions.machines import replacement, serving_now
@@ -53,12 +53,14 @@ def calls_for_a_restart(world: World, incident: Incident) -> bool:
 def convicted(incident: Incident) -> bool:
     """Pair probes have found the node at fault that a failed job had no finding on (:mod:`holdfast.decisions.probing.suspects`): the job is
     recovered off it."""
-    return facts.acting(incident) and incident.kind is IncidentKind.PAIR
+    return node_incidents.acting(incident) and incident.kind is IncidentKind.PAIR
 
 
 def failed_jobs(world: World, view: ClusterView, incident: Incident) -> list[Job]:
     """Jobs that opted in and have failed because of it on their own; no other user's jobs, and none that still runs."""
-    return [j for j in hurt_jobs(world, view, incident) if j.state in facts.FAILED and consent(world, j) is not None]
+    return [
+        j for j in hurt_jobs(world, view, incident) if j.state in slurm_view.FAILED and consent(world, j) is not None
+    ]
 
 
 def left_alone(view: ClusterView, incident: Incident, job: Job) -> str | None:
@@ -74,7 +76,7 @@ def left_alone(view: ClusterView, incident: Incident, job: Job) -> str | None:
         )
     if incident.node in job.required_nodes:
         return f"it requires node {incident.node} by name, which has a fault ({incident.headline})"
-    other = dependents.gone_on(view, job) if job.state in facts.FAILED else None
+    other = dependents.gone_on(view, job) if job.state in slurm_view.FAILED else None
     return _beside(incident, job, other) if other is not None else None
 
 

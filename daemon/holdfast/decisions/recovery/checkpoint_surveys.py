@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import job_checkpoints, node_agents
 from holdfast.model import steps
 from holdfast.model.action import Intent, IntentState, Proposal, Verb
 from holdfast.model.book import World
@@ -44,11 +44,11 @@ def ask(world: World, job: Job, recovery: Recovery) -> list[Proposal]:
         return []
     cause = world.book.incidents.get(recovery.incident_id)
     node = _reader(world, job, not_on=cause.node if cause is not None else "")
-    agent = facts.agent_of(world, node) if node is not None else None
+    agent = node_agents.agent_of(world, node) if node is not None else None
     if agent is None or asked_at(world, recovery) is not None:
         return []
     step = steps.survey(agent.node, recovery.job, recovery.restarts_before)
-    action = facts.order_to(agent, Verb.SURVEY, _ORDER_S, what)
+    action = node_agents.order_to(agent, Verb.SURVEY, _ORDER_S, what)
     return [Proposal(recovery.incident_id, step, action, f"which checkpoints of job {job.key} are complete", order=5)]
 
 
@@ -72,7 +72,7 @@ def _asked(world: World, recovery: Recovery) -> Intent | None:
 
 def _what(world: World, job: Job) -> NamedDirectory | None:
     """Groups of an elastic job are many and report their steps: none of them is read."""
-    mine = None if declares_elastic(job.comment) else facts.checkpoint_of(world, job)
+    mine = None if declares_elastic(job.comment) else job_checkpoints.checkpoint_of(world, job)
     if mine is None:
         return None
     return {"job_id": mine.job_id, "uid": mine.uid, "restarts": job.restarts, "dir": mine.directory}
@@ -80,7 +80,7 @@ def _what(world: World, job: Job) -> NamedDirectory | None:
 
 def _reader(world: World, job: Job, not_on: str = "") -> str | None:
     """The first node of the job whose agent reports, one with a fault last; None: no agent does."""
-    reporting = [node for node in job.nodes if facts.agent_of(world, node) is not None]
+    reporting = [node for node in job.nodes if node_agents.agent_of(world, node) is not None]
     return next(iter(sorted(reporting, key=lambda node: node == not_on)), None)
 
 

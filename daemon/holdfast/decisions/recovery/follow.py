@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from holdfast.decisions.common import facts, gpu_link
+from holdfast.decisions.common import gpu_link, job_checkpoints, node_incidents, slurm_view
 from holdfast.decisions.job_ends import run_ends
 from holdfast.decisions.planned import notices
 from holdfast.decisions.recovery import affected_jobs, owner_note, run_checkpoints, waiting
@@ -27,7 +27,7 @@ _MAY_FAIL = _ORDERED - {RecoveryPhase.STOPPING}
 
 def follow_jobs(world: World) -> Change:
     """Move every recovery that is not final to where its job is now."""
-    view = facts.fresh_view(world)
+    view = slurm_view.fresh_view(world)
     if view is None:
         return Change()
     recoveries: list[Recovery] = []
@@ -53,7 +53,7 @@ def _follow(world: World, view: ClusterView, recovery: Recovery) -> tuple[Recove
         return _next_run_started(recovery, job)
     if job.restarts > recovery.restarts_before:
         return _after_the_stop(world, recovery, job)
-    if job.state in facts.ENDED:
+    if job.state in slurm_view.ENDED:
         return replace(recovery, phase=RecoveryPhase.GONE, note=f"the job has already ended: {job.state}"), []
     if recovery.phase in _MAY_FAIL and _failed_otherwise(world, recovery, job):
         note = "the job failed, and nothing shows that this fault was the cause (holdfast why)"
@@ -74,7 +74,7 @@ def _follow(world: World, view: ClusterView, recovery: Recovery) -> tuple[Recove
 def _failed_otherwise(world: World, recovery: Recovery, job: Job) -> bool:
     """Whether it failed, its output was read if possible, and this fault does not count as the cause."""
     incident = world.book.incidents.get(recovery.incident_id)
-    over = job.state in facts.FAILED and incident is not None and not run_ends.undecided(world, job)
+    over = job.state in slurm_view.FAILED and incident is not None and not run_ends.undecided(world, job)
     return over and incident is not None and not affected_jobs.failed_of_it(world, incident, job)
 
 
@@ -96,7 +96,7 @@ def _cause_acts(world: World, recovery: Recovery) -> bool:
     if incident is None or not incident.open:
         return False
     hangs = incident.hangs and not incident.acknowledged
-    return facts.acting(incident) or hangs or affected_jobs.calls_for_a_restart(world, incident)
+    return node_incidents.acting(incident) or hangs or affected_jobs.calls_for_a_restart(world, incident)
 
 
 def _stop_ordered(world: World, recovery: Recovery) -> bool:
@@ -130,7 +130,7 @@ def _after_the_stop(world: World, recovery: Recovery, job: Job) -> tuple[Recover
             after, phase=RecoveryPhase.RUNNING, excluded_added=waiting.added_exclusions(recovery, job), note=""
         )
         events.append(_running_event(world, after, job))
-    elif after.phase is RecoveryPhase.RESTARTING and job.state in facts.ENDED | facts.FAILED:
+    elif after.phase is RecoveryPhase.RESTARTING and job.state in slurm_view.ENDED | slurm_view.FAILED:
         return replace(after, phase=RecoveryPhase.GONE, note=f"the job ended before it ran again: {job.state}"), events
     elif after.phase is RecoveryPhase.RESTARTING and job.state == "PENDING":
         fewer = after.in_service_only or (job.fits_nowhere and bool(waiting.added_exclusions(after, job)))
@@ -142,7 +142,7 @@ def _after_the_stop(world: World, recovery: Recovery, job: Job) -> tuple[Recover
 
 
 def _record(world: World, job: Job) -> CheckpointRecord | None:
-    return facts.checkpoint_of(world, job)
+    return job_checkpoints.checkpoint_of(world, job)
 
 
 def _with_progress(recovery: Recovery, record: CheckpointRecord | None) -> Recovery:
@@ -167,7 +167,7 @@ def _resumption(world: World, recovery: Recovery, job: Job) -> tuple[Recovery, l
         return after, [_resumed_event(world, after, record.resumed_at or world.now)]
     if record is None:
         return replace(recovery, phase=RecoveryPhase.RESUMED, note="the job reports no checkpoint"), []
-    if job.state in facts.ENDED | facts.FAILED:
+    if job.state in slurm_view.ENDED | slurm_view.FAILED:
         return replace(recovery, phase=RecoveryPhase.GONE, note=f"ended before it said it had resumed: {job.state}"), []
     waited = job.start_time is not None and world.now - job.start_time > timedelta(
         seconds=world.policy.job.resume_wait_s

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import slurm_view
 from holdfast.decisions.probing import suspects
 from holdfast.model.book import Change, World
 from holdfast.model.cluster import ClusterView, Job, JobRun
@@ -19,7 +19,7 @@ from holdfast_checks.result import Remedy, Severity
 
 def follow_held_jobs(world: World, new_id: NewId) -> Change:
     """Open an incident for each job that Slurm shows held for a recovery, close those of jobs that are no longer held."""
-    view = facts.fresh_view(world)
+    view = slurm_view.fresh_view(world)
     if view is None:
         return Change()
     steps = [_ended(world, view, incident) for incident in held_incidents(world)]
@@ -73,7 +73,7 @@ def _ended(world: World, view: ClusterView, incident: Incident) -> Moved | None:
     job = view.jobs.get(run.job_id) if run is not None else None
     if run is None or job is None or job.uid != incident.job_uid or not _goes_on(job, run):
         return close(incident, world.now, "Slurm no longer knows the job")
-    if job.state in facts.ENDED | facts.FAILED:  # Slurm shows such a job with the reason that it waited for
+    if job.state in slurm_view.ENDED | slurm_view.FAILED:  # Slurm shows such a job with the reason that it waited for
         return close(incident, world.now, f"the job is over: {job.state}")
     if job.held:
         return None
@@ -90,7 +90,7 @@ def _released(world: World, view: ClusterView) -> list[Recovery]:
             continue
         if job is None or job.uid != recovery.uid or not _goes_on(job, recovery.run):
             continue
-        if not job.held and job.state not in facts.ENDED | facts.FAILED:
+        if not job.held and job.state not in slurm_view.ENDED | slurm_view.FAILED:
             found.append(replace(recovery, released_at=world.now))
     return found
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import timedelta
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import node_incidents
 from holdfast.decisions.common.budgets import COUNTED
 from holdfast.model.action import HoldNodes, Proposal
 from holdfast.model.book import World
@@ -53,5 +53,5 @@ def too_many(world: World, user: str, proposals: Iterable[Proposal]) -> str | No
 
 def survivors(world: World, view: ClusterView, job: Job) -> tuple[str, ...]:
     """The job's nodes that may serve it again."""
-    suspects = facts.suspect_nodes(world)
+    suspects = node_incidents.suspect_nodes(world)
     return tuple(n for n in job.nodes if n not in suspects and n in view.nodes and not view.nodes[n].out_of_service)

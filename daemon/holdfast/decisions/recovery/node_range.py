@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import job_reservations
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView, Job, Node
 from holdfast.model.noderange import node_sizes
@@ -24,7 +24,7 @@ def size_for(world: World, view: ClusterView, job: Job, hold: str | None, exclud
 def _usable(world: World, view: ClusterView, job: Job, hold: str | None, exclude: Collection[str]) -> list[str]:
     """Nodes of its hold, and idle ones of its partitions that nothing else keeps."""
     mine = frozenset(view.reservations[hold].nodes) if hold is not None else frozenset[str]()
-    others = facts.kept_for_others(world, hold or "", job) - mine
+    others = job_reservations.kept_for_others(world, hold or "", job) - mine
     partitions = set(job.partition.split(","))
     return [
         name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.decisions.common import facts, gpu_link
+from holdfast.decisions.common import attempted_steps, gpu_link, slurm_view
 from holdfast.decisions.common.consent import consent
 from holdfast.decisions.nodes.hands_off import HandsOff
 from holdfast.decisions.planned import notices
@@ -63,7 +63,7 @@ def leave_in_hands(world: World, incident: Incident, hands: HandsOff, job: Job) 
 
 
 def _note(world: World, incident: Incident, job: Job, step: steps.Step, text: str) -> list[Proposal]:
-    if job.state in facts.FAILED or not world.may_try(incident.id, step, job.key):
+    if job.state in slurm_view.FAILED or not world.may_try(incident.id, step, job.key):
         return []
     return [Proposal(incident.id, step, TellOwner(job.key, f"holdfast[{incident.id}]: {text}"), text, order=90)]
 
@@ -79,7 +79,7 @@ def _taken_back(world: World, view: ClusterView, recovery: Recovery) -> list[Pro
     if job is None or incident is None or job.run != recovery.run or gpu_link.may_have_hit(world, incident, job):
         return []
     step = steps.tell_owner(recovery.job, recovery.restarts_before)
-    left = facts.last(world.book.attempts(incident.id, step, recovery.job))
+    left = attempted_steps.last(world.book.attempts(incident.id, step, recovery.job))
     if left is None or not isinstance(left.action, TellOwner):
         return []
     if job.admin_comment != left.action.text:  # rule prose: whether it is ours, word for word

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from holdfast.decisions.common import consent, facts
+from holdfast.decisions.common import consent, job_reservations, node_drains, node_incidents, slurm_view
 from holdfast.decisions.common.het_jobs import stragglers
 from holdfast.decisions.common.part import Part
 from holdfast.decisions.death import fencing
@@ -51,7 +51,7 @@ _FEW = 8
 
 
 def recover(world: World) -> Part:
-    view = facts.fresh_view(world)
+    view = slurm_view.fresh_view(world)
     if view is None:
         return Part()
     plan = _Plan(world, view)
@@ -70,10 +70,10 @@ def recover(world: World) -> Part:
 
 def _jobs_of(world: World, view: ClusterView, incident: Incident) -> list[Job]:
     """Jobs that are to be recovered for the incident's sake."""
-    if facts.acting(incident) and incident.severity is Severity.FATAL:
+    if node_incidents.acting(incident) and incident.severity is Severity.FATAL:
         jobs = [] if notices.withdrawn(world, incident) else affected_jobs.hurt_jobs(world, view, incident)
         held = hands_off.holds(world, incident) is not None or incident.resumed_in_doubt
-        return [j for j in jobs if j.state in facts.FAILED] if held else jobs
+        return [j for j in jobs if j.state in slurm_view.FAILED] if held else jobs
     if affected_jobs.calls_for_a_restart(world, incident) or affected_jobs.convicted(incident):
         return affected_jobs.failed_jobs(world, view, incident)
     hung = detect.to_restart(world, view, incident)
@@ -82,17 +82,19 @@ def _jobs_of(world: World, view: ClusterView, incident: Incident) -> list[Job]:
 
 def _told_of_hands(world: World, view: ClusterView, incident: Incident) -> list[Proposal]:
     """Notes to the owners of jobs that run on a faulty node in an operator's hands."""
-    fatal = facts.acting(incident) and incident.severity is Severity.FATAL and not notices.planned(world, incident)
+    fatal = (
+        node_incidents.acting(incident) and incident.severity is Severity.FATAL and not notices.planned(world, incident)
+    )
     hands = hands_off.holds(world, incident) if fatal else None
     if hands is None or not hands.holds_incidents:
         return []
-    running = (j for j in affected_jobs.hurt_jobs(world, view, incident) if facts.holds(j))
+    running = (j for j in affected_jobs.hurt_jobs(world, view, incident) if slurm_view.holds(j))
     return [p for j in running for p in owner_note.leave_in_hands(world, incident, hands, j)]
 
 
 def _spared(world: World, view: ClusterView, incident: Incident) -> list[Job]:
     """Jobs that may hold the GPU at fault and are not stopped, since nothing proves it."""
-    fatal = facts.acting(incident) and incident.severity is Severity.FATAL
+    fatal = node_incidents.acting(incident) and incident.severity is Severity.FATAL
     return affected_jobs.unproven_jobs(world, view, incident) if fatal and not notices.planned(world, incident) else []
 
 
@@ -112,7 +114,7 @@ class _Plan:
         known = self.world.book.recovery_of(job.key, job.restarts)
         if job.run.text in self.recoveries:
             return  # planned in this very cycle, for a fault of another of its nodes
-        failed = job.state in facts.FAILED
+        failed = job.state in slurm_view.FAILED
         cause = self.world.book.incidents.get(known.incident_id) if known is not None else None
         over = cause is None or not cause.open  # the fault of then is over, this one is another
         if known is None or known.phase is RecoveryPhase.GONE or (over and known.phase in _MAY_BEGIN_ANEW):
@@ -165,7 +167,7 @@ class _Plan:
     def _lost_another(self, incident: Incident, job: Job) -> bool:
         """It waits for the fence of another of its nodes, a dead one: a fault of this node changes nothing in that."""
         others = (i for i in self.world.book.open_incidents() if i.id != incident.id)
-        return any(i.dead and facts.acting(i) and i.node in job.nodes for i in others)
+        return any(i.dead and node_incidents.acting(i) and i.node in job.nodes for i in others)
 
     def _new(self, incident: Incident, job: Job) -> Recovery:
         own, newest = affected_jobs.own_exclusions(self.world, job), run_checkpoints.by_now(self.world, job)
@@ -274,7 +276,7 @@ class _Plan:
         if job.key.job_id in fencing.unfenced_jobs(self.world, self.view, incident):
             return f"waits until {incident.node} is confirmed off: its old run could still write"
         node = self.view.nodes[incident.node]
-        if facts.drained_by_others(self.world, node) and not node.down:
+        if node_drains.drained_by_others(self.world, node) and not node.down:
             return f"waits until {incident.node} is DOWN: {node.reason_user or 'another user'} took it out ({node.reason!r})"
         return None
 
@@ -306,17 +308,19 @@ class _Plan:
         step = steps.hold_job(job.key, job.restarts)
         if self.world.may_try(incident.id, step, job.key):
             action = HoldJob(job.key, f"holdfast[{incident.id}]: {why}")
-            self.proposals.append(Proposal(incident.id, step, action, why, stops_running_job=facts.holds(job)))
+            self.proposals.append(Proposal(incident.id, step, action, why, stops_running_job=slurm_view.holds(job)))
 
     def _stop(self, incident: Incident, job: Job, recovery: Recovery, *, failed: bool) -> None:
         survivors = holds.survivors(self.world, self.view, job)
         # In a reservation of its user's the job keeps its nodes anyway, and may use no others.
-        elsewhere = facts.reserved_by_its_user(self.world, job)
+        elsewhere = job_reservations.reserved_by_its_user(self.world, job)
         too_many = None if elsewhere else holds.too_many(self.world, job.user, self.proposals)
         none = elsewhere or too_many is not None
         others = holds.of_other_holds(self.view, job, (*self.world.book.recoveries.values(), *self.recoveries.values()))
         spares = () if none else self._take_spares(job, survivors)
-        keep = tuple(n for n in survivors if n not in others and not facts.reserved_by_others(self.world, n, job))
+        keep = tuple(
+            n for n in survivors if n not in others and not job_reservations.reserved_by_others(self.world, n, job)
+        )
         keep = () if none else keep
         hold = job_hold_name(incident.id, job.key.job_id) if keep or spares else None
         spare = spares[0] if spares else None
@@ -397,7 +401,7 @@ class _Plan:
         step = steps.requeue(recovery.job, recovery.restarts_before)
         if not self.world.may_try(recovery.incident_id, step, recovery.job):
             return
-        running = facts.holds(job) and not failed
+        running = slurm_view.holds(job) and not failed
         reason = f"job {recovery.job} is affected by the fault and is requeued; allowed because: {recovery.consent}"
         self.proposals.append(
             Proposal(
@@ -425,9 +429,9 @@ class _Plan:
             recovery = replace(recovery, excluded_before=own, exclusions_known=True)
             self.recoveries[recovery.id] = recovery
         hold = recovery.hold if recovery.hold in self.view.reservations else None
-        off = facts.to_exclude(self.world, in_service_only=recovery.in_service_only)
+        off = node_incidents.to_exclude(self.world, in_service_only=recovery.in_service_only)
         if hold is not None:
-            off |= facts.kept_for_others(self.world, hold, job)
+            off |= job_reservations.kept_for_others(self.world, hold, job)
         exclude = tuple(sorted(set(recovery.excluded_before) | off))
         size = size_for(self.world, self.view, job, hold, exclude)
         step = release_step(self.world, recovery, exclude, size)

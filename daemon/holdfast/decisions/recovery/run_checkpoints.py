@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import job_checkpoints
 from holdfast.decisions.recovery import checkpoint_surveys
 from holdfast.model.book import CheckpointRecord, World
 from holdfast.model.cluster import Job
@@ -27,8 +27,8 @@ class Complete:
 
 def by_now(world: World, job: Job) -> Complete:
     """The newest checkpoint that is known of the job now; both None: none is."""
-    mine = facts.checkpoint_of(world, job)
-    step = facts.restorable_step(world, job)
+    mine = job_checkpoints.checkpoint_of(world, job)
+    step = job_checkpoints.restorable_step(world, job)
     found = found_in(mine)
     if mine is None or not found or declares_elastic(job.comment):
         return Complete(step, mine.saved_at if mine is not None else None)
@@ -38,7 +38,7 @@ def by_now(world: World, job: Job) -> Complete:
 
 def reports_saves(world: World, job: Job) -> bool:
     """Whether the job reports its saves, so that one which it did not report is none."""
-    mine = facts.checkpoint_of(world, job)
+    mine = job_checkpoints.checkpoint_of(world, job)
     return declares_elastic(job.comment) or (mine is not None and (mine.fenced or mine.saved_step is not None))
 
 
@@ -57,7 +57,7 @@ def learn(world: World, recovery: Recovery, job: Job) -> Recovery:
 
     The survey was ordered when the run was to be stopped, or was made in the next run, of what is older than that one: such a one also
     finds what was saved between the order and the stop."""
-    mine = facts.checkpoint_of(world, job)
+    mine = job_checkpoints.checkpoint_of(world, job)
     if mine is None or mine.survey is None or mine.surveyed_at is None:
         return recovery
     if not mine.survey.known or mine.survey.directory != mine.directory or mine.several:
@@ -116,7 +116,7 @@ class WentOn:
 def went_on(world: World, recovery: Recovery, job: Job, *, waited: bool) -> WentOn | None:
     """Step from which the run after the recovery resumed, as its own saves show; None: not shown yet. ``waited``: it has been waited for
     long enough, and the newest checkpoint is assumed."""
-    mine = facts.checkpoint_of(world, job)
+    mine = job_checkpoints.checkpoint_of(world, job)
     start = job.start_time
     if mine is None or not recovery.checkpoint_known or reports_saves(world, job) or start is None:
         return None

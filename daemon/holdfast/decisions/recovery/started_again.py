@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import slurm_view
 from holdfast.decisions.common.consent import consent
 from holdfast.decisions.recovery import waiting
 from holdfast.model import steps
@@ -38,7 +38,7 @@ class Outlook:
 
 def outlook(world: World | None, end: JobEnd, recovery: Recovery | None) -> Outlook:
     """``recovery``: of this very run; None: there is none."""
-    view = facts.fresh_view(world) if world is not None else None
+    view = slurm_view.fresh_view(world) if world is not None else None
     found = view.jobs.get(end.job.job_id) if view is not None else None
     job = found if found is not None and found.uid == end.uid and found.continues(end.job) else None
     if end.reading is Reading.PENDING:
@@ -135,7 +135,7 @@ def now_says(world: World | None, job: Job, recovery: Recovery | None) -> str:
         )
     if job.state == "PENDING":
         return waiting.why(job, recovery)
-    return _told(world, job) if world is not None and facts.holds(job) else ""
+    return _told(world, job) if world is not None and slurm_view.holds(job) else ""
 
 
 def _told(world: World, job: Job) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import attempted_steps, node_agents, node_drains, node_incidents
 from holdfast.model import steps
 from holdfast.model.action import Intent, IntentState, Proposal, SetDown, Verb
 from holdfast.model.book import World
@@ -30,11 +30,11 @@ def stuck(world: World, view: ClusterView) -> list[Proposal]:
     proposals = []
     for recovery in sorted(world.book.recoveries.values(), key=lambda r: r.id):
         incident = world.book.incidents.get(recovery.incident_id)
-        if incident is None or not facts.acting(incident) or not _held(world, view, recovery, incident):
+        if incident is None or not node_incidents.acting(incident) or not _held(world, view, recovery, incident):
             continue
         # An order that no agent fetched counts too: the job holds its nodes meanwhile.
         orders = world.book.planned(incident.id, _order_step(recovery, incident))
-        order = facts.last(tuple(i for i in orders if i.planned_at >= recovery.created_at))
+        order = attempted_steps.last(tuple(i for i in orders if i.planned_at >= recovery.created_at))
         if order is None and (proposal := _order(world, view, recovery, incident)) is not None:
             proposals.append(proposal)
         elif _in_vain(world, incident, order) and _alone(view, recovery, incident):
@@ -57,7 +57,9 @@ def _held(world: World, view: ClusterView, recovery: Recovery, incident: Inciden
 def _requeued_at(world: World, recovery: Recovery) -> datetime | None:
     step = steps.requeue(recovery.job, recovery.restarts_before)
     attempts = world.book.attempts(recovery.incident_id, step, recovery.job)
-    ordered = facts.done(attempts) or facts.last(attempts)  # a crash may have left a requeue that Slurm took unrecorded
+    ordered = attempted_steps.done(attempts) or attempted_steps.last(
+        attempts
+    )  # a crash may have left a requeue that Slurm took unrecorded
     if ordered is None or (ordered.state is not IntentState.DONE and not ordered.retryable):
         return None
     return ordered.finished_at
@@ -74,21 +76,21 @@ def _order_step(recovery: Recovery, incident: Incident) -> Step:
 def _order(world: World, view: ClusterView, recovery: Recovery, incident: Incident) -> Proposal | None:
     """The order, if the serving machine's agent reports and the drain is Holdfast's."""
     agent = _agent(world, incident)
-    if agent is None or not facts.drained_by_us(world, view.nodes[incident.node]):
+    if agent is None or not node_drains.drained_by_us(world, view.nodes[incident.node]):
         return None
     args = {
         "job_id": recovery.job.job_id,
         "restarts": recovery.restarts_before,
         "grace_s": min(world.policy.job.stuck_completing_s, _EPILOG_GRACE_S),
     }
-    action = facts.order_to(agent, Verb.END_JOB, _ORDER_LIFE_S, args)
+    action = node_agents.order_to(agent, Verb.END_JOB, _ORDER_LIFE_S, args)
     reason = f"{incident.node} still holds job {recovery.job}, COMPLETING past the grace"
     return Proposal(incident.id, _order_step(recovery, incident), action, reason)
 
 
 def _agent(world: World, incident: Incident) -> AgentView | None:
     """The faulty machine's own: its replacement may speak under the node's name already."""
-    return facts.agent_of(world, incident.node, incident.instance_id or None)
+    return node_agents.agent_of(world, incident.node, incident.instance_id or None)
 
 
 def _in_vain(world: World, incident: Incident, order: Intent | None) -> bool:

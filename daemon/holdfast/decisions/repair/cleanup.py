@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import attempted_steps, slurm_view
 from holdfast.decisions.common.part import Part
 from holdfast.decisions.machines import replacement
 from holdfast.decisions.recovery.stuck_completing import stuck
@@ -37,7 +37,7 @@ _DONE_WITH = frozenset(
 
 
 def tidy(world: World) -> Part:
-    view = facts.fresh_view(world)
+    view = slurm_view.fresh_view(world)
     if view is None:
         return Part()
     return Part((*_holds(world, view), *_failed_machines(world), *stuck(world, view), *_failing(world)))
@@ -56,7 +56,7 @@ def _holds(world: World, view: ClusterView) -> list[Proposal]:
         incident_id = incident_of_job_hold(name)
         if incident_id is None or name in needed or "FLEX" not in shown.flags:
             continue
-        step = steps.drop_hold(name, facts.hour(world))
+        step = steps.drop_hold(name, attempted_steps.hour(world))
         attempts = world.book.attempts(incident_id, step)
         if world.may_follow(attempts) or _came_back(view, attempts):
             why = "its time is over" if name in overdue else "no job needs this hold any more"
@@ -99,7 +99,7 @@ def _misused(world: World, view: ClusterView) -> frozenset[str]:
 
 def _came_back(view: ClusterView, attempts: tuple[Intent, ...]) -> bool:
     """A hold of the same name was made again after it was dropped (a second run of the job under one incident)."""
-    latest = facts.last(attempts)
+    latest = attempted_steps.last(attempts)
     if latest is None or latest.state is not IntentState.DONE or latest.finished_at is None:
         return False
     return view.read_at > latest.finished_at

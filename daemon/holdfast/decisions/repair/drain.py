@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from holdfast.decisions.common import facts
-from holdfast.decisions.common.facts import DrainedBy
+from holdfast.decisions.common import attempted_steps, node_drains, node_incidents, slurm_view
+from holdfast.decisions.common.node_drains import DrainedBy
 from holdfast.decisions.common.part import Part
 from holdfast.decisions.death import fencing
 from holdfast.decisions.nodes import hands_off, resumed, slurm_drains
@@ -36,13 +36,13 @@ _DRAINS = 3
 
 
 def contain(world: World) -> Part:
-    view = facts.fresh_view(world)
+    view = slurm_view.fresh_view(world)
     if view is None:
         return Part()
     proposals = [
         proposal
         for incident in world.book.open_incidents()
-        if facts.acting(incident)
+        if node_incidents.acting(incident)
         and incident.state in _CONTAINABLE
         and incident.node in view.nodes
         and hands_off.holds(world, incident) is None
@@ -59,15 +59,15 @@ def _contain(world: World, view: ClusterView, incident: Incident) -> list[Propos
         return []
     if incident.dead:
         down = _down(world, view, incident)
-        if down or facts.drained_by(world, view.nodes[incident.node]) is not None or _under_way(world, incident):
+        if down or node_drains.drained_by(world, view.nodes[incident.node]) is not None or _under_way(world, incident):
             return down
     node = view.nodes[incident.node]
     slurms = slurm_drains.recognised(world, node) is not None
     if not incident.dead and (
-        incident.state is not IncidentState.OPEN or (facts.drained_by(world, node) in _NOT_AGAIN and not slurms)
+        incident.state is not IncidentState.OPEN or (node_drains.drained_by(world, node) in _NOT_AGAIN and not slurms)
     ):
         return []
-    if facts.drained_by(world, node) is DrainedBy.SLURM and not facts.slurm_settled(world):
+    if node_drains.drained_by(world, node) is DrainedBy.SLURM and not slurm_view.slurm_settled(world):
         return []
     if slurms and not slurm_drains.due(world, incident):
         return []
@@ -85,7 +85,7 @@ def _again(world: World, view: ClusterView, incident: Incident, lost_at: datetim
     step = steps.drain(incident.node)
     attempts = tuple(i for i in world.book.attempts(incident.id, step) if i.planned_at >= lost_at)
     node = view.nodes[incident.node]
-    if node.asleep or facts.drained_by(world, node) in _NOT_AGAIN or resumed.may_yet_speak(world, node):
+    if node.asleep or node_drains.drained_by(world, node) in _NOT_AGAIN or resumed.may_yet_speak(world, node):
         return []
     if not world.may_follow(attempts) and not _lost(view, attempts):
         return []
@@ -95,14 +95,14 @@ def _again(world: World, view: ClusterView, incident: Incident, lost_at: datetim
 
 def _under_way(world: World, incident: Incident) -> bool:
     """It is being set DOWN, or was, and Slurm does not show it yet: that drains it as well."""
-    latest = facts.last(world.book.attempts(incident.id, steps.set_down(incident.node)))
+    latest = attempted_steps.last(world.book.attempts(incident.id, steps.set_down(incident.node)))
     return latest is not None and (not latest.settled or latest.state is IntentState.DONE)
 
 
 def _lost(view: ClusterView, attempts: tuple[Intent, ...]) -> bool:
     """Slurm took the drain and does not show it: a slurmctld that was killed forgets its last seconds."""
-    done = facts.done(attempts)
-    finished_at = done.finished_at if done is not None and done is facts.last(attempts) else None
+    done = attempted_steps.done(attempts)
+    finished_at = done.finished_at if done is not None and done is attempted_steps.last(attempts) else None
     return finished_at is not None and view.read_at - finished_at > _FORGOTTEN and len(attempts) < _DRAINS
 
 
@@ -111,12 +111,12 @@ def _down(world: World, view: ClusterView, incident: Incident) -> list[Proposal]
     take it back. The others wait for Slurm; without jobs a drain is enough."""
     node = view.nodes[incident.node]
     step = steps.set_down(incident.node)
-    by = facts.drained_by(world, node)
+    by = node_drains.drained_by(world, node)
     if by is DrainedBy.FOREIGN or (by is DrainedBy.OURS and node.down) or not world.may_try(incident.id, step):
         return []
     jobs = view.jobs_on(incident.node)
     by_slurm = by is DrainedBy.SLURM and node.down
-    if by_slurm and not facts.slurm_settled(world):
+    if by_slurm and not slurm_view.slurm_settled(world):
         return []
     if not by_slurm and (not jobs or any(fencing.keeps_waiting(world, view, incident, job) for job in jobs)):
         return []

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import attempted_steps, node_agents
 from holdfast.decisions.planned import notices
 from holdfast.decisions.repair import repair_progress
 from holdfast.decisions.repair.ladder import Rung
@@ -42,16 +42,16 @@ def _ordered(world: World, incident: Incident) -> Intent | None:
     """The order of this attempt to exchange the machine in place, once it was taken."""
     if repair_progress.rung_of(incident) is not Rung.REPLACE:
         return None
-    done = facts.done(repair_progress.attempts(world, incident))
+    done = attempted_steps.done(repair_progress.attempts(world, incident))
     return done if done is not None and isinstance(done.action, Replace) else None
 
 
 def _word(world: World, incident: Incident) -> Notice | None:
     """The provider's notice that the machine which the order brought is impaired; None while any agent of the node reports."""
     ordered, looked = _ordered(world, incident), notices.looked(world)
-    if facts.unheard_yet(world, incident.node):
+    if node_agents.unheard_yet(world, incident.node):
         return None
-    if ordered is None or looked is None or looked.error or facts.agent_of(world, incident.node) is not None:
+    if ordered is None or looked is None or looked.error or node_agents.agent_of(world, incident.node) is not None:
         return None
     since = ordered.finished_at or ordered.planned_at
     before = {ordered.action.target.instance_id, incident.instance_id, incident.machine}

@@ -9,7 +9,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import node_agents, node_drains, node_incidents, slurm_view
 from holdfast.decisions.common.budgets import COUNTED
 from holdfast.decisions.death.verdict import Consequence
 from holdfast.decisions.machines import serving_now
@@ -55,15 +55,15 @@ class Choice(NamedTuple):
 def choose(world: World, view: ClusterView, incident: Incident) -> Choice:
     """The rung for a contained incident."""
     node = view.nodes[incident.node]
-    if facts.drained_by_others(world, node):
+    if node_drains.drained_by_others(world, node):
         who = node.reason_user or "somebody"
         return Choice(Rung.HUMAN, f"{who} drained the node ({node.reason!r}): theirs to repair and to resume")
-    if not facts.free_of_jobs(view, incident.node):
+    if not slurm_view.free_of_jobs(view, incident.node):
         jobs = ",".join(str(j.key.job_id) for j in view.jobs_on(incident.node))
         return Choice(Rung.WAIT, f"waits for the end of job {jobs}" if jobs else "waits for the node to complete")
     if not incident.dead and (reboot := hands_off.reboot_to_come(world, incident.node)) is not None:
         return Choice(Rung.WAIT, f"{reboot.whose}: its repair waits for that")
-    if not facts.jobs_known(world, node):
+    if not slurm_view.jobs_known(world, node):
         text = f"slurmctld has started, and {incident.node}'s slurmd has not registered since: whether a job runs there is not known"
         return Choice(Rung.WAIT, text)
     if any(r.suspect for r in world.book.recoveries.values() if r.incident_id == incident.id):
@@ -78,10 +78,10 @@ def choose(world: World, view: ClusterView, incident: Incident) -> Choice:
     if (
         not incident.dead
         and hands_off.interrupted(world, incident)
-        and facts.agent_of(world, incident.node) is not None
+        and node_agents.agent_of(world, incident.node) is not None
     ):
         return Choice(Rung.VALIDATE, "the node was in maintenance: it proves itself before anything is repaired")
-    if facts.unheard_yet(world, incident.node, incident.instance_id or None):
+    if node_agents.unheard_yet(world, incident.node, incident.instance_id or None):
         return Choice(Rung.WAIT, "the controller has just started: waits for the node's agent")
     return next_allowed(world, view, incident)
 
@@ -143,7 +143,7 @@ _MOST_NAMED = 3
 
 def _evidence(world: World, incident: Incident) -> str:
     """The findings that call for an operator, by their names; the headline where it is not a finding that does."""
-    mine = (f for f in facts.findings_of(world, incident) if f.cleared_at is None and f.remedy is Remedy.HUMAN)
+    mine = (f for f in node_incidents.findings_of(world, incident) if f.cleared_at is None and f.remedy is Remedy.HUMAN)
     names = list(dict.fromkeys(f"{f.check} {f.code}".strip() + f" on {f.component}" for f in mine))
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
     return ", ".join(names[:_MOST_NAMED]) + more if names else incident.headline
@@ -181,7 +181,7 @@ _NO_FINDING = (
 
 def _by_slurms_word_alone(world: World, incident: Incident) -> bool:
     """Slurm drained the node, and no check finds anything: a wrong line in gres.conf looks the same."""
-    mine = facts.findings_of(world, incident)
+    mine = node_incidents.findings_of(world, incident)
     return (
         incident.kind is IncidentKind.SLURM_DRAIN and not incident.dead and not any(f.cleared_at is None for f in mine)
     )
@@ -226,7 +226,7 @@ def _can_be_done(world: World, provider: ProviderView, incident: Incident, rung:
     known = bool(incident.serving_id)
     match rung:
         case Rung.RESET_GPU:
-            alive = facts.agent_of(world, incident.node, incident.instance_id or None) is not None
+            alive = node_agents.agent_of(world, incident.node, incident.instance_id or None) is not None
             return alive and bool(incident.gpu_minors)
         case Rung.REBOOT:
             return (provider.can.reboot and known) or (provider.slurm_reboots and not incident.dead)
@@ -272,7 +272,7 @@ def _group(world: World, name: str) -> str:
 
 
 def _cleared(world: World, incident: Incident) -> bool:
-    mine = facts.findings_of(world, incident)
+    mine = node_incidents.findings_of(world, incident)
     return bool(mine) and all(f.cleared_at is not None for f in mine)
 
 

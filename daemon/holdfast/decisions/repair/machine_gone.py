@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast.decisions.common import facts
-from holdfast.decisions.common.facts import DrainedBy
+from holdfast.decisions.common import node_agents, node_drains, slurm_view
+from holdfast.decisions.common.node_drains import DrainedBy
 from holdfast.decisions.machines import replacement, serving_now
 from holdfast.decisions.repair import ladder, repair_progress
 from holdfast.model.action import Drain, IntentState, Replace, SetDown, Terminate
@@ -69,7 +69,7 @@ def of_another_machine(world: World, incident: Incident) -> bool:
     record = world.book.nodes.get(incident.node)
     serves = record.instance_id if record is not None else ""
     other = bool(serves and incident.instance_id and serves != incident.instance_id)
-    return other and world.frozen is None and facts.agent_of(world, incident.node, incident.instance_id) is None
+    return other and world.frozen is None and node_agents.agent_of(world, incident.node, incident.instance_id) is None
 
 
 def begun(world: World, incident: Incident) -> bool:
@@ -89,8 +89,8 @@ def exchanged(world: World, view: ClusterView, incident: Incident) -> Moved | No
     node = view.nodes[incident.node]
     if (
         incident.state not in _OUT
-        or not facts.drained_by_us(world, node)
-        or not facts.free_of_jobs(view, incident.node)
+        or not node_drains.drained_by_us(world, node)
+        or not slurm_view.free_of_jobs(view, incident.node)
     ):
         return None
     other = serving_now.successor(world, incident)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import attempted_steps
 from holdfast.decisions.machines import replacement
 from holdfast.decisions.repair import repair_progress
 from holdfast.model import steps
@@ -23,7 +23,7 @@ def follow(world: World, incident: Incident) -> Moved:
     node, waits = incident.node, incident.state is not IncidentState.AWAITING_HUMAN
     if not incident.took_node_out or incident.acknowledged:
         return replace(incident, note=f"Slurm knows no node {node}: check the agent's node name"), []
-    if facts.done(world.book.attempts(incident.id, steps.undrain(node))) is not None:
+    if attempted_steps.done(world.book.attempts(incident.id, steps.undrain(node))) is not None:
         return close(incident, world.now, f"{node} was back in service, then left slurm.conf")
     if incident.drain_lost_at is None:
         text = f"Slurm no longer shows {node}, and so has forgotten its drain: it is drained again once it is back"

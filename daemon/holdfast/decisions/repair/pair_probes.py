@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import node_agents, slurm_view
 from holdfast.decisions.common.part import Part
 from holdfast.decisions.probing import probe_orders, suspects
 from holdfast.decisions.probing.pairs import Probe, ProbeOutcome, next_pairs
@@ -21,7 +21,7 @@ from holdfast.model.steps import Step
 
 
 def probe(world: World) -> Part:
-    view = facts.fresh_view(world)
+    view = slurm_view.fresh_view(world)
     if view is None:
         return Part()
     inquiries = suspects.inquiries(world) if world.policy.suspects.probe else []
@@ -79,7 +79,7 @@ class _Plan:
 
     def _ready(self, node: str, instance: str | None) -> bool:
         if instance is not None:
-            return facts.agent_of(self.world, node, instance) is not None
+            return node_agents.agent_of(self.world, node, instance) is not None
         return not self.view.jobs_on(node) and probe_orders.idle(self.world, self.view, node, serving=False)
 
     def _pairs(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 from dataclasses import replace
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import attempted_steps, node_incidents, slurm_view
 from holdfast.decisions.common.part import Part
 from holdfast.decisions.recovery.waiting import added_exclusions
 from holdfast.model import steps
@@ -20,7 +20,7 @@ from holdfast.model.incident import Recovery, RecoveryPhase
 
 
 def allow(world: World) -> Part:
-    view = facts.fresh_view(world)
+    view = slurm_view.fresh_view(world)
     if view is None:
         return Part()
     proposals: list[Proposal] = []
@@ -34,7 +34,7 @@ def allow(world: World) -> Part:
             # Taken back, by us or by the user. What is excluded from now on is the user's own.
             changed.append(replace(recovery, excluded_added=ours))
         fewer = job.fits_nowhere or recovery.in_service_only
-        serving = tuple(sorted(set(ours) - facts.to_exclude(world, in_service_only=fewer)))
+        serving = tuple(sorted(set(ours) - node_incidents.to_exclude(world, in_service_only=fewer)))
         if serving:
             proposals += _allow(world, recovery, job, serving)
     return Part(tuple(proposals), tuple(changed))
@@ -67,7 +67,7 @@ def _queued(view: ClusterView, recovery: Recovery) -> Job | None:
 
 def _allow(world: World, recovery: Recovery, job: Job, nodes: tuple[str, ...]) -> list[Proposal]:
     version = zlib.crc32(",".join(nodes).encode())
-    step = steps.allow_nodes(job.key, job.restarts, version, facts.hour(world))
+    step = steps.allow_nodes(job.key, job.restarts, version, attempted_steps.hour(world))
     if not world.may_try(recovery.incident_id, step):
         return []
     reason = f"job {job.key} need not be kept off {','.join(nodes)} any more"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import attempted_steps, node_agents, node_drains, node_incidents, slurm_view
 from holdfast.decisions.common.part import Part
 from holdfast.decisions.death import fencing, unfenced
 from holdfast.decisions.machines import replacement
@@ -44,17 +44,17 @@ from holdfast.model.steps import Step
 
 
 def repair(world: World) -> Part:
-    view = facts.fresh_view(world)
+    view = slurm_view.fresh_view(world)
     if view is None:
         return Part()
     proposals: list[Proposal] = []
     for incident in world.book.open_incidents():
-        if not facts.acting(incident) or hands_off.holds(world, incident) is not None:
+        if not node_incidents.acting(incident) or hands_off.holds(world, incident) is not None:
             continue
         shown = incident.node in view.nodes
         if not shown and not_shown.overdue(world, incident) and replacement.has_taken_over(world, incident):
             proposals += _tell_not_shown(world, incident)
-        drained = shown and not facts.drain_missing(view, incident)
+        drained = shown and not node_drains.drain_missing(view, incident)
         if drained or incident.state is IncidentState.AWAITING_HUMAN or (shown and _proved(world, incident)):
             proposals += _repair(world, view, incident)
     return Part(tuple(proposals))
@@ -69,7 +69,9 @@ def _repair(world: World, view: ClusterView, incident: Incident) -> list[Proposa
     match incident.state:
         case IncidentState.OPEN if incident.dead:
             return _unfenced(world, view, incident)
-        case IncidentState.CONTAINED if facts.died_while_drained(world, view, incident) and view.jobs_on(incident.node):
+        case IncidentState.CONTAINED if node_drains.died_while_drained(world, view, incident) and view.jobs_on(
+            incident.node
+        ):
             return _unfenced(world, view, incident)
         case IncidentState.CONTAINED:
             return _first_step(world, view, incident)
@@ -115,20 +117,20 @@ def _first_step(world: World, view: ClusterView, incident: Incident) -> list[Pro
     choice = choose(world, view, incident)
     if choice.rung in (Rung.WAIT, Rung.VALIDATE, Rung.HUMAN) or incident.dead:
         return []
-    agent = facts.agent_of(world, incident.node, incident.instance_id or None)
+    agent = node_agents.agent_of(world, incident.node, incident.instance_id or None)
     if agent is None:
         return []
     args = {"max_s": world.policy.repair.evidence_s, "incident": incident.id}
-    action = facts.order_to(agent, Verb.EVIDENCE, world.policy.repair.evidence_s, args)
+    action = node_agents.order_to(agent, Verb.EVIDENCE, world.policy.repair.evidence_s, args)
     return _step(world, incident, steps.collect_evidence(incident.node), action, f"evidence first: {choice.reason}")
 
 
 def evidence_settled(world: World, incident: Incident) -> bool:
     """Whether the bundle has arrived, has failed, or its time is over; also true if there is no agent to ask."""
     attempts = world.book.attempts(incident.id, steps.collect_evidence(incident.node))
-    latest = facts.last(attempts)
+    latest = attempted_steps.last(attempts)
     if latest is None:
-        return incident.dead or facts.agent_of(world, incident.node, incident.instance_id or None) is None
+        return incident.dead or node_agents.agent_of(world, incident.node, incident.instance_id or None) is None
     since = hands_off.since_window(world, incident, latest.planned_at) or latest.planned_at
     waited = world.book.paused is None and world.now - since > timedelta(seconds=world.policy.repair.evidence_s)
     return latest.settled or waited
@@ -137,7 +139,7 @@ def evidence_settled(world: World, incident: Incident) -> bool:
 def _carry_on(world: World, view: ClusterView, incident: Incident) -> list[Proposal]:
     """The one step of the rung. What the provider lacks just now is asked for again, ever more slowly; an operator was notified after the
     first."""
-    if facts.unheard_yet(world, incident.node, incident.serving_id or None):
+    if node_agents.unheard_yet(world, incident.node, incident.serving_id or None):
         return []
     step, action = repair_progress.step(world, incident), _action(world, view, incident)
     if step is None or action is None or repair_progress.machine_up(world, incident) is not None:
@@ -148,7 +150,7 @@ def _carry_on(world: World, view: ClusterView, incident: Incident) -> list[Propo
         policy.backoff_max_s if isinstance(action, Launch) else None
     )  # only a launch waits for capacity, for hours maybe
     proposals = _step(world, incident, step, action, reason, first_s=policy.backoff_s, longest_s=longest_s)
-    failed = facts.last(world.book.attempts(incident.id, step))
+    failed = attempted_steps.last(world.book.attempts(incident.id, step))
     if isinstance(action, Launch | Replace) and failed is not None and failed.state is IntentState.FAILED:
         body = f"Launching a machine for {incident.node} failed: {failed.outcome}. Holdfast keeps trying, at growing intervals."
         proposals += _step(
@@ -163,7 +165,7 @@ def _action(
     """What the rung does; None: nothing but to wait."""
     node, machine = incident.node, incident.serving_id
     token = f"{incident.id}-{incident.repair_attempt}"
-    agent = facts.agent_of(world, node, machine or None)
+    agent = node_agents.agent_of(world, node, machine or None)
     record = world.book.nodes.get(node)
     boot = agent.boot_id if agent is not None else incident.boot_id
     gpus = record.gpu_uuids if record is not None else frozenset[str]()
@@ -193,7 +195,7 @@ def _reset(world: World, incident: Incident, agent: AgentView) -> SendOrder:
         "minors": sorted(incident.gpu_minors or ()),
         "max_s": limit_s,
     }
-    return facts.order_to(agent, Verb.RESET_GPU, limit_s, args)
+    return node_agents.order_to(agent, Verb.RESET_GPU, limit_s, args)
 
 
 def _courtesy(world: World, incident: Incident) -> list[Proposal]:
@@ -218,7 +220,7 @@ def _return(world: World, view: ClusterView, incident: Incident) -> list[Proposa
             return []
     elif not repair_progress.slurmd_is_new(world, incident):
         return []
-    adopted = facts.done(world.book.attempts(incident.id, steps.adopt_spare(incident.node))) is not None
+    adopted = attempted_steps.done(world.book.attempts(incident.id, steps.adopt_spare(incident.node))) is not None
     if not adopted and returns_as_spare(world, view, incident):
         return _step(
             world,
@@ -237,11 +239,11 @@ def _return(world: World, view: ClusterView, incident: Incident) -> list[Proposa
 def _hand_over(world: World, view: ClusterView, incident: Incident, new: str) -> list[Proposal] | None:
     """Terminate the old machine, then give its name to the new one. None: both are done."""
     old = incident.instance_id
-    if old and facts.done(world.book.attempts(incident.id, steps.terminate(old))) is None:
+    if old and attempted_steps.done(world.book.attempts(incident.id, steps.terminate(old))) is None:
         reason = f"its replacement {new} is validated"
         terminate = Terminate(old, incident.node, slurmd_started_at=_slurmd_start(view, incident))
         return _step(world, incident, steps.terminate(old), terminate, reason)
-    if facts.done(world.book.attempts(incident.id, steps.assign(new))) is None:
+    if attempted_steps.done(world.book.attempts(incident.id, steps.assign(new))) is None:
         return _step(
             world,
             incident,
@@ -255,7 +257,7 @@ def _hand_over(world: World, view: ClusterView, incident: Incident, new: str) ->
 def _slurmd_is_new(world: World, view: ClusterView, incident: Incident) -> bool:
     """Whether Slurm is in contact with a slurmd that is not the old machine's."""
     node = view.nodes[incident.node]
-    terminated = facts.done(world.book.attempts(incident.id, steps.terminate(incident.instance_id)))
+    terminated = attempted_steps.done(world.book.attempts(incident.id, steps.terminate(incident.instance_id)))
     before = terminated.action.slurmd_started_at if terminated and isinstance(terminated.action, Terminate) else None
     return node.responding and node.slurmd_start_time not in (None, before)
 

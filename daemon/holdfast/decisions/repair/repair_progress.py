@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import attempted_steps, node_agents, slurm_view
 from holdfast.decisions.machines import replacement
 from holdfast.decisions.nodes import hands_off
 from holdfast.decisions.repair.ladder import Rung
@@ -75,21 +75,21 @@ def machine_up(world: World, incident: Incident) -> AgentView | None:
     if not tries:
         return None
     if rung is Rung.RESET_GPU:
-        reset = facts.done(tries) is not None
-        return facts.agent_of(world, incident.node, incident.serving_id or None) if reset else None
+        reset = attempted_steps.done(tries) is not None
+        return node_agents.agent_of(world, incident.node, incident.serving_id or None) if reset else None
     action = tries[0].action
     if isinstance(action, Reboot | StopStart | Replace):
         same_id = not isinstance(action, Replace)
         return _other_than(world, incident, action.instance_id, action.boot_id, same_id=same_id)
     new = replacement.new_instance(world, incident)
-    return facts.agent_of(world, incident.node, new) if new is not None else None
+    return node_agents.agent_of(world, incident.node, new) if new is not None else None
 
 
 def _other_than(
     world: World, incident: Incident, instance_id: str, boot_id: str, *, same_id: bool = False
 ) -> AgentView | None:
     """The node's agent in another boot than that one (``same_id``: of that machine)."""
-    agent = facts.agent_of(world, incident.node, instance_id if same_id and instance_id else None)
+    agent = node_agents.agent_of(world, incident.node, instance_id if same_id and instance_id else None)
     return agent if agent is not None and (agent.instance_id, agent.boot_id) != (instance_id, boot_id) else None
 
 
@@ -97,7 +97,7 @@ def begun_at(world: World, incident: Incident) -> datetime | None:
     """Time when the step was done, from which the rung's time limit counts. None: it is not done."""
     if rung_of(incident) is Rung.WATCH:
         return incident.state_since
-    done = facts.done(attempts(world, incident))
+    done = attempted_steps.done(attempts(world, incident))
     return None if done is None else done.finished_at or done.planned_at
 
 
@@ -117,7 +117,7 @@ def failure(world: World, incident: Incident) -> str | None:
     provider = world.book.provider
     if rung_of(incident) is Rung.WATCH and provider is not None and not provider.repairs_itself:
         return "the provider's automatic repair has been switched off"
-    final = facts.failed_for_good(attempts(world, incident))
+    final = attempted_steps.failed_for_good(attempts(world, incident))
     if final is not None:
         return f"{_WORDS[rung_of(incident)]} failed: {final.outcome}"
     since = hands_off.since_window(world, incident, begun_at(world, incident))
@@ -147,7 +147,7 @@ was proved belongs to that one, even if it was there before Holdfast's order."""
 def slurmd_is_new(world: World, incident: Incident) -> bool:
     """Whether Slurm is in contact with a slurmd that was not there before the rung; a reset leaves it as it is."""
     node = world.view.nodes[incident.node] if world.view is not None else None
-    if node is None or not node.responding or node.rebooting or not facts.slurm_settled(world):
+    if node is None or not node.responding or node.rebooting or not slurm_view.slurm_settled(world):
         return False
     tries = attempts(world, incident) if incident.rung else ()
     action = tries[0].action if tries else None
@@ -161,6 +161,6 @@ def slurmd_is_new(world: World, incident: Incident) -> bool:
 
 def _started_by_successor(slurmd_started_at: datetime, tries: tuple[Intent, ...]) -> bool:
     """Whether someone else exchanged the machine before Holdfast's order was planned: the slurmd seen then is already the new one's."""
-    ordered = facts.done(tries)
+    ordered = attempted_steps.done(tries)
     launched = str(ordered.result.get("launched_at", "")) if ordered is not None else ""
     return bool(launched) and slurmd_started_at >= datetime.fromisoformat(launched)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import attempted_steps
 from holdfast.decisions.machines import replacement
 from holdfast.decisions.repair import machine_gone, validation
 from holdfast.decisions.repair.ladder import Rung
@@ -84,5 +84,7 @@ def _proof(world: World, incident: Incident) -> RepairProof | None:
         return RepairProof.JOB if incident.validated_at is not None else None
     if checked.state is not IntentState.DONE:
         return None
-    deep = facts.done(world.book.attempts(incident.id, steps.deep_check(incident.node, incident.repair_attempt)))
+    deep = attempted_steps.done(
+        world.book.attempts(incident.id, steps.deep_check(incident.node, incident.repair_attempt))
+    )
     return RepairProof.DEEP if deep is not None else RepairProof.CHECKS

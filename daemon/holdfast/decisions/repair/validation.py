@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import attempted_steps
 from holdfast.decisions.machines import replacement
 from holdfast.decisions.nodes import hands_off
 from holdfast.decisions.repair import failed_launches, repair_progress, validation_orders
@@ -27,7 +27,7 @@ def candidate(world: World, incident: Incident) -> str:
 def validation(world: World, incident: Incident) -> Intent | None:
     """The validation of this attempt once it is settled, whatever its outcome; one that found a job on the node is asked for again."""
     step = steps.validate(incident.node, incident.repair_attempt)
-    latest = facts.last(world.book.attempts(incident.id, step))
+    latest = attempted_steps.last(world.book.attempts(incident.id, step))
     if latest is None or not latest.settled or answers.held_by_job(latest.result):
         return None
     return latest

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import attempted_steps, node_agents, node_incidents, slurm_view
 from holdfast.decisions.machines import replacement
 from holdfast.decisions.probing import probe_orders
 from holdfast.decisions.probing.pairs import Probe, ProbeOutcome, SuspectVerdict, exhausted, judge
@@ -74,8 +74,8 @@ def deep(world: World, incident: Incident) -> ValidationPart:
 
 def deep_order(world: World, incident: Incident, instance: str) -> SendOrder | None:
     """The order that is due now; None: none is, or there is no agent to take it."""
-    agent = facts.agent_of(world, incident.node, instance or None)
-    latest = facts.last(_deep_checks(world, incident))
+    agent = node_agents.agent_of(world, incident.node, instance or None)
+    latest = attempted_steps.last(_deep_checks(world, incident))
     on_its_way = latest is not None and (not latest.settled or not may_ask_again(world, latest))
     if agent is None or on_its_way or deep(world, incident).progress is not ValidationProgress.PENDING:
         return None
@@ -86,7 +86,7 @@ def deep_order(world: World, incident: Incident, instance: str) -> SendOrder | N
         "serves": not beside(world, incident),
     }
     expires_s = 1.5 * repair.validate_timeout_s  # the last check starts before the deadline
-    return facts.order_to(agent, Verb.CHECK, expires_s, args)
+    return node_agents.order_to(agent, Verb.CHECK, expires_s, args)
 
 
 def may_ask_again(world: World, latest: Intent) -> bool:
@@ -124,7 +124,7 @@ def group(world: World, orders: Collection[Intent]) -> ValidationGroup:
     validating = [
         i
         for i in world.book.open_incidents()
-        if i.state is IncidentState.VALIDATING and facts.acting(i) and _ready(world, i)
+        if i.state is IncidentState.VALIDATING and node_incidents.acting(i) and _ready(world, i)
     ]
     mine = tuple(i for i in validating if i.validated_at is None)
     since = {i.node: i.state_since or i.opened_at for i in mine}
@@ -149,7 +149,7 @@ def _tag(order: Intent) -> tuple[str, str]:
 def _ready(world: World, incident: Incident) -> bool:
     """Its ordinary checks and its deep one are passed: only the network is left."""
     step = steps.validate(incident.node, incident.repair_attempt)
-    checked = facts.done(world.book.attempts(incident.id, step)) is not None
+    checked = attempted_steps.done(world.book.attempts(incident.id, step)) is not None
     return checked and deep(world, incident).progress is ValidationProgress.PASSED
 
 
@@ -182,7 +182,7 @@ def _bad(probe: Probe, node: str) -> bool:
 def _undecided(world: World, incident: Incident, them: ValidationGroup, failed: list[str]) -> ValidationPart:
     """Wait for partners as long as a validation may take. Unasked is no failure, unless the network was the fault of this very hardware.
     What failed without two proven partners is no failure either: the partner may be the one at fault, or lie."""
-    view = facts.fresh_view(world)
+    view = slurm_view.fresh_view(world)
     since = deep(world, incident).at or incident.state_since or world.now
     late = world.now - since > timedelta(seconds=world.policy.repair.validate_timeout_s)
     if view is None:

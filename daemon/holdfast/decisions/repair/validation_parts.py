@@ -5,7 +5,7 @@ attempt: the next rung of the ladder follows, not a repetition."""
 
 from __future__ import annotations
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import attempted_steps, node_agents
 from holdfast.decisions.machines import replacement
 from holdfast.decisions.repair import validation, validation_orders
 from holdfast.model import steps
@@ -19,7 +19,7 @@ def validate(world: World, incident: Incident) -> list[Proposal]:
     """The next order of a validation; nothing while one is in flight, or once all are answered."""
     instance = validation.candidate(world, incident)
     step = steps.validate(incident.node, incident.repair_attempt)
-    latest = facts.last(world.book.attempts(incident.id, step))
+    latest = attempted_steps.last(world.book.attempts(incident.id, step))
     held = latest is not None and latest.settled and held_by_job(latest.result)
     if latest is None or (held and validation_orders.may_ask_again(world, latest)):
         if incident.validated_at is not None:
@@ -37,13 +37,13 @@ def validate(world: World, incident: Incident) -> list[Proposal]:
 
 def _checks(world: World, incident: Incident, instance: str) -> list[Proposal]:
     """One validation an attempt: a failed one is followed by the next attempt of the ladder, not by asking again."""
-    agent = facts.agent_of(world, incident.node, instance or None)
+    agent = node_agents.agent_of(world, incident.node, instance or None)
     if agent is None:
         return []
     limit_s = world.policy.repair.validate_timeout_s
     # A newly launched machine has no slurmd yet, the name is still the old one's: no job can be on it.
     args = {"expect_no_job": replacement.new_instance(world, incident) is None, "checks": []}
-    action = facts.order_to(agent, Verb.VALIDATE, limit_s, args)
+    action = node_agents.order_to(agent, Verb.VALIDATE, limit_s, args)
     reason = f"{instance or incident.node} must prove itself before it serves"
     step = steps.validate(incident.node, incident.repair_attempt)
     return [Proposal(incident.id, step, action, reason, order=60)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import attempted_steps, node_agents, slurm_view
 from holdfast.decisions.common.part import Part
 from holdfast.decisions.death import domains, evidence
 from holdfast.decisions.death.verdict import LivingPeer, TcpAnswered
@@ -30,7 +30,7 @@ _MANY = 64
 
 def ask_witnesses(world: World) -> Part:
     """Probe orders and provider questions for silent nodes, and the end of leftover steps after a DOWN."""
-    view = facts.fresh_view(world)
+    view = slurm_view.fresh_view(world)
     if view is None:
         return Part()
     proposals: list[Proposal] = []
@@ -64,7 +64,7 @@ def _ask_provider(world: World, incident: Incident) -> list[Proposal]:
 
 def _may_ask(world: World, attempts: tuple[Intent, ...], pause_s: float) -> bool:
     """A witness is asked again only after a pause; a question in flight is not repeated."""
-    latest = facts.last(attempts)
+    latest = attempted_steps.last(attempts)
     if latest is None:
         return True
     pause = timedelta(seconds=pause_s)
@@ -92,7 +92,7 @@ class _Peers:
             control = self._control(incident.node, peer)
             if control is not None:
                 args["control"] = _named(control)
-            action = facts.order_to(self._agents[peer], Verb.PROBE_PEER, _ORDER_LIFE_S, args)
+            action = node_agents.order_to(self._agents[peer], Verb.PROBE_PEER, _ORDER_LIFE_S, args)
             proposals.append(Proposal(incident.id, step, action, f"{incident.node} is silent: can {peer} reach it?"))
         return proposals
 
@@ -158,10 +158,10 @@ def _leftovers(world: World, view: ClusterView, recovery: Recovery) -> list[Prop
         )
         proposals = []
         for name in survivors:
-            agent = facts.agent_of(world, name)
+            agent = node_agents.agent_of(world, name)
             step = steps.end_step(name, job.key, recovery.restarts_before)
             if agent is not None and not world.book.attempts(incident.id, step):
-                action = facts.order_to(agent, Verb.END_STEP, _ORDER_LIFE_S, args)
+                action = node_agents.order_to(agent, Verb.END_STEP, _ORDER_LIFE_S, args)
                 proposals.append(Proposal(incident.id, step, action, reason))
         return proposals
     return []
@@ -171,5 +171,5 @@ def _down_of(world: World, incident: Incident, recovery: Recovery) -> datetime |
     """When the dead node of this incident was set DOWN under that run; None: it was not."""
     if not incident.dead or incident.node not in recovery.nodes_before:
         return None
-    down = facts.done(world.book.attempts(incident.id, steps.set_down(incident.node)))
+    down = attempted_steps.done(world.book.attempts(incident.id, steps.set_down(incident.node)))
     return down.finished_at if down is not None else None

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import slurm_view
 from holdfast.decisions.death import domains, evidence
 from holdfast.decisions.silence import spans
 from holdfast.decisions.silence.spans import Span
@@ -100,7 +100,7 @@ def _many(
         )
         for domain, members in domains.domains(view, death, world.background.addresses).items()
     ]
-    most = max(death.deaths_10min, math.floor(len(facts.fleet(world)) * death.deaths_10min_share))
+    most = max(death.deaths_10min, math.floor(len(slurm_view.fleet(world)) * death.deaths_10min_share))
     candidates.append((FLEET, recent, most))
     return [
         _group(world, view, where, group, limit)
@@ -218,7 +218,7 @@ def _widest(found: Iterable[SilentGroup]) -> tuple[SilentGroup, ...]:
 
 def _jobs_advance(world: World, view: ClusterView, nodes: tuple[str, ...]) -> bool:
     away = frozenset(nodes)
-    jobs = (j for j in view.jobs.values() if facts.holds(j) and away & set(j.nodes))
+    jobs = (j for j in view.jobs.values() if slurm_view.holds(j) and away & set(j.nodes))
     return any(evidence.advances(world, job, away) for job in jobs)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import node_agents
 from holdfast.decisions.death import evidence
 from holdfast.decisions.death.verdict import (
     Circumstances,
@@ -53,7 +53,7 @@ _AT_THE_MACHINE = (Consequence.REBOOT, Consequence.END_MACHINE)
 def about_silence(world: World, incident: Incident) -> bool:
     """Whether the incident's machine is accused by silence alone: what is done to it goes by the verdict's table."""
     silent = incident.dead or incident.kind is IncidentKind.SILENCE
-    return silent and facts.agent_of(world, incident.node, incident.serving_id or None) is None
+    return silent and node_agents.agent_of(world, incident.node, incident.serving_id or None) is None
 
 
 def why_not(

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import slurm_view
 from holdfast.decisions.common.part import Part
 from holdfast.decisions.death import domains, evidence
 from holdfast.decisions.death.known import known
@@ -33,7 +33,7 @@ def page(world: World) -> Part:
     """One notification for each cause, and again in each hour of it."""
     if world.frozen is not None:
         return Part()
-    view = facts.fresh_view(world)
+    view = slurm_view.fresh_view(world)
     return Part(tuple(_nodes(world, view)) if view is not None else ())
 
 

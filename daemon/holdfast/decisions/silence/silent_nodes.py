@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import node_agents, node_drains, node_incidents, slurm_view
 from holdfast.decisions.death import agentless, domains, evidence, unreached
 from holdfast.decisions.death.verdict import (
     DeathEvidence,
@@ -45,7 +45,7 @@ def silent_nodes(world: World) -> tuple[str, ...]:
     """Nodes known to have had an agent, none of which has reported for long."""
     intervals = {a.heartbeat_interval_s for agents in world.agents.values() for a in agents}
     before = {
-        interval_s: facts.silent_before(world, interval_s) for interval_s in intervals
+        interval_s: node_agents.silent_before(world, interval_s) for interval_s in intervals
     }  # few, for thousands of agents
     silent = [
         node
@@ -130,7 +130,7 @@ def _fell_silent(world: World, node: str) -> datetime:
 
 def known_agents(world: World) -> int:
     """Nodes of Slurm that have, or had, an agent."""
-    names = facts.with_agents(world)
+    names = slurm_view.with_agents(world)
     return len(names if world.view is None else names & world.view.nodes.keys())
 
 
@@ -163,7 +163,7 @@ def in_question(world: World, view: ClusterView, silent: Iterable[str]) -> tuple
                 i.node in quiet
                 and i.state in _FAULTY
                 and not i.dead
-                and facts.acting(i)
+                and node_incidents.acting(i)
                 and _ours_to_lose(world, view, i.node)
             )
         )
@@ -176,19 +176,19 @@ def to_ask_about(world: World, view: ClusterView, silent: Iterable[str]) -> tupl
     dead = (
         i
         for i in world.book.open_incidents()
-        if i.dead and i.state in _FAULTY and i.node in quiet and i.node in view.nodes and facts.acting(i)
+        if i.dead and i.state in _FAULTY and i.node in quiet and i.node in view.nodes and node_incidents.acting(i)
     )
     return tuple({i.id: i for i in (*in_question(world, view, quiet), *dead)}.values())
 
 
 def _ours_to_lose(world: World, view: ClusterView, node: str) -> bool:
-    return _at_stake(view, node) and not facts.drained_by_others(world, view.nodes[node])
+    return _at_stake(view, node) and not node_drains.drained_by_others(world, view.nodes[node])
 
 
 def _at_stake(view: ClusterView, node: str) -> bool:
     """Whether it serves, or a job is still on it. A node that Slurm's power saving has off does not serve."""
     shown = view.nodes[node]
-    return not ((shown.out_of_service or shown.asleep) and facts.free_of_jobs(view, node))
+    return not ((shown.out_of_service or shown.asleep) and slurm_view.free_of_jobs(view, node))
 
 
 def watch_silence(world: World, new_id: Callable[[datetime], str]) -> Change:
@@ -196,13 +196,13 @@ def watch_silence(world: World, new_id: Callable[[datetime], str]) -> Change:
 
     A node with an open fault gets no second incident: the one that it has becomes dead. A node that slurmctld itself has set DOWN, while no
     controller listened or during maintenance, is not in an operator's hands: it is suspected although no job is left on it."""
-    view = facts.fresh_view(world)
+    view = slurm_view.fresh_view(world)
     silent = set(silent_nodes(world))
     incidents: list[Incident] = []
     events: list[Event] = []
     for incident in world.book.open_incidents():
         node = incident.node
-        heard = node not in silent and facts.agent_of(world, node) is not None
+        heard = node not in silent and node_agents.agent_of(world, node) is not None
         explained = None if heard else hands_off.explains_silence(world, node)
         if incident.state is IncidentState.SUSPECTED and (heard or explained is not None):
             closed, seen = close(incident, world.now, explained.text if explained else "the agent reports again")
@@ -222,7 +222,7 @@ def watch_silence(world: World, new_id: Callable[[datetime], str]) -> Change:
         if (
             (_at_stake(view, node) or view.nodes[node].down_by_slurm)
             and hands_off.explains_silence(world, node) is None
-            and not any(facts.acting(i) for i in world.book.open_on(node))
+            and not any(node_incidents.acting(i) for i in world.book.open_on(node))
         ):
             suspicion, seen = _suspicion(world, node, new_id)
             incidents.append(suspicion)
@@ -318,7 +318,7 @@ def _with_agents(world: World) -> set[str]:
 def _yet_to_report(world: World, node: str, since: datetime) -> bool:
     """Whether a node that counts as reporting has not answered since then, and may have fallen silent before."""
     agents = world.agents.get(node, ())
-    reporting = [a for a in agents if not facts.is_silent(world, a)]
+    reporting = [a for a in agents if not node_agents.is_silent(world, a)]
     if agents and (not reporting or any(a.last_heard > since for a in reporting)):
         return False
     probe = world.head.get(node)

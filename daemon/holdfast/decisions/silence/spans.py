@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import node_drains
 from holdfast.decisions.death import unreached
 from holdfast.decisions.nodes import hands_off
 from holdfast.model.book import NodeRecord, World
@@ -98,7 +98,7 @@ def _lasting(world: World, silent: Collection[str]) -> Iterator[Span]:
         shown = view.nodes.get(name)
         if (
             shown is None
-            or facts.drained_by_others(world, shown)
+            or node_drains.drained_by_others(world, shown)
             or hands_off.explains_silence(world, name) is not None
         ):
             continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import node_agents, node_incidents
 from holdfast.decisions.nodes import hands_off
 from holdfast.decisions.spares import spare_checks
 from holdfast.decisions.spares.pool import kept, spare_pool, wanted
@@ -111,10 +111,10 @@ def why_not_ready(world: World, view: ClusterView, node: Node, busy: frozenset[s
         return f"held by job {','.join(str(j.key.job_id) for j in view.jobs_on(node.name))}"
     if node.base_state != "IDLE":
         return f"Slurm shows it {node.base_state}"
-    open_here = [i for i in world.book.open_on(node.name) if facts.acting(i)]
+    open_here = [i for i in world.book.open_on(node.name) if node_incidents.acting(i)]
     if open_here:
         return f"incident {open_here[0].id}: {open_here[0].headline}"
-    if facts.agent_of(world, node.name) is None and not _heard_before(world, node.name):
+    if node_agents.agent_of(world, node.name) is None and not _heard_before(world, node.name):
         return "its agent does not report"
     return None
 

@@ -9,7 +9,7 @@ import zlib
 from datetime import datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import node_agents, slurm_view
 from holdfast.decisions.common.part import Part
 from holdfast.decisions.spares import spare_checks
 from holdfast.decisions.spares.choose import busy_nodes, why_not_ready
@@ -32,7 +32,7 @@ _SPREAD = 0.75
 
 def check_spares(world: World) -> Part:
     """Orders for spares whose check is due. None in observe mode or while paused: a check by order costs the node something."""
-    view = facts.fresh_view(world)
+    view = slurm_view.fresh_view(world)
     if view is None or world.frozen is not None or world.policy.mode is not Mode.ACT or world.book.paused is not None:
         return Part()
     pool = kept(world, view)
@@ -91,7 +91,7 @@ def night(world: World) -> tuple[datetime, datetime] | None:
 
 
 def _order(world: World, kind: str, name: str) -> list[Proposal]:
-    agent = facts.agent_of(world, name)
+    agent = node_agents.agent_of(world, name)
     record = world.book.nodes[name]
     if agent is None or (agent.instance_id, agent.boot_id) != (record.instance_id, record.boot_id):
         return []
@@ -103,8 +103,8 @@ def _order(world: World, kind: str, name: str) -> list[Proposal]:
         return []
     if kind == spare_checks.LIGHT:
         args: dict[str, object] = {"checks": [], "expect_no_job": True}
-        order = facts.order_to(agent, Verb.VALIDATE, LIGHT_EXPIRES_S, args)
+        order = node_agents.order_to(agent, Verb.VALIDATE, LIGHT_EXPIRES_S, args)
     else:
         args = {"checks": list(world.policy.spares.deep_checks), "deadline_s": DEEP_DEADLINE_S}
-        order = facts.order_to(agent, Verb.CHECK, CHECK_EXPIRES_S, args)
+        order = node_agents.order_to(agent, Verb.CHECK, CHECK_EXPIRES_S, args)
     return [Proposal(UPKEEP, step, order, f"{kind} check of spare {name}", order=95)]

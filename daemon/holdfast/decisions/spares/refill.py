@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from datetime import timedelta
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import attempted_steps, slurm_view
 from holdfast.decisions.common.part import Part
 from holdfast.decisions.elastic.grow import wants_nodes
 from holdfast.decisions.spares.choose import busy_nodes, why_not_ready
@@ -26,7 +26,7 @@ from holdfast.model.steps import Step
 
 def keep_pool(world: World) -> Part:
     """Steps that bring the pool to its wanted size, one node of each kind at a time."""
-    view = facts.fresh_view(world)
+    view = slurm_view.fresh_view(world)
     if view is None or world.policy.spares.wanted == "" or world.frozen is not None:
         return Part()
     number = wanted(world).number
@@ -66,7 +66,7 @@ def _give_back(world: World, view: ClusterView, pool: tuple[str, ...], number: i
         return []
     node = max(ready, key=lambda name: (not world.background.lemon(name, world.now), name))
     reason = f"{len(pool)} spares, {number} are wanted: it goes back into service"
-    return _step(world, steps.release_spare(node, facts.hour(world)), PromoteSpare(node, None), reason)
+    return _step(world, steps.release_spare(node, attempted_steps.hour(world)), PromoteSpare(node, None), reason)
 
 
 def _take_idle(world: World, view: ClusterView, pool: tuple[str, ...], number: int) -> list[Proposal]:
@@ -83,7 +83,7 @@ def _take_idle(world: World, view: ClusterView, pool: tuple[str, ...], number: i
             continue
         if why_not_ready(world, view, node, busy) is None:
             reason = f"{len(pool)} spares, {number} are wanted: an idle node joins them"
-            step = steps.adopt_idle_node(node.name, facts.hour(world))
+            step = steps.adopt_idle_node(node.name, attempted_steps.hour(world))
             return _step(world, step, AdoptSpare(node.name), reason)
     return []
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common import node_incidents
 from holdfast.model.action import Intent, IntentState, SendOrder, Verb
 from holdfast.model.book import Change, NodeRecord, World
 from holdfast.model.event import Event
@@ -71,7 +71,7 @@ def _noted(record: NodeRecord, kind: str, intent: Intent) -> NodeRecord:
 
 
 def _known(world: World, node: str) -> bool:
-    return any(facts.acting(i) for i in world.book.open_on(node))
+    return any(node_incidents.acting(i) for i in world.book.open_on(node))
 
 
 def _fault(intent: Intent) -> tuple[Result, Grade] | None:
