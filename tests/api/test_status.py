@@ -105,8 +105,8 @@ def test_mode_pause_brakes_and_extensions_are_shown(
     assert [b["kind"] for b in shown["brakes"]] == ["drains"]
     assert [(e["kind"], e["plus"]) for e in shown["extensions"]] == [("ended", 10)]
     monkeypatch.setenv("HOLDFAST_TOKEN", "t")
-    monkeypatch.setattr(ApiClient, "get", lambda _self, _path: shown)
-    assert run(["status"]) == 0, "what an operator ordered is no failure"
+    monkeypatch.setattr(Client, "get", lambda _self, _path, **_: shown)
+    assert run(["status", "--parts"]) == 0, "what an operator ordered is no failure"
     out = " ".join(capsys.readouterr().out.split())
     for words in (
         "mode observe: faults are recorded, and nothing is done about them",
@@ -117,9 +117,9 @@ def test_mode_pause_brakes_and_extensions_are_shown(
     ):
         assert words in out
     monkeypatch.setattr(
-        ApiClient, "get", lambda _self, _path: {**shown, "paused": None, "brakes": [], "extensions": []}
+        Client, "get", lambda _self, _path, **_: {**shown, "paused": None, "brakes": [], "extensions": []}
     )
-    run(["status"])
+    run(["status", "--parts"])
     assert "nothing holds it back: no pause, no brake" in capsys.readouterr().out
 
 
@@ -134,12 +134,16 @@ def test_the_verb(
     site = request.getfixturevalue(fixture)
     monkeypatch.setenv("HOLDFAST_TOKEN", "t")
     monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr(ApiClient, "get", lambda _self, path: site.call("GET", path).json())
-    assert run(["status"]) == status
+    monkeypatch.setattr(Client, "get", lambda _self, path, **query: site.call("GET", path, params=query).json())
+    assert run(["status", "--parts"]) == status
     out = capsys.readouterr().out
     assert out.startswith("release ")
     assert ("not ready: the actor" in out) == bool(status)
     assert all(name.value in out for name in PartName)
+    assert run(["status"]) == status
+    out = capsys.readouterr().out
+    assert out.splitlines()[0].startswith("3 things need you" if status else "Nothing needs you")
+    assert ("no sign of life for 95 s" in " ".join(out.split())) == bool(status)
 
 
 def test_of_a_newer_controller_a_part_that_is_not_known_is_shown(
@@ -147,6 +151,6 @@ def test_of_a_newer_controller_a_part_that_is_not_known_is_shown(
 ) -> None:
     part = {"name": "oracle", "condition": "odd", "text": "x"}
     monkeypatch.setenv("HOLDFAST_TOKEN", "t")
-    monkeypatch.setattr(ApiClient, "get", lambda _self, _path: {"parts": [part]})
+    monkeypatch.setattr(Client, "get", lambda _self, _path, **_: {"parts": [part]})
     assert run(["status"]) == 0
     assert "oracle" in capsys.readouterr().out

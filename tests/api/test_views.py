@@ -292,6 +292,10 @@ class TestOperators:
 
 ROUTES = [
     ("GET", "/v1/status"),
+    ("GET", "/v1/overview"),
+    ("GET", "/v1/night"),
+    ("GET", "/v1/saved"),
+    ("GET", "/v1/names"),
     ("GET", "/v1/nodes"),
     ("GET", "/v1/nodes/n1"),
     ("GET", "/v1/spares"),

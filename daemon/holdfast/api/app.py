@@ -20,6 +20,7 @@ from holdfast.api.ingest import ingest_router
 from holdfast.api.maintaining import maintaining_router, windows_router
 from holdfast.api.measuring import measuring_router
 from holdfast.api.operating import operating_router
+from holdfast.api.overview import overview_router
 from holdfast.api.reading import jobs_router, reading_router
 from holdfast.api.rooms import rooms_router
 from holdfast.api.selfcheck import self_router
@@ -69,6 +70,7 @@ def create_app(deps: ApiDeps) -> FastAPI:
         self_router(api),
         reading_router(api),
         status_router(api, health),
+        overview_router(api, health),
         spares_router(api),
         checks_router(api),
         jobs_router(api),

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.config.in_clear import in_clear
-from holdfast.model.errors import HoldfastError, Rejected, Unavailable, Usage
+from holdfast.model.errors import HoldfastError, NotFound, Rejected, Unavailable, Usage
 
 DEFAULT_URL = "http://127.0.0.1:8460"
 TIMEOUT_S = 30.0
@@ -154,6 +154,8 @@ def _refusal(status: int, body: bytes, retry_after: str) -> HoldfastError:
         text = f"the server answered with status {status}; is this a Holdfast controller?"
     if status == HTTPStatus.TOO_MANY_REQUESTS:
         return _Limited(text, float(retry_after) if retry_after.isascii() and retry_after.isdigit() else 1.0)
+    if status == HTTPStatus.NOT_FOUND:
+        return NotFound(text)
     if status in (401, 403, 422):
         return Usage(text)
     return Unavailable(text) if status >= 500 else Rejected(text)

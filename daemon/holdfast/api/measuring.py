@@ -53,7 +53,7 @@ def measuring_router(api: Api, counters: ApiCounters) -> APIRouter:
 
 def window(store: ApiStore, since: datetime, until: datetime, *, each: bool) -> MetricsShape:
     """Incidents opened between ``since`` and ``until``."""
-    measured = measure(_events(store, since - EARLY))
+    measured = measure(kept_events(store, since - EARLY))
     inside = [i for i in measured if i.opened_at is not None and since <= i.opened_at <= until]
     summary = summarize(inside)
     return MetricsShape(
@@ -76,7 +76,8 @@ def _spread(spread: Spread | None) -> SpreadShape | None:
     return None if spread is None else SpreadShape.model_validate(spread)
 
 
-def _events(store: ApiStore, since: datetime) -> Iterator[Event]:
+def kept_events(store: ApiStore, since: datetime) -> Iterator[Event]:
+    """Events that timings are computed from, oldest first, page by page."""
     after_id = 0
     while True:
         page = store.events(since=since, after_id=after_id, kinds=KINDS, limit=PAGE)

@@ -85,6 +85,12 @@ def agent_counts(world: World | None, agents: Agents, now: datetime) -> Counter[
     return Counter(status for each in found for status in each)
 
 
+def agent_statuses(world: World | None, agents: Agents, now: datetime) -> dict[str, list[str]]:
+    """Node → the status of each of its agents."""
+    death = world.policy.death if world else DeathPolicy()
+    return {name: [_status(a, death, now) for a in each] for name, each in agents.items()}
+
+
 def _status(agent: AgentView, death: DeathPolicy, now: datetime) -> str:
     silent_s = (now - agent.last_heard).total_seconds()
     return "heard" if silent_s <= death.silent_after_heartbeats * agent.heartbeat_interval_s else "silent"

@@ -27,6 +27,25 @@ def narrow() -> bool:
     return console().width < NARROW
 
 
+def width() -> int:
+    return console().width
+
+
+def lines(shown: Iterable[str]) -> None:
+    """Lines that fit already; a heading (capitals from the margin on) is bold, a command that answers is green."""
+    from rich.text import Text  # noqa: PLC0415
+
+    view = console()
+    for text in shown:
+        style = "bold" if text.isupper() else "green" if text.lstrip().startswith("→") else ""
+        view.print(Text(printable(text), style=style), soft_wrap=True)
+
+
+def printable(text: str) -> str:
+    """Without what would move the cursor or change the terminal."""
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
 def as_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
@@ -85,6 +104,19 @@ def moment(at: datetime | None) -> str:
     if at is None:
         return ""
     return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+
+
+def span(value: float | datetime, since: datetime | None = None) -> str:
+    """How long, coarsely: ``41 s``, ``6 min``, ``3 h 20 min``, ``2 d 4 h``; between two times where ``since`` is one."""
+    took_s = value if not isinstance(value, datetime) else (value - (since or value)).total_seconds()
+    left = int(max(took_s, 0.0))
+    if left < 60:
+        return f"{left} s"
+    if left < 3600:
+        return f"{left // 60} min"
+    if left < 86_400:
+        return f"{left // 3600} h {left % 3600 // 60:02d} min"
+    return f"{left // 86_400} d {left % 86_400 // 3600} h"
 
 
 def seconds(value: float | None) -> str:

@@ -488,7 +488,15 @@ class World:
         latest = attempts[-1]
         if latest.state is not IntentState.FAILED or not latest.retryable:
             return False
+        again_at = self.again_at(attempts, first_s=first_s, longest_s=longest_s)
+        return again_at is None or self.now >= again_at
+
+    def again_at(
+        self, attempts: tuple[Intent, ...], *, first_s: float | None = None, longest_s: float | None = None
+    ) -> datetime | None:
+        """When the next attempt after these is due, as :meth:`may_follow` counts it; None: at once. Only for ones that may be repeated."""
+        if not attempts or attempts[-1].finished_at is None:
+            return None
         most_s = longest_s if longest_s is not None else max(first_s or 0.0, self.policy.action_backoff_max_s)
         pause_s = (self.policy.action_backoff_s if first_s is None else first_s) * 2 ** (min(len(attempts), 30) - 1)
-        waited = None if latest.finished_at is None else self.now - latest.finished_at
-        return waited is None or waited >= timedelta(seconds=min(pause_s, most_s))
+        return attempts[-1].finished_at + timedelta(seconds=min(pause_s, most_s))
