@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.api.client import Client
+from holdfast.cli import audit
 from holdfast.store import open_store
 from holdfast_checkpoint import Checkpointer
 
@@ -28,6 +30,11 @@ READ = [
     ("jobs",),
     ("checks",),
     ("metrics",),
+    ("night",),
+    ("saved",),
+    ("audit",),
+    ("nodes", "--bad"),
+    ("nodes", "n[1-2]"),
 ]
 
 
@@ -81,6 +88,22 @@ SHOWN = [
     (("jobs",), ["7", "ann", "running", ID]),
     (("metrics",), ["1 incident from", "MTTD", "0.25 s", "MTTR (running again)", "3.00 s", "GPU-hours"]),
     (("metrics", "--days", "0.001"), [" from "]),
+    (("metrics", "--since", "2h"), ["1 incident from", "MTTD"]),
+    (("incidents", "--since", "2 hours ago"), ["since ", " UTC", ID]),
+    (("incidents", "--since", "1s"), ["no incidents"]),
+    (("jobs", "--since", "yesterday"), ["7", "ann", "running", ID]),
+    (("nodes", "--bad"), ["IDLE+DRAIN", "2 nodes: 1 in service, 1 in repair", "2 nodes shown"]),
+    (("nodes", "n[2-3]"), ["n2", "1 node: 1 in service", "not known: n3; `holdfast nodes` lists them"]),
+    (("nodes", "--partition", "gpu"), ["no such node"]),
+    (
+        ("night", "--since", "1h"),
+        ["1 incident, 0 healed, 1 needs you; 1 of 1 job recovered", ID, "needs you", "1 of 1"],
+    ),
+    (("night", "--since", "2d", "--until", "1d"), ["no incident", " to "]),
+    (("saved", "--since", "1h"), ["1 job recovered without an operator", "280 min an incident", "estimate: 4.7 hours"]),
+    (("saved", "--since", "1h", "--manual-minutes", "60"), ["60 min an incident (the figure that was given)"]),
+    (("saved", "--since", "1s"), ["0 jobs recovered without an operator, in 0 incidents"]),
+    (("status", "--since", "1h"), ["NOW", "WAITS FOR YOU", "holdfast release drains", ID, "LAST NIGHT", "1 needs you"]),
 ]
 
 
@@ -102,6 +125,39 @@ def test_operators_words(holdfast: Any, site: dict[str, str]) -> None:
         got = holdfast(*verb, **site)
         assert got.status == 0, got.err
         assert said in got.out
+
+
+def test_who_did_what_and_why(holdfast: Any, site: dict[str, str]) -> None:
+    assert holdfast("pause", "-r", "storage is slow", **site).status == 0
+    assert holdfast("resume", **site).status == 0
+    shown = holdfast("audit", "--since", "1h", **site).out
+    assert "op" in shown
+    rows = [" ".join(row.split()[2:]) for row in shown.splitlines() if " op " in row]
+    newest = [row for row in rows if "pause" in row or "resume" in row][:2]
+    assert newest == ["op resume", "op pause storage is slow"]
+    assert "no operator did anything" in holdfast("audit", "--who", "ann", **site).out
+    events = json.loads(holdfast("audit", "--since", "1h", "--json", "--limit", "1", **site).out)["events"]
+    assert [e["detail"]["verb"] for e in events] == ["resume"]
+
+
+def test_a_long_record_is_read_page_by_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    pages: dict[Any, list[int]] = {None: list(range(1, 1001)), 1000: [1001, 1002]}
+
+    def get(_self: Client, _path: str, **query: Any) -> Any:
+        page = pages[query["after_id"]]
+        return {"events": [{"id": n} for n in page], "next_after_id": page[-1]}
+
+    monkeypatch.setenv("HOLDFAST_TOKEN", "t")
+    monkeypatch.setattr(Client, "get", get)
+    assert [e["id"] for e in audit._events(Client(), datetime.now(UTC))] == list(range(1, 1003))
+
+
+def test_a_filter_keeps_json_as_the_controller_sent_it(holdfast: Any, site: dict[str, str]) -> None:
+    everything = json.loads(holdfast("nodes", "--json", **site).out)
+    only = json.loads(holdfast("nodes", "n[1-1],n9", "--json", **site).out)
+    assert [n["name"] for n in only["nodes"]] == ["n1"]
+    assert only["nodes"][0].keys() == everything["nodes"][0].keys()
+    assert {k: v for k, v in only.items() if k != "nodes"}.keys() == {k for k in everything if k != "nodes"}
 
 
 def test_a_maintenance_window_from_its_order_to_its_end(holdfast: Any, site: dict[str, str]) -> None:
@@ -172,7 +228,7 @@ ERRORS = [
     (("nodes",), {"HOLDFAST_TOKEN": ""}, 2, "no token"),
     (("incident", "show", "0zzz"), {}, 1, "There is no incident 0zzz"),
     (("incident", "show", "../nodes"), {}, 1, "Not Found"),
-    (("incidents", "--since", "yesterday"), {}, 2, "since"),
+    (("incidents", "--since", "last year"), {}, 2, "no time such as yesterday"),
     (("release", "job_stops"), {}, 1, "not tripped"),
     (("incident", "retry", "0zzz"), {}, 1, "no incident"),
 ]

@@ -16,7 +16,13 @@ from holdfast.practice.demo import timeline
 
 WRONG = [
     (("nope",), "Did you mean 'nodes'"),
-    (("nodes", "--bad"), "--bad"),
+    (("nodes", "--worst"), "--worst"),
+    (("nodes", "n[3-1]"), "runs backwards"),
+    (("incidents", "--since", "soon"), "no time such as yesterday, 18:00"),
+    (("night", "--since", "25:00"), "no time of day"),
+    (("night", "--since", "1h", "--until", "2h"), "is not before --until"),
+    (("audit", "--since", "tomorrow"), "no time such as"),
+    (("saved", "--manual-minutes", "0"), "--manual-minutes"),
     (("--bad",), "--bad"),
     (("incident", "show"), "'ID'"),
     (("incidents", "--limit", "0"), "--limit"),

@@ -58,9 +58,9 @@ class ApiClient:
         self._opener = urllib.request.build_opener(*handlers)
 
     def get(self, path: str, **query: Any) -> Any:
-        """Parsed JSON. Raises Unavailable, Rejected, Usage."""
+        """Parsed JSON. A list in the query is given once for each of its values. Raises Unavailable, Rejected, Usage."""
         given = {k: v for k, v in query.items() if v is not None}
-        return self._call("GET", f"{path}?{urllib.parse.urlencode(given)}" if given else path, None)
+        return self._call("GET", f"{path}?{urllib.parse.urlencode(given, doseq=True)}" if given else path, None)
 
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
         """As :meth:`get`."""

@@ -12,11 +12,13 @@ import typer
 
 from holdfast import __version__
 from holdfast.cli import (
+    audit,
     budgets,
     checkpoints,
     checks,
     local,
     maintaining,
+    night,
     operating,
     practice,
     reading,
@@ -65,6 +67,7 @@ def _main(
 
 for look in (
     status.status,
+    night.night,
     spares.nodes,
     spares.spares,
     reading.incidents,
@@ -72,6 +75,8 @@ for look in (
     why.why,
     checks.checks,
     reading.metrics,
+    night.saved,
+    audit.audit,
 ):
     app.command(rich_help_panel="Look")(look)
 _incident = _group("incident", "One incident: its timeline, and what to do with it.", "Look")

@@ -14,7 +14,15 @@ Json = Annotated[bool, typer.Option("--json", help="JSON for programs.")]
 Config = Annotated[
     Path, typer.Option("--config", "-c", envvar="HOLDFAST_CONFIG", help="The controller's settings.", dir_okay=False)
 ]
-IncidentIdArgument = Annotated[str, typer.Argument(metavar="ID", help="Its id, as `holdfast incidents` shows it.")]
+IncidentId = Annotated[str, typer.Argument(metavar="ID", help="Its id, as `holdfast incidents` shows it.")]
+Since = Annotated[
+    str | None,
+    typer.Option(
+        "--since",
+        help="Not before this time: yesterday, 18:00, 'monday 09:00', 2h, 3d or ISO 8601 (UTC without an offset).",
+        show_default=False,
+    ),
+]
 Reason = Annotated[str, typer.Option("--reason", "-r", help="Why, for the record.")]
 
-__all__ = ["DEFAULT_PATH", "Config", "IncidentIdArgument", "Json", "Reason", "Url"]
+__all__ = ["DEFAULT_PATH", "Config", "IncidentId", "Json", "Reason", "Since", "Url"]

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 from urllib.parse import quote
@@ -11,16 +15,17 @@ import typer
 
 from holdfast.api.client import ApiClient
 from holdfast.cli.answers import read
-from holdfast.cli.options import IncidentIdArgument, Json, Url
+from holdfast.cli.options import IncidentId, Json, Since, Url
 from holdfast.cli.restraints import held_lines
 from holdfast.cli.show import as_json, counted, line, moment, narrow, seconds, table
-from holdfast.model.errors import Usage
+from holdfast.cli.when import asked, both, given
+from holdfast.model.errors import Rejected, Usage
+from holdfast.model.fleet import NodeGroup, fleet_text, group_of, natural
+from holdfast.model.hostlist import expand
 from holdfast.model.ids import abbreviated
 from holdfast.model.room_names import job_label
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from holdfast.api.job_shapes import CheckpointShape, ElasticJobShape, GroupShape, JobShape
     from holdfast.api.node_shapes import ClusterShape, NodeShape
     from holdfast.api.shapes import EventShape, FindingShape, IncidentShape, SpreadShape, TimingsShape
@@ -29,19 +34,80 @@ T = TypeVar("T")
 INCIDENT_COLUMNS = ("ID", "NODE", "STATE", "SEVERITY", "FAULT (UTC)", "WHAT", "REASON")
 
 
-def all_nodes(url: Url, as_data: Json) -> None:
-    """A row for each."""
-    got = ApiClient(url).get("/v1/nodes")
-    if as_data:
+def all_nodes(url: Url, as_data: Json, wanted: Wanted) -> None:
+    """A row for each that is wanted, in natural order, and one line that sums them up."""
+    got = Client(url).get("/v1/nodes")
+    if as_data and wanted.everything:
         as_json(got)
         return
     from holdfast.api.node_shapes import ClusterShape  # noqa: PLC0415
 
     cluster = read(ClusterShape, got)
+    shown = sorted((n for n in cluster.nodes if is_wanted(n, wanted)), key=lambda n: natural(n.name))
+    if as_data:
+        names = {n.name for n in shown}
+        as_json({**got, "nodes": [n for n in got.get("nodes", []) if n.get("name") in names]})
+        return
     for sentence in cluster_lines(cluster):
         line(sentence)
     columns = ("NODE", "SLURM", "AGENT", "GPUS", "ROLE", "JOBS", "INCIDENT", "REASON")
-    listed(columns, [node_row(n) for n in cluster.nodes], "no nodes are known yet", ("GPUS", "ROLE"))
+    empty = "no nodes are known yet" if not cluster.nodes else "no node is wrong" if wanted.bad else "no such node"
+    listed(columns, [node_row(n) for n in shown], empty, ("GPUS", "ROLE"))
+    for sentence in summary_lines(cluster.nodes, shown, wanted):
+        line(sentence)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which nodes are to be shown."""
+
+    names: tuple[str, ...] = ()
+    """Empty: all."""
+    partition: str | None = None
+    bad: bool = False
+
+    @property
+    def everything(self) -> bool:
+        return not (self.names or self.partition or self.bad)
+
+
+def hostlist(text: str) -> tuple[str, ...]:
+    """The names of a host list, blanks behind commas allowed. Raises Usage."""
+    try:
+        return expand(re.sub(r"\s*,\s*", ",", text.strip()))
+    except Rejected as error:
+        raise Usage(str(error)) from error
+
+
+def is_wanted(node: NodeShape, wanted: Wanted) -> bool:
+    named = not wanted.names or node.name in wanted.names
+    return named and wanted.partition in (None, *node.partitions) and (not wanted.bad or is_bad(node))
+
+
+def is_bad(node: NodeShape) -> bool:
+    """Out of service, silent, with an open incident, or without an agent that has reported."""
+    unheard = all(a.status == "unknown" for a in node.agents)
+    return bool(node.incidents) or unheard or node_group(node) is not NodeGroup.IN_SERVICE
+
+
+def node_group(node: NodeShape) -> NodeGroup:
+    states, agents = [str(i.state) for i in node.incidents], [a.status for a in node.agents]
+    return group_of(node.state.split("+") if node.state else (), states, agents, busy=bool(node.jobs))
+
+
+def summary_lines(everything: Sequence[NodeShape], shown: Sequence[NodeShape], wanted: Wanted) -> list[str]:
+    """Of all that were asked about, not of the bad ones alone; names that are not known."""
+    asked = [n for n in everything if is_wanted(n, replace(wanted, bad=False))]
+    lines = [fleet_text(Counter(node_group(n).value for n in asked))] if asked else []
+    known = {n.name for n in everything}
+    unknown = [name for name in wanted.names if name not in known]
+    if unknown:
+        lines.append(
+            f"not known: {', '.join(unknown[:5])}{' …' if len(unknown) > 5 else ''}; `holdfast nodes` lists them"
+        )
+    if wanted.bad and shown:
+        lines.append(f"{counted(len(shown), 'node')} shown; `holdfast nodes NODE` has the history of one")
+    return lines
 
 
 def listed(
@@ -86,17 +152,22 @@ def incidents(
     as_data: Json = False,
     only_open: Annotated[bool, typer.Option("--open", help="Only open ones.")] = False,
     node: Annotated[str | None, typer.Option(help="Only of this node.")] = None,
-    since: Annotated[str | None, typer.Option(help="Not before this time (ISO 8601).")] = None,
+    since: Since = None,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="How many at most.")] = 50,
 ) -> None:
     """Incidents, newest first."""
-    got = ApiClient(url).get("/v1/incidents", open="true" if only_open else None, node=node, since=since, limit=limit)
+    start = given(since)
+    got = Client(url).get(
+        "/v1/incidents", open="true" if only_open else None, node=node, since=asked(start), limit=limit
+    )
     if as_data:
         as_json(got)
         return
     from holdfast.api.shapes import IncidentsShape  # noqa: PLC0415
 
     rows = [incident_row(i) for i in read(IncidentsShape, got).incidents]
+    if start is not None:
+        line(f"since {both(start)}")
     if narrow():
         rows = [[*row[:4], str(row[4])[5:16], ": ".join(str(cell) for cell in row[5:] if cell), ""] for row in rows]
     listed(INCIDENT_COLUMNS, rows, "no incidents", ("SEVERITY", INCIDENT_COLUMNS[-1]))
@@ -277,10 +348,13 @@ def lost(value: T | None, shown: Callable[[T], str]) -> str:
 
 
 def jobs(
-    url: Url = None, as_data: Json = False, job: Annotated[int | None, typer.Option(help="Only this job.")] = None
+    url: Url = None,
+    as_data: Json = False,
+    job: Annotated[int | None, typer.Option(help="Only this job.")] = None,
+    since: Since = None,
 ) -> None:
     """Jobs made of replica groups, with their size and where each group is; jobs that were recovered or registered checkpoints."""
-    got = ApiClient(url).get("/v1/jobs", job_id=job)
+    got = Client(url).get("/v1/jobs", job_id=job, since=asked(given(since)))
     if as_data:
         as_json(got)
         return
@@ -337,10 +411,13 @@ def metrics(
     url: Url = None,
     as_data: Json = False,
     days: Annotated[float, typer.Option(min=0.001, max=400, help="Length of the window, ending now.")] = 30.0,
+    since: Since = None,
     each: Annotated[bool, typer.Option("--each", help="Also every incident (with --json).")] = False,
 ) -> None:
     """MTTD, MTTR, the phases and what was lost, from the record of events."""
-    got = ApiClient(url).get("/v1/metrics", window_s=days * 86400, each="true" if each else None)
+    start = given(since)
+    window_s = days * 86400 if start is None else max((datetime.now(UTC) - start).total_seconds(), 1.0)
+    got = Client(url).get("/v1/metrics", window_s=window_s, each="true" if each else None)
     if as_data:
         as_json(got)
         return

@@ -10,7 +10,7 @@ import typer
 from holdfast.api.client import ApiClient
 from holdfast.cli.answers import read
 from holdfast.cli.options import Json, Url
-from holdfast.cli.reading import all_nodes, listed, roles_of
+from holdfast.cli.reading import Wanted, all_nodes, hostlist, listed, roles_of
 from holdfast.cli.show import as_json, counted, line, moment, table
 from holdfast.model.ids import abbreviated
 
@@ -19,13 +19,23 @@ if TYPE_CHECKING:
 
 
 def nodes(
-    name: Annotated[str | None, typer.Argument(help="Only this node, with its history.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[NODES]", help="One node, with its history; or a host list such as n[1-8]: only these."
+        ),
+    ] = None,
     url: Url = None,
     as_data: Json = False,
+    bad: Annotated[
+        bool, typer.Option("--bad", help="Only what is wrong: out of service, silent, or with an open incident.")
+    ] = False,
+    partition: Annotated[str | None, typer.Option("--partition", "-p", help="Only of this partition.")] = None,
 ) -> None:
-    """Every node: Slurm's state, its agent, open incidents, and what holds Holdfast back."""
-    if name is None:
-        all_nodes(url, as_data)
+    """Every node: Slurm's state, its agent, open incidents, and what holds Holdfast back; and how many are in service."""
+    named = hostlist(name) if name is not None else ()
+    if name is None or bad or partition or named != (name,):
+        all_nodes(url, as_data, Wanted(named, partition, bad))
         return
     got = ApiClient(url).get(f"/v1/nodes/{quote(name, safe='')}")
     if as_data:

@@ -10,7 +10,6 @@ from datetime import UTC, datetime, time, timedelta, tzinfo
 from holdfast.model.errors import Usage
 
 EXAMPLES = "yesterday, 18:00, 'monday 09:00', 2h, 3d or 2026-01-31T12:00Z"
-SINCE_HELP = "Not before this time: yesterday, 18:00, monday, 2h, 3d, or ISO 8601."
 EVENING = time(18, 0)
 """Last night begins here."""
 _DAY_S = 86_400
@@ -119,6 +118,11 @@ def clock(at: datetime, now: datetime, zone: tzinfo | None = None) -> str:
     return f"{here:%H:%M}" if here.date() == now.astimezone(zone).date() else f"{here:%a %H:%M}"
 
 
-def given(text: str | None) -> str | None:
-    """What an option says, as the API takes it; None: it was not given."""
-    return None if text is None else parse_when(text, datetime.now(UTC)).isoformat()
+def given(text: str | None) -> datetime | None:
+    """What an option of this moment says, in UTC; None: it was not given. Raises Usage."""
+    return None if text is None else parse_when(text, datetime.now(UTC))
+
+
+def asked(at: datetime | None) -> str | None:
+    """As the API takes it."""
+    return None if at is None else at.isoformat()
