@@ -110,12 +110,17 @@ settle "$agent"
 settle "$controller"
 "$agent/opt/holdfast/bin/python" -m holdfast.agent --example >"$work/agent.toml"
 "$controller/opt/holdfast/bin/python" -m holdfast.cli config example controller >"$work/controller.toml"
+mkdir -p "$work/man1"
+"$controller/opt/holdfast/bin/python" -m holdfast.cli.man "$work/man1"
 for tree in "$agent" "$controller"; do
 	mkdir -p "$tree/usr/share/doc/holdfast-${tree##*/}"
 	"${PYTHON:-python3}" "$HERE/sbom.py" "$tree"/opt/holdfast/lib/python3*/site-packages >"$tree/usr/share/doc/holdfast-${tree##*/}/sbom.cdx.json"
 done
 (cd "$agent" && find . ! -type d) | (cd "$controller" && xargs -d '\n' rm -f)
 find "$controller" -type d -empty -delete
+mkdir -p "$controller/usr/share/man/man1"
+cp "$work"/man1/*.1 "$controller/usr/share/man/man1/"
+gzip -9n "$controller"/usr/share/man/man1/*.1
 
 for unit in holdfast-agent.service holdfast-agent-reporting.path holdfast-agent-reporting.service holdfast-enrol.service holdfast-enrol.timer \
 	holdfast-metadata.service; do

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from holdfast.api.shapes import EventShape
+from holdfast.cli.problems import said
 from holdfast.cli.reading import main_events
-from holdfast.practice.cluster.site import PracticeSite
+from holdfast.model.errors import HoldfastError, NotFound, Rejected, Unavailable, Usage
+from holdfast.practice.cluster.site import Site
 from holdfast.practice.demo import timeline
 
 WRONG = [
@@ -74,6 +76,29 @@ def test_a_cluster_that_is_there_does_not_become_elastic(holdfast: Any) -> None:
         got = holdfast("practice", "up", "--elastic", "--dir", f"{name}/p")
     assert (got.status, got.out) == (2, "")
     assert "without --elastic: end it first" in got.err
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (NotFound("There is no incident 0zzz; GET /v1/incidents lists them"), "0zzz; `holdfast incidents` lists them"),
+        (
+            NotFound("there is no incident '0zzz'"),
+            "there is no incident '0zzz'; `holdfast incidents` lists those there are",
+        ),
+        (NotFound("There is no node n99; GET /v1/nodes lists them"), "n99; `holdfast nodes` lists them"),
+        (
+            Usage("This needs the role operator; the token has viewer"),
+            "`holdfast token create ROLE NAME` on the head node",
+        ),
+        (Unavailable("the store does not answer: x"), "does not answer: x; `holdfast doctor` on the head node"),
+        (Unavailable("the controller at X does not answer: y; is `holdfast controller` running?"), "running?"),
+        (Rejected("n1 is taken"), "n1 is taken"),
+    ],
+)
+def test_an_error_says_the_next_command(error: HoldfastError, line: str) -> None:
+    assert said(error).endswith(line) or line in said(error)
+    assert "GET /v1" not in said(error)
 
 
 def _event(name: str, text: str = "", at_s: float = 0.0, **detail: str) -> dict[str, Any]:

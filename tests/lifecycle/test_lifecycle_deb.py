@@ -89,6 +89,8 @@ def test_it_holds_ours_alone(debian: Path) -> None:
     } == {line for line in listed.split() if line.endswith(f"/holdfast_slurm-{__version__}.dist-info/METADATA")}
     for name, package in (("agent", agent), ("controller", controller)):
         assert f"./usr/share/doc/holdfast-{name}/sbom.cdx.json" in call("dpkg-deb", "-c", package)
+    for page in ("holdfast", "holdfast-nodes", "holdfast-incident-show"):
+        assert f"./usr/share/man/man1/{page}.1.gz" in call("dpkg-deb", "-c", controller)
 
 
 def test_it_does_not_lay_itself_over_another_installation(debian: Path) -> None:

@@ -39,6 +39,7 @@ class ApiClient:
         env: Mapping[str, str] = os.environ,
         sleep: Callable[[float], None] = time.sleep,
         timeout_s: float = TIMEOUT_S,
+        tries: int = MOST_TRIES,
     ) -> None:
         """``url`` goes before HOLDFAST_URL. Raises Usage without a token or for what is no URL."""
         self._url = (url or env.get("HOLDFAST_URL") or DEFAULT_URL).rstrip("/")
@@ -51,7 +52,7 @@ class ApiClient:
         if clear:
             raise Usage(f"{self._url!r} would send your token unencrypted: use https, or http on loopback alone")
         self._token = _token(env)
-        self._sleep, self._timeout_s = sleep, timeout_s
+        self._sleep, self._timeout_s, self._tries = sleep, timeout_s, tries
         handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({}), _NoRedirect()]
         if env.get("HOLDFAST_CA_FILE"):
             handlers.append(urllib.request.HTTPSHandler(context=_trust(env["HOLDFAST_CA_FILE"])))
@@ -83,7 +84,7 @@ class ApiClient:
     def _send(self, method: str, path: str, body: bytes | None) -> bytes:
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
         request = urllib.request.Request(self._url + path, data=body, headers=headers, method=method)  # noqa: S310 - scheme checked
-        for _ in range(MOST_TRIES - 1):
+        for _ in range(self._tries - 1):
             try:
                 return self._once(request)
             except _Limited as limited:

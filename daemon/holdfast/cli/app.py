@@ -23,14 +23,17 @@ from holdfast.cli import (
     practice,
     reading,
     restoring,
+    schema,
     spares,
     status,
     submitting,
     suppressing,
     tls,
+    top,
     why,
 )
-from holdfast.cli.problems import Exit, status_of
+from holdfast.cli.live import watched, with_seconds
+from holdfast.cli.problems import Exit, said, status_of
 from holdfast.model.errors import HoldfastError
 
 HELP = "Holdfast: a Slurm GPU cluster that heals itself."
@@ -78,9 +81,11 @@ for look in (
     night.saved,
     audit.audit,
 ):
-    app.command(rich_help_panel="Look")(look)
+    app.command(rich_help_panel="Look")(watched(look))
+app.command(rich_help_panel="Look")(top.top)
+app.command(rich_help_panel="Look")(schema.schema)
 _incident = _group("incident", "One incident: its timeline, and what to do with it.", "Look")
-_incident.command()(reading.show)
+_incident.command()(watched(reading.show))
 _incident.command()(reading.bundle)
 for word in (operating.ack, operating.close, operating.retry):
     _incident.command()(word)
@@ -88,10 +93,10 @@ for order in (operating.pause, operating.resume):
     app.command(rich_help_panel="Operate")(order)
 app.command(rich_help_panel="Operate")(operating.release)
 app.command(rich_help_panel="Operate")(maintaining.maintain)
-for mute in (suppressing.suppress, suppressing.suppressions, suppressing.unsuppress):
+for mute in (suppressing.suppress, watched(suppressing.suppressions), suppressing.unsuppress):
     app.command(rich_help_panel="Operate")(mute)
 _budget = _group("budget", "Machines that may still be ended, cycled and bought.", "Operate")
-_budget.command()(budgets.show)
+_budget.command()(watched(budgets.show))
 _budget.command()(budgets.extend)
 for daemon in (local.controller, local.actor, local.agent):
     app.command(rich_help_panel="Daemons")(daemon)
@@ -116,12 +121,12 @@ _checkpoint.command("list")(checkpoints.listing)
 _checkpoint.command()(checkpoints.verify)
 _checkpoint.command()(checkpoints.register)
 _practice = _group("practice", "A practice cluster on this machine: real Slurm, emulated GPUs.", "Try it")
-for part in (practice.up, practice.env, practice.status, practice.inject, practice.faults, practice.down):
+for part in (practice.up, practice.env, watched(practice.status), practice.inject, practice.faults, practice.down):
     _practice.command()(part)
 
 
 @functools.cache
-def _command() -> Any:
+def command() -> Any:
     """The parser of all verbs, built once a process: building it takes longer than most verbs."""
     return typer.main.get_command(app)
 
@@ -130,9 +135,11 @@ def run(argv: Sequence[str]) -> int:
     """Run one verb; the exit status. An expected error is one line on standard error."""
     logging.basicConfig(level=logging.ERROR, format="%(levelname)s %(message)s")
     try:
-        status = _command()(args=list(argv), prog_name="holdfast", standalone_mode=False)
+        status = command()(
+            args=with_seconds(argv) if _watches(argv) else list(argv), prog_name="holdfast", standalone_mode=False
+        )
     except HoldfastError as error:
-        sys.stderr.write(f"holdfast: {error}\n")
+        sys.stderr.write(f"holdfast: {said(error)}\n")
         return status_of(error)
     except WRONG_USE as error:
         return _wrong_use(error)
@@ -144,6 +151,11 @@ def run(argv: Sequence[str]) -> int:
     except SystemExit as done:
         return done.code if isinstance(done.code, int) else Exit.USAGE
     return status if isinstance(status, int) else Exit.OK
+
+
+def _watches(argv: Sequence[str]) -> bool:
+    """Whether its ``--watch`` is ours: what a job is started with is not touched."""
+    return bool(argv) and argv[0] not in ("submit", "run", "checkpoint", "agent")
 
 
 WRONG_USE: type[Exception] = typer.BadParameter.__mro__[1]

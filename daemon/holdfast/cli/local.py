@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli.options import DEFAULT_PATH, Config, Json
+from holdfast.cli.progress import working
 from holdfast.cli.show import as_json, line, moment, table
 from holdfast.model.errors import OutsideError, Usage
 
@@ -219,7 +220,9 @@ def doctor(config: Config = DEFAULT_PATH, as_data: Json = False) -> None:
     from holdfast.config.controller import load  # noqa: PLC0415
     from holdfast.doctor import exit_code  # noqa: PLC0415
 
-    advice = _diagnosis(load(config))
+    settings = load(config)
+    with working("reading Slurm, the provider, the store and the agents"):
+        advice = _diagnosis(settings)
     if as_data:
         as_json([dataclasses.asdict(a) for a in advice])
     else:

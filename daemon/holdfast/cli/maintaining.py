@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from holdfast.api.client import ApiClient
+from holdfast.api.client import Client
+from holdfast.cli import complete
 from holdfast.cli.answers import read
 from holdfast.cli.options import Json, Url
 from holdfast.cli.show import as_json, counted, line, moment, table
@@ -20,7 +21,10 @@ LONGEST_H = 30 * 24.0
 
 def maintain(
     nodes: Annotated[
-        str | None, typer.Argument(metavar="NODES", help="A host list such as n[1-8]; none: list the windows.")
+        str | None,
+        typer.Argument(
+            metavar="NODES", help="A host list such as n[1-8]; none: list the windows.", autocompletion=complete.nodes
+        ),
     ] = None,
     duration: Annotated[str, typer.Option("--for", help="How long: 30m, 4h, 2d; 30 days at most.")] = "",
     why: Annotated[str, typer.Option("--why", "-w", help="Why, for the next reader.")] = "",

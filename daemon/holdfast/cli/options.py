@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from holdfast.cli import complete
 from holdfast.config.paths import CONTROLLER_TOML as DEFAULT_PATH
 
 Url = Annotated[str | None, typer.Option("--url", help="The controller; else HOLDFAST_URL.", show_default=False)]
@@ -14,7 +15,13 @@ Json = Annotated[bool, typer.Option("--json", help="JSON for programs.")]
 Config = Annotated[
     Path, typer.Option("--config", "-c", envvar="HOLDFAST_CONFIG", help="The controller's settings.", dir_okay=False)
 ]
-IncidentId = Annotated[str, typer.Argument(metavar="ID", help="Its id, as `holdfast incidents` shows it.")]
+IncidentId = Annotated[
+    str,
+    typer.Argument(metavar="ID", help="Its id, as `holdfast incidents` shows it.", autocompletion=complete.incidents),
+]
+NodeOption = Annotated[
+    str | None, typer.Option("--node", help="Only of this node.", autocompletion=complete.nodes, show_default=False)
+]
 Since = Annotated[
     str | None,
     typer.Option(
@@ -25,4 +32,4 @@ Since = Annotated[
 ]
 Reason = Annotated[str, typer.Option("--reason", "-r", help="Why, for the record.")]
 
-__all__ = ["DEFAULT_PATH", "Config", "IncidentId", "Json", "Reason", "Since", "Url"]
+__all__ = ["DEFAULT_PATH", "Config", "IncidentId", "Json", "NodeOption", "Reason", "Since", "Url"]

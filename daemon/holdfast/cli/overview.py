@@ -31,7 +31,15 @@ class Room:
     night: int
 
 
-_ROOMS = (Room(4, 4, 5, 6), Room(3, 3, 4, 4), Room(2, 2, 3, 2), Room(1, 1, 2, 1))
+_ROOMS = (
+    Room(11, 30, 30, 40),
+    Room(11, 12, 12, 20),
+    Room(8, 7, 8, 10),
+    Room(4, 4, 5, 6),
+    Room(3, 3, 4, 4),
+    Room(2, 2, 3, 2),
+    Room(1, 1, 2, 1),
+)
 """The first with which everything fits is taken."""
 OUTCOMES = {
     "healed": "healed",
@@ -43,12 +51,10 @@ OUTCOMES = {
 }
 
 
-def screen(got: OverviewShape, now: datetime, width: int) -> list[str]:
-    """At most :data:`MOST_LINES` lines of ``width`` columns, whatever the size of the cluster."""
+def screen(got: OverviewShape, now: datetime, width: int, most: int = MOST_LINES) -> list[str]:
+    """At most ``most`` lines of ``width`` columns, whatever the size of the cluster."""
     shown = (_lines(got, now, width, room) for room in _ROOMS)
-    return next(
-        (lines for lines in shown if len(lines) <= MOST_LINES), _lines(got, now, width, _ROOMS[-1])[:MOST_LINES]
-    )
+    return next((lines for lines in shown if len(lines) <= most), _lines(got, now, width, _ROOMS[-1])[:most])
 
 
 def _lines(got: OverviewShape, now: datetime, width: int, room: Room) -> list[str]:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli.options import Json
-from holdfast.cli.show import as_json, line, table
+from holdfast.cli.progress import working
+from holdfast.cli.show import as_json, counted, line, table
 from holdfast.model.errors import Usage
 
 if TYPE_CHECKING:
@@ -51,8 +52,9 @@ def up(
                 f"the practice cluster in {folder} is there already, without --elastic: end it first, or name another --dir"
             )
     else:
-        site = PracticeSite.create(folder, nodes=nodes, spares=spares, provider=provider, elastic=elastic)
-    site.up()
+        site = Site.create(folder, nodes=nodes, spares=spares, provider=provider, elastic=elastic)
+    with working(f"starting Slurm, Holdfast and {counted(len(site.practice.nodes), 'node')} in {folder}"):
+        site.up()
     where = "" if folder == DEFAULT_FOLDER else f" --dir {shlex.quote(str(folder))}"
     program = shlex.quote(str(Path(sys.executable).with_name("holdfast")))
     typer.echo(f"up in {folder}: {len(site.practice.nodes)} nodes, spares: {', '.join(site.spare_names) or 'none'}")
@@ -92,10 +94,11 @@ def down(
     from holdfast.practice import Practice  # noqa: PLC0415
 
     practice = Practice.load(folder)
-    if keep:
-        practice.down()
-    else:
-        practice.remove()
+    with working(f"stopping what runs in {folder}"):
+        if keep:
+            practice.down()
+        else:
+            practice.remove()
     line("down")
 
 

@@ -15,7 +15,7 @@ import typer
 
 from holdfast.api.client import ApiClient
 from holdfast.cli.answers import read
-from holdfast.cli.options import IncidentId, Json, Since, Url
+from holdfast.cli.options import IncidentId, Json, NodeOption, Since, Url
 from holdfast.cli.restraints import held_lines
 from holdfast.cli.show import as_json, counted, line, moment, narrow, seconds, table
 from holdfast.cli.when import asked, both, given
@@ -151,7 +151,7 @@ def incidents(
     url: Url = None,
     as_data: Json = False,
     only_open: Annotated[bool, typer.Option("--open", help="Only open ones.")] = False,
-    node: Annotated[str | None, typer.Option(help="Only of this node.")] = None,
+    node: NodeOption = None,
     since: Since = None,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="How many at most.")] = 50,
 ) -> None:

@@ -7,7 +7,8 @@ from urllib.parse import quote
 
 import typer
 
-from holdfast.api.client import ApiClient
+from holdfast.api.client import Client
+from holdfast.cli import complete
 from holdfast.cli.answers import read
 from holdfast.cli.options import Json, Url
 from holdfast.cli.reading import Wanted, all_nodes, hostlist, listed, roles_of
@@ -22,7 +23,9 @@ def nodes(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="[NODES]", help="One node, with its history; or a host list such as n[1-8]: only these."
+            metavar="NODES",
+            help="One node, with its history; or a host list such as n[1-8]: only these.",
+            autocompletion=complete.nodes,
         ),
     ] = None,
     url: Url = None,

@@ -1,0 +1,40 @@
+"""Names for the shell's completion, asked of the controller within half a second; without an answer there are none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from holdfast.api.overview_shapes import NamesShape
+
+WITHIN_S = 0.5
+"""A key press that waits longer than this is worse than no completion."""
+
+
+def nodes(incomplete: str) -> list[str]:
+    """Of a host list what is behind the last comma."""
+    before, comma, prefix = incomplete.rpartition(",")
+    if "[" in prefix:
+        return []
+    return [f"{before}{comma}{name}" for shown in _names(prefix) for name in shown.nodes]
+
+
+def incidents(incomplete: str) -> list[tuple[str, str]]:
+    """Open ones, with node and fault."""
+    return [(name, shown.about.get(name, "")) for shown in _names(incomplete) for name in shown.incidents]
+
+
+def _names(prefix: str) -> Iterator[NamesShape]:
+    """Nothing where the controller does not answer, or there is no token: a shell that completes says no errors."""
+    from holdfast.api.client import Client  # noqa: PLC0415
+    from holdfast.cli.answers import read  # noqa: PLC0415
+    from holdfast.model.errors import HoldfastError  # noqa: PLC0415
+
+    try:
+        got = Client(timeout_s=WITHIN_S, tries=1).get("/v1/names", prefix=prefix)
+        from holdfast.api.overview_shapes import NamesShape  # noqa: PLC0415
+
+        yield read(NamesShape, got)
+    except HoldfastError:
+        return
