@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -46,7 +47,13 @@ def declared() -> Mapping[type[StrEnum], Safe]:
 
 def known(kind: type[E], said: object) -> E | None:
     """The enum's value; None: it has no such value."""
-    return next((word for word in kind if word == said), None)
+    return _by_value(kind).get(said) if isinstance(said, str) else None
+
+
+@cache
+def _by_value(kind: type[E]) -> Mapping[str, E]:
+    """Looked up for every row that is read."""
+    return {word.value: word for word in kind}
 
 
 def safe(kind: type[E]) -> E | None:

@@ -17,14 +17,14 @@ from holdfast.api.guarded import READERS, guarded_router
 from holdfast.api.shapes import EPOCH, MetricsShape, SpreadShape
 from holdfast.api.views import timings_shape
 from holdfast.metrics.timings import KINDS, Spread, measure, summarize
-from holdfast.model.event import Event
+from holdfast.model.event import Event, EventKind
 
 DEFAULT_WINDOW_S = 30 * 86400.0
 MAX_WINDOW_S = 400 * 86400.0
 """Events are kept this long by default."""
 EARLY = timedelta(hours=1)
 """A fault this long before the window still gives the detection time of an incident that was opened in it."""
-PAGE = 10_000
+PAGE = 25_000
 
 
 def measuring_router(api: Api, counters: ApiCounters) -> APIRouter:
@@ -76,11 +76,11 @@ def _spread(spread: Spread | None) -> SpreadShape | None:
     return None if spread is None else SpreadShape.model_validate(spread)
 
 
-def kept_events(store: ApiStore, since: datetime) -> Iterator[Event]:
-    """Events that timings are computed from, oldest first, page by page."""
+def kept_events(store: ApiStore, since: datetime, kinds: tuple[EventKind, ...] = KINDS) -> Iterator[Event]:
+    """Events of incidents that timings are computed from, oldest first, page by page."""
     after_id = 0
     while True:
-        page = store.events(since=since, after_id=after_id, kinds=KINDS, limit=PAGE)
+        page = store.events(since=since, after_id=after_id, kinds=kinds, limit=PAGE, of_incidents=True)
         yield from page
         if len(page) < PAGE:
             return

@@ -29,13 +29,13 @@ from holdfast.api.status import StoreHealth, head_of, status_shape, vitals
 from holdfast.api.views import agent_statuses
 from holdfast.decisions.overview import overview
 from holdfast.decisions.parts import parts_of
-from holdfast.metrics.night import MANUAL_MINUTES, MANUAL_SOURCE, acted, night, saved
+from holdfast.metrics.night import MANUAL_MINUTES, MANUAL_SOURCE, SAVED_KINDS, acted, night, saved
 from holdfast.metrics.timings import measure
 from holdfast.model.event import EventKind
 from holdfast.model.fleet import natural
 from holdfast.model.incident import Incident
 
-MOST_INCIDENTS = 1000
+MOST_INCIDENTS = 500
 """Of one answer; a span with more is answered with the newest."""
 MOST_NAMES = 200
 NIGHT = timedelta(hours=12)
@@ -108,15 +108,19 @@ def night_shape(store: ApiStore, since: datetime, until: datetime) -> NightShape
     since = max(since, EPOCH + EARLY)
     opened = store.incidents(since=since, limit=MOST_INCIDENTS + 1)
     mine = {i.id: i for i in opened[:MOST_INCIDENTS] if i.opened_at <= until}
-    mine |= {i.id: i for i in _closed(store, since, until, frozenset(mine))}
+    more = len(opened) > MOST_INCIDENTS
+    if not more:
+        mine |= {i.id: i for i in _closed(store, since, until, frozenset(mine))}
     earliest = min((i.opened_at for i in mine.values()), default=since)
-    events = [e for e in kept_events(store, min(since, earliest) - EARLY) if e.incident_id in mine and e.at <= until]
+    events = (
+        [e for e in kept_events(store, earliest - EARLY) if e.incident_id in mine and e.at <= until] if mine else []
+    )
     told = night(mine.values(), events, measure(events))
     lines = [NightLineShape.model_validate(line) for line in told.lines]
     return NightShape(
         since=since,
         until=until,
-        more=len(opened) > MOST_INCIDENTS,
+        more=more,
         lines=lines,
         **{name: getattr(told, name) for name in _TOTALS},
     )
@@ -136,7 +140,7 @@ def _closed(store: ApiStore, since: datetime, until: datetime, known: frozenset[
 
 def saved_shape(store: ApiStore, since: datetime, until: datetime, manual_minutes: float) -> SavedShape:
     since = max(since, EPOCH + EARLY)
-    events = list(kept_events(store, since - EARLY))
+    events = list(kept_events(store, since - EARLY, SAVED_KINDS))
     inside = [t for t in measure(events) if t.opened_at is not None and since <= t.opened_at <= until]
     told = saved(inside, acted(events), manual_minutes * 60)
     source = MANUAL_SOURCE if manual_minutes == MANUAL_MINUTES else "the figure that was given"

@@ -19,6 +19,15 @@ from holdfast.model.incident import Incident, IncidentState
 MANUAL_MINUTES = 280.0
 """Time from a failure to the training running again without automation, minutes."""
 MANUAL_SOURCE = "AWS, SageMaker HyperPod post of April 2025: 280 minutes a failure without automation"
+SAVED_KINDS = (
+    EventKind.FAULT_OCCURRED,
+    EventKind.INCIDENT_OPENED,
+    EventKind.INCIDENT_STATE,
+    EventKind.ACTION_DONE,
+    EventKind.JOB_STOPPED,
+    EventKind.JOB_RUNNING,
+)
+"""Events that :func:`saved` and :func:`acted` go by."""
 _MACHINES = frozenset({Launch.__name__, Replace.__name__})
 """Kinds of actions that bring another machine."""
 

@@ -64,7 +64,7 @@ def plain(value: Any) -> Any:
 def parsed(text: str | bytes) -> Any:
     """Parse the JSON of a column or note; invalid text is returned unchanged, and decoding it fails later."""
     try:
-        return json.loads(text, parse_constant=_no_constant)
+        return _DECODER.decode(text) if isinstance(text, str) else json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError):
         return text if isinstance(text, str) else text.decode(errors="replace")
 
@@ -74,6 +74,8 @@ def _no_constant(name: str) -> float:
     raise ValueError(f"{name} is no JSON")
 
 
+_DECODER = json.JSONDecoder(parse_constant=_no_constant)
+"""Made once: ``json.loads`` makes one for each text."""
 _UNFIT = re.compile("[\0\ud800-\udfff]")
 
 

@@ -8,6 +8,7 @@ from sqlalchemy import Connection, select
 
 from holdfast.model.action import Intent, SendOrder, UnknownAction
 from holdfast.model.event import Event, EventKind
+from holdfast.model.ids import UPKEEP
 from holdfast.model.incident import Incident, Recovery
 from holdfast.model.job_ends import JobEnd
 from holdfast.model.report import Inventory, SeenFinding
@@ -46,6 +47,7 @@ def events(
     after_id: int,
     kinds: tuple[EventKind, ...],
     limit: int,
+    of_incidents: bool = False,
 ) -> tuple[Event, ...]:
     e = t.events.c
     query = select(t.events).order_by(e.id).limit(limit)
@@ -57,6 +59,8 @@ def events(
         query = query.where(e.at >= since)
     if kinds:
         query = query.where(e.kind.in_([k.value for k in kinds]))
+    if of_incidents:
+        query = query.where(e.incident_id != UPKEEP)
     return tuple(rows.event_of(row) for row in connection.execute(query).mappings())
 
 

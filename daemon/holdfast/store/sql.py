@@ -165,8 +165,9 @@ class SqlStore:
         after_id: int = 0,
         kinds: tuple[EventKind, ...] = (),
         limit: int = 10_000,
+        of_incidents: bool = False,
     ) -> tuple[Event, ...]:
-        return self._read(lambda c: queries.events(c, incident_id, since, after_id, kinds, limit))
+        return self._read(lambda c: queries.events(c, incident_id, since, after_id, kinds, limit, of_incidents))
 
     def recoveries(
         self, *, job_id: int | None = None, incident_id: str | None = None, since: datetime | None = None
