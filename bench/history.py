@@ -2,7 +2,7 @@
 
 A year of incidents is written into an empty store (``--keep FOLDER`` leaves it there as SQLite), and each question is asked of the real API
 in this process, as `holdfast` asks it, three times; the slowest counts. The goal is one second. ``--postgresql`` does the same on a server
-of its own; ``--url`` on a database that is there and empty."""
+that it starts; ``--url`` on a database that is there and empty."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from bench.kit.year import Year, write
 from holdfast.api.app import create_app
 from holdfast.api.auth import hash_token
 from holdfast.api.deps import Api, ApiDeps
-from holdfast.api.readers import ReaderBounds, Readers
+from holdfast.api.readers import ReaderBounds, ReaderQuotas
 from holdfast.clock import SystemClock
 from holdfast.controller.agents import AgentRegistry
 from holdfast.controller.orders import OrderHub
@@ -86,7 +86,7 @@ def ask(store: SqlStore, year: Year, now: datetime) -> dict[str, list[float]]:
         )
     )
     api: Api = app.state.api
-    api.readers = Readers(clock.monotonic_s, ReaderBounds(work_s=1e9))  # no one asks all of this in a row
+    api.readers = ReaderQuotas(clock.monotonic_s, ReaderBounds(work_s=1e9))  # no one asks all of this in a row
     took: dict[str, list[float]] = {}
 
     async def all_of_them() -> None:

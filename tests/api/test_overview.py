@@ -30,7 +30,7 @@ def healed(served: Any, name: str, hours: float, node: str = "n1") -> Change:
     about: Incident = replace(
         incident(name), node=node, state=IncidentState.CLOSED, fault_at=begun, opened_at=begun, closed_at=closed
     )
-    spans = (
+    spans: tuple[tuple[float, EventKind, str | None, dict[str, Any]], ...] = (
         (0, K.FAULT_OCCURRED, None, {}),
         (1, K.INCIDENT_OPENED, None, {}),
         (2, K.ACTION_DONE, None, {"kind": "Drain"}),

@@ -105,7 +105,7 @@ def test_mode_pause_brakes_and_extensions_are_shown(
     assert [b["kind"] for b in shown["brakes"]] == ["drains"]
     assert [(e["kind"], e["plus"]) for e in shown["extensions"]] == [("ended", 10)]
     monkeypatch.setenv("HOLDFAST_TOKEN", "t")
-    monkeypatch.setattr(Client, "get", lambda _self, _path, **_: shown)
+    monkeypatch.setattr(ApiClient, "get", lambda _self, _path, **_: shown)
     assert run(["status", "--parts"]) == 0, "what an operator ordered is no failure"
     out = " ".join(capsys.readouterr().out.split())
     for words in (
@@ -117,7 +117,7 @@ def test_mode_pause_brakes_and_extensions_are_shown(
     ):
         assert words in out
     monkeypatch.setattr(
-        Client, "get", lambda _self, _path, **_: {**shown, "paused": None, "brakes": [], "extensions": []}
+        ApiClient, "get", lambda _self, _path, **_: {**shown, "paused": None, "brakes": [], "extensions": []}
     )
     run(["status", "--parts"])
     assert "nothing holds it back: no pause, no brake" in capsys.readouterr().out
@@ -134,7 +134,7 @@ def test_the_verb(
     site = request.getfixturevalue(fixture)
     monkeypatch.setenv("HOLDFAST_TOKEN", "t")
     monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr(Client, "get", lambda _self, path, **query: site.call("GET", path, params=query).json())
+    monkeypatch.setattr(ApiClient, "get", lambda _self, path, **query: site.call("GET", path, params=query).json())
     assert run(["status", "--parts"]) == status
     out = capsys.readouterr().out
     assert out.startswith("release ")
@@ -151,6 +151,6 @@ def test_of_a_newer_controller_a_part_that_is_not_known_is_shown(
 ) -> None:
     part = {"name": "oracle", "condition": "odd", "text": "x"}
     monkeypatch.setenv("HOLDFAST_TOKEN", "t")
-    monkeypatch.setattr(Client, "get", lambda _self, _path, **_: {"parts": [part]})
+    monkeypatch.setattr(ApiClient, "get", lambda _self, _path, **_: {"parts": [part]})
     assert run(["status"]) == 0
     assert "oracle" in capsys.readouterr().out

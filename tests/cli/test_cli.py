@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.api.client import Client
+from holdfast.api.client import ApiClient
 from holdfast.cli import audit
 from holdfast.store import open_store
 from holdfast_checkpoint import Checkpointer
@@ -143,13 +143,13 @@ def test_who_did_what_and_why(holdfast: Any, site: dict[str, str]) -> None:
 def test_a_long_record_is_read_page_by_page(monkeypatch: pytest.MonkeyPatch) -> None:
     pages: dict[Any, list[int]] = {None: list(range(1, 1001)), 1000: [1001, 1002]}
 
-    def get(_self: Client, _path: str, **query: Any) -> Any:
+    def get(_self: ApiClient, _path: str, **query: Any) -> Any:
         page = pages[query["after_id"]]
         return {"events": [{"id": n} for n in page], "next_after_id": page[-1]}
 
     monkeypatch.setenv("HOLDFAST_TOKEN", "t")
-    monkeypatch.setattr(Client, "get", get)
-    assert [e["id"] for e in audit._events(Client(), datetime.now(UTC))] == list(range(1, 1003))
+    monkeypatch.setattr(ApiClient, "get", get)
+    assert [e["id"] for e in audit._events(ApiClient(), datetime.now(UTC))] == list(range(1, 1003))
 
 
 def test_a_filter_keeps_json_as_the_controller_sent_it(holdfast: Any, site: dict[str, str]) -> None:

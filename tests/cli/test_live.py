@@ -1,4 +1,4 @@
-"""Screens that are drawn again: ``--watch`` and `holdfast top`, driven in a terminal of their own."""
+"""Screens that are drawn again: ``--watch`` and `holdfast top`, each driven in its own terminal."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ import itertools
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -88,8 +89,15 @@ def night(count: int = 2) -> NightShape:
         lost_gpu_hours=1.5,
         replaced=True,
     )
-    told = {"healed": count - 1, "needs_you": 1, "jobs": 1, "jobs_back": 1, "nodes_replaced": 1, "lost_gpu_hours": 1.5}
-    span = {"since": before(hours=16, minutes=30), "until": NOW, "more": False}
+    told: dict[str, Any] = {
+        "healed": count - 1,
+        "needs_you": 1,
+        "jobs": 1,
+        "jobs_back": 1,
+        "nodes_replaced": 1,
+        "lost_gpu_hours": 1.5,
+    }
+    span: dict[str, Any] = {"since": before(hours=16, minutes=30), "until": NOW, "more": False}
     return NightShape(**span, incidents=count, lines=[line] * count, **told)
 
 
@@ -157,8 +165,8 @@ def test_the_screen(got: OverviewShape, shown: str) -> None:
 
 def test_it_fits_on_one_screen_whatever_happens() -> None:
     long = "a sentence without an end, " * 20
-    words = itertools.cycle(("failed", "warning", "warning"))
-    bad = [PartShape(name=name, condition=next(words), text=long, next_step=long) for name in GOOD]
+    conditions = itertools.cycle(("failed", "warning", "warning"))
+    bad = [PartShape(name=name, condition=next(conditions), text=long, next_step=long) for name in GOOD]
     got = the_overview(
         sentence=long,
         parts=bad,

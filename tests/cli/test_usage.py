@@ -13,7 +13,7 @@ from holdfast.api.shapes import EventShape
 from holdfast.cli.problems import said
 from holdfast.cli.reading import main_events
 from holdfast.model.errors import HoldfastError, NotFound, Rejected, Unavailable, Usage
-from holdfast.practice.cluster.site import Site
+from holdfast.practice.cluster.site import PracticeSite
 from holdfast.practice.demo import timeline
 
 WRONG = [

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.metrics.night import MANUAL_MINUTES, acted, night, saved
 from holdfast.metrics.timings import measure
-from holdfast.model.event import BY_OTHERS, Event, EventKind
+from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import IncidentState
 from support.store_nouns import incident, later
 
@@ -34,7 +34,7 @@ CLOSED = {"state": IncidentState.CLOSED}
 OUTCOMES = [
     (CLOSED, [*recovered(), *REPLACED], "healed", True),
     (CLOSED, recovered(), "healed", False),
-    (CLOSED, [event(0, K.FAULT_OCCURRED), event(300, K.NODE_RETURNED, **{BY_OTHERS: True})], "by_operator", False),
+    (CLOSED, [event(0, K.FAULT_OCCURRED), event(300, K.NODE_RETURNED, by_others=True)], "by_operator", False),
     (CLOSED, [event(0, K.FAULT_OCCURRED)], "over", False),
     ({"state": IncidentState.AWAITING_HUMAN}, recovered(), "needs_you", False),
     ({"state": IncidentState.REPAIRING}, [*recovered(), *REPLACED[:1]], "under_way", False),

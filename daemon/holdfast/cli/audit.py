@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.api.client import Client
+from holdfast.api.client import ApiClient
 from holdfast.cli.answers import read
 from holdfast.cli.options import Json, Since, Url
 from holdfast.cli.reading import listed
@@ -37,7 +37,7 @@ def audit(
     from holdfast.api.shapes import EventsShape  # noqa: PLC0415
 
     start = given(since) or datetime.now(UTC) - _SPAN
-    found = [e for e in _events(Client(url), start) if who in (None, e.get("detail", {}).get("who"))][-limit:]
+    found = [e for e in _events(ApiClient(url), start) if who in (None, e.get("detail", {}).get("who"))][-limit:]
     if as_data:
         as_json({"events": found})
         return
@@ -57,7 +57,7 @@ def audit_row(event: EventShape) -> list[object]:
     return [moment(event.at)[:19], said.get("who"), did, event.node, said.get("reason")]
 
 
-def _events(client: Client, since: datetime) -> Iterator[Any]:
+def _events(client: ApiClient, since: datetime) -> Iterator[Any]:
     """Oldest first, page by page, as the controller sent them."""
     after_id = 0
     for _ in range(_MOST_PAGES):

@@ -27,12 +27,12 @@ def incidents(incomplete: str) -> list[tuple[str, str]]:
 
 def _names(prefix: str) -> Iterator[NamesShape]:
     """Nothing where the controller does not answer, or there is no token: a shell that completes says no errors."""
-    from holdfast.api.client import Client  # noqa: PLC0415
+    from holdfast.api.client import ApiClient  # noqa: PLC0415
     from holdfast.cli.answers import read  # noqa: PLC0415
     from holdfast.model.errors import HoldfastError  # noqa: PLC0415
 
     try:
-        got = Client(timeout_s=WITHIN_S, tries=1).get("/v1/names", prefix=prefix)
+        got = ApiClient(timeout_s=WITHIN_S, tries=1).get("/v1/names", prefix=prefix)
         from holdfast.api.overview_shapes import NamesShape  # noqa: PLC0415
 
         yield read(NamesShape, got)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.api.client import Client
+from holdfast.api.client import ApiClient
 from holdfast.cli import complete
 from holdfast.cli.answers import read
 from holdfast.cli.options import Json, Url

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.api.client import Client
+from holdfast.api.client import ApiClient
 from holdfast.cli.answers import read
 from holdfast.cli.options import Json, Since, Url
 from holdfast.cli.overview import OUTCOMES, totals
@@ -38,7 +38,7 @@ def night(
     start, end = given(since) or last_evening(now), given(until) or now
     if start >= end:
         raise Usage(f"--since {both(start)} is not before --until {both(end)}")
-    got = Client(url).get("/v1/night", since=asked(start), until=asked(end) if until is not None else None)
+    got = ApiClient(url).get("/v1/night", since=asked(start), until=asked(end) if until is not None else None)
     if as_data:
         as_json(got)
         return
@@ -89,7 +89,7 @@ def saved(
 ) -> None:
     """An estimate of what recoveries without an operator have spared, in the last 30 days or since a time: hours of downtime and of GPUs,
     against a figure for the same work by hand, whose source is named."""
-    got = Client(url).get("/v1/saved", since=asked(given(since)), manual_minutes=manual_minutes)
+    got = ApiClient(url).get("/v1/saved", since=asked(given(since)), manual_minutes=manual_minutes)
     if as_data:
         as_json(got)
         return

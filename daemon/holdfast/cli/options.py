@@ -15,7 +15,7 @@ Json = Annotated[bool, typer.Option("--json", help="JSON for programs.")]
 Config = Annotated[
     Path, typer.Option("--config", "-c", envvar="HOLDFAST_CONFIG", help="The controller's settings.", dir_okay=False)
 ]
-IncidentId = Annotated[
+IncidentIdArgument = Annotated[
     str,
     typer.Argument(metavar="ID", help="Its id, as `holdfast incidents` shows it.", autocompletion=complete.incidents),
 ]
@@ -32,4 +32,4 @@ Since = Annotated[
 ]
 Reason = Annotated[str, typer.Option("--reason", "-r", help="Why, for the record.")]
 
-__all__ = ["DEFAULT_PATH", "Config", "IncidentId", "Json", "NodeOption", "Reason", "Since", "Url"]
+__all__ = ["DEFAULT_PATH", "Config", "IncidentIdArgument", "Json", "NodeOption", "Reason", "Since", "Url"]

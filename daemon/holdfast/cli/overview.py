@@ -79,8 +79,15 @@ def _cut(text: str, width: int) -> str:
 
 def _fold(text: str, indent: str, width: int, most: int) -> list[str]:
     """At most ``most`` lines; what is left out is marked."""
-    options = {"initial_indent": indent, "subsequent_indent": indent + ("  " if indent else "")}
-    return textwrap.wrap(abbreviated(text), width, max_lines=most, placeholder=" …", break_on_hyphens=False, **options)
+    return textwrap.wrap(
+        abbreviated(text),
+        width,
+        initial_indent=indent,
+        subsequent_indent=indent + ("  " if indent else ""),
+        max_lines=most,
+        placeholder=" …",
+        break_on_hyphens=False,
+    )
 
 
 def _health(got: OverviewShape, width: int, most: int) -> Iterator[str]:

@@ -52,7 +52,7 @@ def up(
                 f"the practice cluster in {folder} is there already, without --elastic: end it first, or name another --dir"
             )
     else:
-        site = Site.create(folder, nodes=nodes, spares=spares, provider=provider, elastic=elastic)
+        site = PracticeSite.create(folder, nodes=nodes, spares=spares, provider=provider, elastic=elastic)
     with working(f"starting Slurm, Holdfast and {counted(len(site.practice.nodes), 'node')} in {folder}"):
         site.up()
     where = "" if folder == DEFAULT_FOLDER else f" --dir {shlex.quote(str(folder))}"

@@ -15,7 +15,7 @@ import typer
 
 from holdfast.api.client import ApiClient
 from holdfast.cli.answers import read
-from holdfast.cli.options import IncidentId, Json, NodeOption, Since, Url
+from holdfast.cli.options import IncidentIdArgument, Json, NodeOption, Since, Url
 from holdfast.cli.restraints import held_lines
 from holdfast.cli.show import as_json, counted, line, moment, narrow, seconds, table
 from holdfast.cli.when import asked, both, given
@@ -36,7 +36,7 @@ INCIDENT_COLUMNS = ("ID", "NODE", "STATE", "SEVERITY", "FAULT (UTC)", "WHAT", "R
 
 def all_nodes(url: Url, as_data: Json, wanted: Wanted) -> None:
     """A row for each that is wanted, in natural order, and one line that sums them up."""
-    got = Client(url).get("/v1/nodes")
+    got = ApiClient(url).get("/v1/nodes")
     if as_data and wanted.everything:
         as_json(got)
         return
@@ -157,7 +157,7 @@ def incidents(
 ) -> None:
     """Incidents, newest first."""
     start = given(since)
-    got = Client(url).get(
+    got = ApiClient(url).get(
         "/v1/incidents", open="true" if only_open else None, node=node, since=asked(start), limit=limit
     )
     if as_data:
@@ -354,7 +354,7 @@ def jobs(
     since: Since = None,
 ) -> None:
     """Jobs made of replica groups, with their size and where each group is; jobs that were recovered or registered checkpoints."""
-    got = Client(url).get("/v1/jobs", job_id=job, since=asked(given(since)))
+    got = ApiClient(url).get("/v1/jobs", job_id=job, since=asked(given(since)))
     if as_data:
         as_json(got)
         return
@@ -417,7 +417,7 @@ def metrics(
     """MTTD, MTTR, the phases and what was lost, from the record of events."""
     start = given(since)
     window_s = days * 86400 if start is None else max((datetime.now(UTC) - start).total_seconds(), 1.0)
-    got = Client(url).get("/v1/metrics", window_s=window_s, each="true" if each else None)
+    got = ApiClient(url).get("/v1/metrics", window_s=window_s, each="true" if each else None)
     if as_data:
         as_json(got)
         return

@@ -26,7 +26,7 @@ def status(
 ) -> None:
     """One screen: what Holdfast does now and why, whether it is well itself, what waits for you and the command that answers it, and what
     happened since last evening. Exit status 1 when a part has failed; a pause or a brake is no failure."""
-    client = Client(url)
+    client = ApiClient(url)
     got = client.get("/v1/status") if parts else _overview(client, since)
     from holdfast.api.status_shapes import StatusShape  # noqa: PLC0415
     from holdfast.model.parts import Condition  # noqa: PLC0415
@@ -42,7 +42,7 @@ def status(
     raise typer.Exit(Exit.PROBLEM if failed else Exit.OK)
 
 
-def _overview(client: Client, since: str | None) -> Any:
+def _overview(client: ApiClient, since: str | None) -> Any:
     """``/v1/status`` of a controller that has no overview: the release before this one."""
     from datetime import UTC, datetime  # noqa: PLC0415
 

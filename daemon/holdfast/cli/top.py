@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.api.client import Client
+from holdfast.api.client import ApiClient
 from holdfast.cli.answers import read
 from holdfast.cli.live import EVERY_S, on_a_terminal, printed, redraw
 from holdfast.cli.options import Since, Url
@@ -36,14 +36,14 @@ def top(
     if not on_a_terminal():
         raise Usage("top needs a terminal; `holdfast status` prints the same once")
     start = given(since) or last_evening(datetime.now(UTC))
-    redraw(Rounds(Client(url), start), every, f"holdfast top, every {every:g} s, q ends it")
+    redraw(Rounds(ApiClient(url), start), every, f"holdfast top, every {every:g} s, q ends it")
 
 
 @dataclass
 class Rounds:
     """One frame for each call. A night that was asked for once is shown until it is asked for again."""
 
-    client: Client
+    client: ApiClient
     since: datetime
     count: int = 0
     night: NightShape | None = None
