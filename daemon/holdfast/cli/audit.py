@@ -10,7 +10,7 @@ import typer
 
 from holdfast.api.client import ApiClient
 from holdfast.cli.answers import read
-from holdfast.cli.options import Json, Since, Url
+from holdfast.cli.options import Json, SinceOption, Url
 from holdfast.cli.reading import listed
 from holdfast.cli.show import as_json, line, moment
 from holdfast.cli.when import asked, both, given
@@ -27,7 +27,7 @@ _MOST_PAGES = 100
 
 
 def audit(
-    since: Since = None,
+    since: SinceOption = None,
     who: Annotated[str | None, typer.Option("--who", help="Only what this operator did (the name of a token).")] = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many at most: the newest.")] = 100,
     url: Url = None,

@@ -9,7 +9,7 @@ import typer
 
 from holdfast.api.client import ApiClient
 from holdfast.cli.answers import read
-from holdfast.cli.options import Json, Since, Url
+from holdfast.cli.options import Json, SinceOption, Url
 from holdfast.cli.overview import OUTCOMES, totals
 from holdfast.cli.reading import listed
 from holdfast.cli.show import as_json, counted, line, span
@@ -25,7 +25,7 @@ _SPARED = ("NODE BACK IN", "JOBS BACK IN", "GPU-HOURS LOST")
 
 
 def night(
-    since: Since = None,
+    since: SinceOption = None,
     until: Annotated[
         str | None, typer.Option("--until", help="Not after this time; else now.", show_default=False)
     ] = None,
@@ -73,7 +73,7 @@ def night_row(each: NightLineShape, now: datetime) -> list[object]:
 
 
 def saved(
-    since: Since = None,
+    since: SinceOption = None,
     manual_minutes: Annotated[
         float | None,
         typer.Option(

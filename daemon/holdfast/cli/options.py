@@ -22,7 +22,7 @@ IncidentIdArgument = Annotated[
 NodeOption = Annotated[
     str | None, typer.Option("--node", help="Only of this node.", autocompletion=complete.nodes, show_default=False)
 ]
-Since = Annotated[
+SinceOption = Annotated[
     str | None,
     typer.Option(
         "--since",
@@ -32,4 +32,4 @@ Since = Annotated[
 ]
 Reason = Annotated[str, typer.Option("--reason", "-r", help="Why, for the record.")]
 
-__all__ = ["DEFAULT_PATH", "Config", "IncidentIdArgument", "Json", "NodeOption", "Reason", "Since", "Url"]
+__all__ = ["DEFAULT_PATH", "Config", "IncidentIdArgument", "Json", "NodeOption", "Reason", "SinceOption", "Url"]

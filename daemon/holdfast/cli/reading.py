@@ -15,7 +15,7 @@ import typer
 
 from holdfast.api.client import ApiClient
 from holdfast.cli.answers import read
-from holdfast.cli.options import IncidentIdArgument, Json, NodeOption, Since, Url
+from holdfast.cli.options import IncidentIdArgument, Json, NodeOption, SinceOption, Url
 from holdfast.cli.restraints import held_lines
 from holdfast.cli.show import as_json, counted, line, moment, narrow, seconds, table
 from holdfast.cli.when import asked, both, given
@@ -152,7 +152,7 @@ def incidents(
     as_data: Json = False,
     only_open: Annotated[bool, typer.Option("--open", help="Only open ones.")] = False,
     node: NodeOption = None,
-    since: Since = None,
+    since: SinceOption = None,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="How many at most.")] = 50,
 ) -> None:
     """Incidents, newest first."""
@@ -351,7 +351,7 @@ def jobs(
     url: Url = None,
     as_data: Json = False,
     job: Annotated[int | None, typer.Option(help="Only this job.")] = None,
-    since: Since = None,
+    since: SinceOption = None,
 ) -> None:
     """Jobs made of replica groups, with their size and where each group is; jobs that were recovered or registered checkpoints."""
     got = ApiClient(url).get("/v1/jobs", job_id=job, since=asked(given(since)))
@@ -411,7 +411,7 @@ def metrics(
     url: Url = None,
     as_data: Json = False,
     days: Annotated[float, typer.Option(min=0.001, max=400, help="Length of the window, ending now.")] = 30.0,
-    since: Since = None,
+    since: SinceOption = None,
     each: Annotated[bool, typer.Option("--each", help="Also every incident (with --json).")] = False,
 ) -> None:
     """MTTD, MTTR, the phases and what was lost, from the record of events."""

@@ -8,7 +8,7 @@ import typer
 
 from holdfast.api.client import ApiClient
 from holdfast.cli.answers import read
-from holdfast.cli.options import Json, Since, Url
+from holdfast.cli.options import Json, SinceOption, Url
 from holdfast.cli.problems import Exit
 from holdfast.cli.restraints import held_lines, mode_line
 from holdfast.cli.show import as_json, line, lines, table, width
@@ -22,7 +22,7 @@ def status(
     url: Url = None,
     as_data: Json = False,
     parts: Annotated[bool, typer.Option("--parts", help="Each part with its figure, and what to do.")] = False,
-    since: Since = None,
+    since: SinceOption = None,
 ) -> None:
     """One screen: what Holdfast does now and why, whether it is well itself, what waits for you and the command that answers it, and what
     happened since last evening. Exit status 1 when a part has failed; a pause or a brake is no failure."""

@@ -12,7 +12,7 @@ import typer
 from holdfast.api.client import ApiClient
 from holdfast.cli.answers import read
 from holdfast.cli.live import EVERY_S, on_a_terminal, printed, redraw
-from holdfast.cli.options import Since, Url
+from holdfast.cli.options import SinceOption, Url
 from holdfast.cli.overview import screen, utc_now
 from holdfast.cli.show import lines, width
 from holdfast.cli.when import given, last_evening
@@ -29,7 +29,7 @@ def top(
     every: Annotated[
         float, typer.Option("--every", "-n", min=0.5, max=3600, metavar="SECONDS", help="How often it is drawn.")
     ] = EVERY_S,
-    since: Since = None,
+    since: SinceOption = None,
     url: Url = None,
 ) -> None:
     """Live: what Holdfast does now and why, what waits for you, what happened since last evening. q or Ctrl-C ends it."""

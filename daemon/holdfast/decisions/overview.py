@@ -55,7 +55,7 @@ class Doing:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingItem:
     """One thing that waits for an operator."""
 
     kind: str
@@ -73,7 +73,7 @@ class Overview:
     sentence: str
     """What Holdfast does now, and whether something needs an operator."""
     doing: tuple[Doing, ...]
-    waiting: tuple[Waiting, ...]
+    waiting: tuple[WaitingItem, ...]
     watched: int
     """Open incidents that call for nothing at present."""
     nodes: Mapping[str, int]
@@ -93,7 +93,7 @@ def overview(world: World | None, agents: Mapping[str, Sequence[str]], parts: It
     )
 
 
-def _sentence(world: World | None, doing: Sequence[Doing], waiting: Sequence[Waiting]) -> str:
+def _sentence(world: World | None, doing: Sequence[Doing], waiting: Sequence[WaitingItem]) -> str:
     needs = (
         "Nothing needs you" if not waiting else f"{_counted(len(waiting), 'thing')} need{'s' * (len(waiting) == 1)} you"
     )
@@ -189,7 +189,7 @@ def _repair_due(world: World, incident: Incident) -> tuple[datetime | None, str]
     ), "the machine reports by then, or the step has failed"
 
 
-def waits(world: World | None, parts: Iterable[PartState]) -> tuple[Waiting, ...]:
+def waits(world: World | None, parts: Iterable[PartState]) -> tuple[WaitingItem, ...]:
     """What is needed of an operator, the most urgent first: failed parts, a pause, brakes, incidents, held jobs."""
     failed = [_of_part(p) for p in parts if p.condition is Condition.FAILED]
     if world is None:
@@ -198,21 +198,21 @@ def waits(world: World | None, parts: Iterable[PartState]) -> tuple[Waiting, ...
     return (*failed, *_pause(book), *_brakes(book), *_incidents(book))
 
 
-def _of_part(part: PartState) -> Waiting:
-    return Waiting("part", part.name.value, part.text, None, part.next_step or "holdfast status --parts")
+def _of_part(part: PartState) -> WaitingItem:
+    return WaitingItem("part", part.name.value, part.text, None, part.next_step or "holdfast status --parts")
 
 
-def _pause(book: Book) -> list[Waiting]:
+def _pause(book: Book) -> list[WaitingItem]:
     if not book.paused:
         return []
-    return [Waiting("paused", "", f"paused by {book.paused}: nothing is done", book.paused_at, "holdfast resume")]
+    return [WaitingItem("paused", "", f"paused by {book.paused}: nothing is done", book.paused_at, "holdfast resume")]
 
 
-def _brakes(book: Book) -> list[Waiting]:
+def _brakes(book: Book) -> list[WaitingItem]:
     holding = [b for _, b in sorted(book.brakes.items()) if b.released_at is None]
     held = held_back(book).text if holding else ""
     return [
-        Waiting(
+        WaitingItem(
             "brake",
             b.kind.value,
             f"{b.reason}; held back now: {held}",
@@ -223,7 +223,7 @@ def _brakes(book: Book) -> list[Waiting]:
     ]
 
 
-def _incidents(book: Book) -> list[Waiting]:
+def _incidents(book: Book) -> list[WaitingItem]:
     mine = [i for i in book.open_incidents() if not i.acknowledged]
     asks = [i for i in mine if i.state is IncidentState.AWAITING_HUMAN]
     held = [i for i in mine if _held_job(i) and i.state is not IncidentState.AWAITING_HUMAN]
@@ -234,17 +234,17 @@ def _oldest_first(incidents: Iterable[Incident]) -> list[Incident]:
     return sorted(incidents, key=lambda i: (i.state_since or i.opened_at, i.id))
 
 
-def _ask(incident: Incident) -> Waiting:
+def _ask(incident: Incident) -> WaitingItem:
     what = f"{incident.headline}: {incident.note}" if incident.note else incident.headline
     since = incident.state_since or incident.opened_at
-    return Waiting("incident", incident.node, what, since, f"holdfast incident show {incident.id}")
+    return WaitingItem("incident", incident.node, what, since, f"holdfast incident show {incident.id}")
 
 
-def _hold(incident: Incident) -> Waiting:
+def _hold(incident: Incident) -> WaitingItem:
     run = incident.run
     answer = f"scontrol release {run.job_id}" if run is not None else f"holdfast incident show {incident.id}"
     what = f"{incident.headline}: {incident.note}" if incident.note else incident.headline
-    return Waiting("held_job", incident.node, what, incident.opened_at, answer)
+    return WaitingItem("held_job", incident.node, what, incident.opened_at, answer)
 
 
 def _watched(world: World) -> int:
