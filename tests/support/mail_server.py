@@ -56,7 +56,7 @@ class MailServer:
                 to.append(line.partition(":")[2].split()[0].strip("<>"))
                 say("550 no such user" if self.refuses else "250 ok")
             elif verb == "DATA":
-                say("354 go on")
+                say("354 continue")
                 self.mails.append((tuple(to), message_from_bytes(b"".join(_until_dot(session)))))
                 to = []
                 say("250 taken")

@@ -167,7 +167,7 @@ class NoticeDesk:
             return replace(state, digest_at=now)
         if not healed.digest_due(digest.at, digest.zone, state.digest_at, now):
             return state
-        since = now - timedelta(days=1)
+        since = now - healed.DAY
         opened = self.store.incidents(since=since, limit=1000)
         found = {i.id: i for i in (*opened, *book.open_incidents())}
         day = healed.Day(now, tuple(found.values()), self.store.recoveries(since=since), state, book)
@@ -280,7 +280,7 @@ def _said(verdict: plan.Verdict) -> str:
         case plan.AlreadyTold(""):
             return "waits for the next message already"
         case plan.AlreadyTold(number):
-            return f"told already in message {number}"
+            return f"sent already in message {number}"
 
 
 def _try(address: Address, message: Message) -> str | None:

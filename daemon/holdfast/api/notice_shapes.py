@@ -31,7 +31,7 @@ class NoticeShape(Shape):
     level: Open[NoticeLevel]
     topic: str = Field(description="What it is about; its runbook goes by this word.")
     subject: str
-    stands_for: int = Field(default=1, description="How many notices it stands for.")
+    stands_for: int = Field(default=1, description="Number of notices in this message.")
     over: bool = Field(default=False, description="It says that something is over.")
     incident_id: str | None = Field(default=None, description="Its incident; null: several, or none.")
     deliveries: list[DeliveryShape]

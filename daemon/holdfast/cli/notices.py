@@ -13,6 +13,7 @@ from holdfast.cli.reading import listed
 from holdfast.cli.show import as_json, line, moment
 from holdfast.model.errors import OutsideError, Usage
 from holdfast.model.notice import LEVEL_WORDS, Matter, Message, NoticeLevel, Topic
+from holdfast_checks.words import known
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -62,9 +63,10 @@ def send_test(
     from holdfast.config.controller import load  # noqa: PLC0415
     from holdfast.head.notify import places_of  # noqa: PLC0415
 
-    if level not in list(NoticeLevel):
+    wanted = known(NoticeLevel, level)
+    if wanted is None:
         raise Usage(f"--level: {level!r} is none of {', '.join(NoticeLevel)}")
-    settings, clock, wanted = load(config), SystemClock(), NoticeLevel(level)
+    settings, clock = load(config), SystemClock()
     places = places_of(settings.notify, settings.path.parent, clock, settings.cluster.name)
     mine = [place for place in places if wanted in place.rule.levels]
     if not mine:

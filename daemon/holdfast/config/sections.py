@@ -110,7 +110,7 @@ class NotifySection:
         low=0,
         high=3600,
     )
-    repeat_s: float = option(86_400.0, "What still needs an operator is told again after this long; 0: never.", low=0)
+    repeat_s: float = option(86_400.0, "What still needs an operator is sent again after this long; 0: never.", low=0)
     most_per_hour: int = option(
         30, "With more messages of a level in an hour, those that follow share one message.", low=1, high=1000
     )

@@ -91,7 +91,7 @@ class EventKind(StrEnum):
     CLOCK_STEP = "clock.step"
     """The wall clock of the controller's machine was set; by how many ``seconds``, in the detail."""
     NOTICE_MADE = "notice.made"
-    """A message to people was made and put on its way; ``addresses`` in the detail: to whom; ``stands_for``: how many matters it names."""
+    """A message to people was made and queued for delivery; ``addresses`` in the detail: to whom; ``stands_for``: number of matters."""
     NOTICE_DELIVERED = "notice.delivered"
     """An address took a message; ``address`` and ``attempts`` in the detail."""
     NOTICE_FAILED = "notice.failed"

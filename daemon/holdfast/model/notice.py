@@ -164,7 +164,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A message on its way."""
+    """A message that an address has not taken yet."""
 
     message: Message
     waits: tuple[Waiting, ...]

@@ -103,7 +103,7 @@ def read_comment(comment: str) -> OptIn:
 
 
 def wants_notes(comment: str) -> bool:
-    """Whether the job's owner is told about its recovery."""
+    """Whether the job's owner gets a note about its recovery."""
     return NO_NOTES_WORD not in comment.replace(",", " ").split()  # rule prose: how users declare something
 
 

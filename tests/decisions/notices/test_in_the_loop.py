@@ -104,7 +104,7 @@ def test_what_was_repaired_is_told_to_those_who_want_it_and_the_end_to_those_who
     site.fault("n1")
     site.run(2400, step_s=5.0)
     assert [(m.topic, m.subject.startswith("n1 is back in service")) for m in day.got] == [(Topic.HEALED, True)]
-    assert site.notices.sent == [], "nobody was called"
+    assert site.notices.sent == [], "no one was called"
 
 
 def test_the_end_of_what_people_were_called_for_is_told() -> None:

@@ -126,7 +126,7 @@ def test_the_end_of_many_is_one_message_to_people_who_know_of_them() -> None:
     state, (message,) = made(state, later(2))
     assert (message.over, message.stands_for) == (True, 30)
     assert message.subject.startswith("over: 30 nodes need an operator: n0, ")
-    assert (state.open, state.waiting, state.ended) == ((), (), ()), "what nobody was told of ends without a word"
+    assert (state.open, state.waiting, state.ended) == ((), (), ()), "what was not sent ends without a message"
 
 
 def test_a_matter_whose_end_is_not_known_is_forgotten_after_a_day() -> None:

@@ -1,1 +1,1 @@
-"""Notices to people: what is told now, in how many messages, and to whom. Pure."""
+"""Notices to people: what is sent now, in how many messages, and to whom. Pure."""

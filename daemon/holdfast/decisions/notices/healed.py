@@ -11,7 +11,8 @@ from holdfast.model.incident import Incident, IncidentState, Recovery, RecoveryP
 from holdfast.model.notice import Matter, NoticeLevel, NoticeState, Topic
 
 _LISTED = 15
-_DAY = timedelta(days=1)
+DAY = timedelta(days=1)  # rule undeclared-window: read from the record, not from the state snapshot
+"""What a daily summary covers."""
 
 
 def healed(book: Book, since: datetime) -> tuple[Matter, ...]:
@@ -50,7 +51,7 @@ def digest_due(at: time, zone: tzinfo, last: datetime | None, now: datetime) -> 
     """Whether the summary of the last day is to be made. ``last``: when the one before was; None: none was."""
     local = now.astimezone(zone)
     today = local.replace(hour=at.hour, minute=at.minute, second=0, microsecond=0)
-    latest = today if today <= local else today - _DAY
+    latest = today if today <= local else today - DAY
     return last is not None and last < latest
 
 
@@ -69,7 +70,7 @@ class Day:
 
 def digest(day: Day) -> Matter:
     """The daily summary."""
-    since = day.now - _DAY
+    since = day.now - DAY
     opened = [i for i in day.incidents if i.opened_at >= since]
     repaired = [i for i in opened if _healed(i)]
     waits = [i for i in day.incidents if i.state is IncidentState.AWAITING_HUMAN]

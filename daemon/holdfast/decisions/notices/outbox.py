@@ -54,7 +54,7 @@ def due(state: NoticeState, now: datetime) -> tuple[tuple[Message, Waiting], ...
 
 
 def next_at(state: NoticeState) -> datetime | None:
-    """When the next delivery is to be tried; None: nothing is on its way."""
+    """When the next delivery is to be tried; None: none is pending."""
     return min((w.next_at for each in state.outbox for w in each.waits), default=None)
 
 

@@ -1,7 +1,7 @@
 """Grouping of notices into messages: what is queued, what is known already, what is sent now. Pure.
 
 The first notice of a topic is sent at once; those that follow within the next minutes share one message, and the pauses grow. So one
-fault of one node is told without delay, and a fault of hundreds of nodes in a few messages."""
+fault of one node is sent without delay, and a fault of hundreds of nodes in a few messages."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from holdfast.model.notice import (
 LONGEST_PAUSE_S = 600.0
 """Longest pause between two messages of one topic."""
 FORGET_S = 86_400.0
-"""A matter whose end is not known is forgotten after this long, so that it is told again when it comes up again."""
+"""A matter whose end is not known is forgotten after this long, so that it is sent again when it comes up again."""
 MOST_WAITING = 5000
 """Most matters that wait for a message; further ones are only counted."""
 MOST_OPEN = 5000
 """Most open matters that are remembered; the oldest are dropped first."""
 BODIES_KEPT = 20
-"""So many of the waiting matters of a topic keep their bodies: a message shows no more."""
-_HOUR = timedelta(hours=1)
+"""This many of the waiting matters of a topic keep their bodies: a message shows no more."""
+_HOUR = timedelta(hours=1)  # rule undeclared-window: of the messages' own state
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class AlreadyTold:
 
 Verdict = Queued | AlreadyTold
 Build = Callable[[str, datetime, NoticeLevel, Topic, Sequence[Matter], bool, int], Message]
-"""Writes a message: id, time, level, topic, matters, whether they are over, how many more it stands for."""
+"""Writes a message: id, time, level, topic, matters, whether they are over, how many further ones it is about."""
 
 
 def same(one: Matter, other: Matter) -> bool:
@@ -75,7 +75,7 @@ def _to_repeat(told: OpenMatter, policy: NoticePolicy, now: datetime) -> bool:
 
 
 def end(state: NoticeState, is_over: Callable[[Matter], bool | None], now: datetime) -> NoticeState:
-    """Take out what is over: people who were told of it are told of its end. ``is_over``: None where that cannot be known."""
+    """Take out what is over: people who were notified of it are notified of its end. ``is_over``: None where that cannot be known."""
     verdicts = [(each, is_over(each.matter)) for each in state.open]
     over = tuple(each.matter for each, ended in verdicts if ended)
     forgotten = now - timedelta(seconds=FORGET_S)
@@ -94,7 +94,7 @@ def remind(
     for each in late:
         still = each.matter if any(same(each.matter, w) for w in state.waiting) else None
         if still is None:
-            again = replace(each.matter, body=f"It is still open; last told at {each.told_at:%Y-%m-%d %H:%M} UTC.")
+            again = replace(each.matter, body=f"It is still open; last sent at {each.told_at:%Y-%m-%d %H:%M} UTC.")
             state = replace(state, waiting=(*state.waiting, again))
     return state
 

@@ -8,6 +8,8 @@ from datetime import datetime, time, timedelta, tzinfo
 
 from holdfast.model.notice import Message, NoticeLevel, Topic
 
+_NEXT_DAY = timedelta(days=1)  # rule undeclared-window: of the calendar
+
 
 @dataclass(frozen=True, slots=True)
 class QuietHours:
@@ -25,7 +27,7 @@ class QuietHours:
         if not inside:
             return None
         end = local.replace(hour=self.end.hour, minute=self.end.minute, second=0, microsecond=0)
-        return (end if end > local else end + timedelta(days=1)).astimezone(now.tzinfo)
+        return (end if end > local else end + _NEXT_DAY).astimezone(now.tzinfo)
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,7 +92,7 @@ def _taken_back(world: World, view: ClusterView, recovery: Recovery) -> list[Pro
 
 
 def tell_recovered(world: World, view: ClusterView) -> list[Proposal]:
-    """Tell the owners of jobs that run again why they were stopped, from where they continue and what was lost."""
+    """Notify the owners of jobs that run again why they were stopped, from where they continue and what was lost."""
     over = (r for r in world.book.recoveries.values() if r.phase is RecoveryPhase.RESUMED)
     return [p for r in sorted(over, key=lambda r: r.id) for p in _recovered(world, view, r)]
 
