@@ -245,5 +245,12 @@ def test_the_test_says_for_each_address_whether_it_was_taken(
     assert "no address takes digest" in capsys.readouterr().err
 
 
+def test_an_address_that_apprise_does_not_understand_is_not_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    to = address("urls[0]", "nonsense://u:SECRET@x", CLOCK)
+    with pytest.raises(Unavailable, match="does not understand"):
+        to.send(message())
+    assert "SECRET" not in caplog.text
+
+
 def test_texts_of_agents_are_one_line_without_controls() -> None:
     assert one_line("a\nb\x1b[31m\u202ec") == "a b [31m c"

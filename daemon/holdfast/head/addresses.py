@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -94,11 +96,22 @@ def _of_apprise(name: str, url: str) -> Address:
     except ImportError:
         return BrokenAddress(name, "the package apprise is missing: install the controller again (docs/install.md)")
     sender = apprise.Apprise()
-    return (
-        AppriseAddress(name, sender)
-        if sender.add(url)
-        else BrokenAddress(name, "apprise does not understand this address")
-    )
+    with _no_log():
+        understood = sender.add(url)
+    if not understood:
+        return BrokenAddress(name, "apprise does not understand this address")
+    return AppriseAddress(name, sender)
+
+
+@contextmanager
+def _no_log() -> Iterator[None]:
+    """Apprise logs the whole of an address that it does not understand, and so a secret."""
+    its_own = logging.getLogger("apprise")
+    before, its_own.disabled = its_own.disabled, True
+    try:
+        yield
+    finally:
+        its_own.disabled = before
 
 
 def addresses(where: str, urls: Sequence[str], clock: Clock, links: Links | None = None) -> tuple[Address, ...]:
