@@ -15,7 +15,7 @@ import pytest
 from holdfast.cli.app import run
 from holdfast.config.controller import load
 from holdfast.config.notify import urls_of
-from holdfast.decisions.notices.texts import Links
+from holdfast.decisions.notices.texts import NoticeLinks
 from holdfast.head.addresses import address, one_line
 from holdfast.head.alertmanager import HOLD_S, Alertmanager
 from holdfast.head.notify import notifier_for, places_of
@@ -111,7 +111,7 @@ def test_a_refused_mail_is_not_delivered_and_shows_no_secret(mails: MailServer) 
 
 
 def test_an_alert_has_labels_texts_and_an_end_and_the_end_of_what_is_over_is_now(receiver: Receiver) -> None:
-    links = Links("https://docs.example", "https://hf.example/incidents", "prod")
+    links = NoticeLinks("https://docs.example", "https://hf.example/incidents", "prod")
     to = address("urls[0]", f"alertmanager://ops:SECRET@127.0.0.1:{receiver.port}/am/", CLOCK, links)
     to.send(message())
     to.send(message(over=True))

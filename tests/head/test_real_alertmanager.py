@@ -17,14 +17,14 @@ import urllib3
 
 from holdfast.actor.notice_desk import NoticeDesk, Place
 from holdfast.clock import SystemClock
-from holdfast.decisions.notices.texts import Links
+from holdfast.decisions.notices.texts import NoticeLinks
 from holdfast.head.addresses import address
 from holdfast.model import steps
 from holdfast.model.action import Intent, IntentState, Notify
 from holdfast.model.book import Change
 from holdfast.model.incident import IncidentState
 from holdfast.model.notice import NoticeLevel, Topic
-from holdfast.model.steps import Key
+from holdfast.model.steps import StepKey
 from holdfast.ports import Operation
 from support.elastic_groups import free_port
 from support.simulated.store import MemoryStore
@@ -77,10 +77,10 @@ def test_an_alert_appears_is_silenced_and_resolves(port: int) -> None:
     store, clock = MemoryStore(), SystemClock()
     lease = store.take_lease("head", clock.now(), 3600)
     assert lease is not None
-    links = Links("https://docs.example", "https://hf.example/incidents", "prod")
+    links = NoticeLinks("https://docs.example", "https://hf.example/incidents", "prod")
     desk = NoticeDesk(store, clock, [Place(address("urls[0]", f"alertmanager://127.0.0.1:{port}", clock, links))])
     broken = replace(incident(), state=IncidentState.AWAITING_HUMAN, closed_at=None, opened_at=clock.now())
-    key = Key(broken.id, steps.notify_awaiting_human(0), 1).text
+    key = StepKey(broken.id, steps.notify_awaiting_human(0), 1).text
     notify = Notify("n1 needs an operator: no rung is left", "why", NoticeLevel.NEEDS_SOMEBODY, Topic.AWAITING_HUMAN)
     intent = Intent(key, broken.id, notify, "why", lease.fence, IntentState.PLANNED, clock.now())
     store.commit(Change(incidents=(broken,), intents=(intent,)), lease.fence)

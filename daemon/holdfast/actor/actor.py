@@ -157,7 +157,7 @@ class Actor:
     def _send_notices(self, desk: NoticeDesk, notices: list[Intent], fence: int) -> None:
         try:
             desk.turn(notices, fence)
-        except FencedOff as error:
+        except LeaderFencedOff as error:
             log.warning("event=fenced_off part=notices error=%r", str(error))
         except OutsideError as error:
             log.warning("event=notices_wait error=%r", str(error))

@@ -16,12 +16,12 @@ from holdfast.decisions.notices import healed, outbox, over, plan, texts
 from holdfast.decisions.notices.routes import RouteRule, ready_at, takes
 from holdfast.model.action import Intent, IntentState, Notify
 from holdfast.model.book import Book
-from holdfast.model.errors import FencedOff, OutsideError, Stale
+from holdfast.model.errors import LeaderFencedOff, OutsideError, Stale
 from holdfast.model.event import Event, EventKind
 from holdfast.model.ids import UPKEEP
 from holdfast.model.notice import Matter, Message, NoticeLevel, NoticePolicy, NoticeState, Topic
 from holdfast.model.parts import NotifierState
-from holdfast.ports import Address, Clock, Outcome, Store
+from holdfast.ports import Address, Clock, IntentOutcome, Store
 
 log = logging.getLogger(__name__)
 
@@ -56,13 +56,13 @@ def partitions_unknown(_name: str) -> frozenset[str] | None:
 
 @dataclass
 class NoticeDesk:
-    """For one thread at a time. Raises FencedOff, Unavailable: the next call begins with the state that the store has."""
+    """For one thread at a time. Raises LeaderFencedOff, Unavailable: the next call begins with the state that the store has."""
 
     store: Store
     clock: Clock
     places: Sequence[Place] = ()
     policy: NoticePolicy = field(default_factory=NoticePolicy)
-    links: texts.Links = field(default_factory=texts.Links)
+    links: texts.NoticeLinks = field(default_factory=texts.NoticeLinks)
     digest: DigestTime | None = None
     partitions: Callable[[str], frozenset[str] | None] = partitions_unknown
     """Partitions of a node; None: not known."""
@@ -94,7 +94,7 @@ class NoticeDesk:
                 self._settle(intent, verdicts[intent.key], fence)
             self._deliver(fence)
             self._keep()
-        except (FencedOff, OutsideError):
+        except (LeaderFencedOff, OutsideError):
             self._state = None  # as another process may have written it meanwhile
             raise
 
@@ -121,7 +121,7 @@ class NoticeDesk:
         for intent in intents:
             state, verdicts[intent.key] = plan.take(state, matter_of(intent, book), self.policy, now)
         state = self._followed(state, book, now)
-        writer = texts.Writer(self.links, book)
+        writer = texts.MessageWriter(self.links, book)
         state, messages = plan.make(state, self.policy, now, writer)
         events = []
         for message in messages:
@@ -170,7 +170,7 @@ class NoticeDesk:
         since = now - healed.DAY
         opened = self.store.incidents(since=since, limit=1000)
         found = {i.id: i for i in (*opened, *book.open_incidents())}
-        day = healed.Day(now, tuple(found.values()), self.store.recoveries(since=since), state, book)
+        day = healed.DigestDay(now, tuple(found.values()), self.store.recoveries(since=since), state, book)
         state, _ = plan.take(state, healed.digest(day), self.policy, now)
         return replace(state, digest_at=now)
 
@@ -188,7 +188,7 @@ class NoticeDesk:
             self.store.start_intent(intent.key, fence, self.clock.now())
         self.before_step(intent, "started")
         self.before_step(intent, "acted")
-        self.store.finish_intent(intent.key, fence, Outcome(IntentState.DONE, _said(verdict)), self.clock.now())
+        self.store.finish_intent(intent.key, fence, IntentOutcome(IntentState.DONE, _said(verdict)), self.clock.now())
         self.before_step(intent, "finished")
 
     # Delivery

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.api.client import Client
+from holdfast.api.client import ApiClient
 from holdfast.cli.answers import read
 from holdfast.cli.options import DEFAULT_PATH, Config, Json, Url
 from holdfast.cli.reading import listed
@@ -29,7 +29,7 @@ def notices(
     limit: Annotated[int, typer.Option(min=1, max=1000, help="How many at most.")] = 50,
 ) -> None:
     """Who was notified, of what, and whether it was delivered; newest first."""
-    got = Client(url).get("/v1/notices", since=since, limit=limit)
+    got = ApiClient(url).get("/v1/notices", since=since, limit=limit)
     if as_data:
         as_json(got)
         return

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.decisions.notices.texts import Links
+from holdfast.decisions.notices.texts import NoticeLinks
 from holdfast.head.alertmanager import SCHEMES, Alertmanager, alertmanager
 from holdfast.model.errors import Unavailable
 from holdfast.model.notice import Matter, Message
@@ -78,13 +78,13 @@ def kind_of(url: str) -> str:
     return f"{kind[1].lower()}://…" if kind is not None else "an address without ://"
 
 
-def address(where: str, url: str, clock: Clock, links: Links | None = None) -> Address:
+def address(where: str, url: str, clock: Clock, links: NoticeLinks | None = None) -> Address:
     """The address of one URL. ``where``: the setting that names it. Never raises: what cannot be used fails with each message."""
     name = f"{where} {kind_of(url)}"
     kind = _KIND.match(url)
     if kind is not None and kind[1].lower() in SCHEMES:
         try:
-            return alertmanager(name, url, clock, links or Links())
+            return alertmanager(name, url, clock, links or NoticeLinks())
         except ValueError as error:
             return BrokenAddress(name, str(error))
     return _of_apprise(name, url)
@@ -114,7 +114,7 @@ def _no_log() -> Iterator[None]:
         its_own.disabled = before
 
 
-def addresses(where: str, urls: Sequence[str], clock: Clock, links: Links | None = None) -> tuple[Address, ...]:
+def addresses(where: str, urls: Sequence[str], clock: Clock, links: NoticeLinks | None = None) -> tuple[Address, ...]:
     """One for each URL, named by its place in the setting."""
     return tuple(address(f"{where}[{number}]", url, clock, links) for number, url in enumerate(urls))
 

@@ -12,7 +12,7 @@ from typing import Any
 import urllib3
 from urllib3.util import Url, make_headers, parse_url
 
-from holdfast.decisions.notices.texts import TOPIC_TEXTS, Links, runbook
+from holdfast.decisions.notices.texts import TOPIC_TEXTS, NoticeLinks, runbook
 from holdfast.model.errors import Unavailable
 from holdfast.model.notice import Matter, Message, NoticeLevel
 from holdfast.ports import Clock
@@ -42,7 +42,7 @@ class Alertmanager:
     name: str
     url: Url = field(repr=False)
     clock: Clock
-    links: Links = field(default_factory=Links)
+    links: NoticeLinks = field(default_factory=NoticeLinks)
     _pool: urllib3.PoolManager = field(default_factory=urllib3.PoolManager, repr=False)
     _pages: dict[str, datetime] = field(default_factory=dict, repr=False)
     """Starts of the pages that were posted and are not over."""
@@ -116,7 +116,7 @@ class Alertmanager:
             )
 
 
-def alertmanager(name: str, url: str, clock: Clock, links: Links) -> Alertmanager:
+def alertmanager(name: str, url: str, clock: Clock, links: NoticeLinks) -> Alertmanager:
     """Raises ValueError, without the address in its text, for one that cannot be used."""
     try:
         parsed = parse_url(url)

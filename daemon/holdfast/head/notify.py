@@ -12,7 +12,7 @@ from pathlib import Path
 from holdfast.actor.notice_desk import Place
 from holdfast.config.notify import rule_of, urls_of
 from holdfast.config.sections import NotifySection
-from holdfast.decisions.notices.texts import Links
+from holdfast.decisions.notices.texts import NoticeLinks
 from holdfast.head.addresses import BrokenAddress, addresses, page
 from holdfast.model.errors import OutsideError, Unavailable
 from holdfast.model.notice import Matter, Message, NoticeLevel, Topic
@@ -107,9 +107,9 @@ class WatchedNotifier:
         return self._state
 
 
-def links_of(section: NotifySection, cluster: str) -> Links:
+def links_of(section: NotifySection, cluster: str) -> NoticeLinks:
     """Where the messages of this site point to."""
-    return Links(section.runbook_base, section.link_base, cluster)
+    return NoticeLinks(section.runbook_base, section.link_base, cluster)
 
 
 def called(section: NotifySection, folder: Path, clock: Clock, cluster: str = "") -> tuple[Address, ...]:

@@ -152,7 +152,7 @@ MOST_MATTERS = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class PendingAddress:
     """An address that has not taken a message yet."""
 
     address: str
@@ -163,11 +163,11 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Pending:
+class PendingMessage:
     """A message that an address has not taken yet."""
 
     message: Message
-    waits: tuple[Waiting, ...]
+    waits: tuple[PendingAddress, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +189,7 @@ class NoticeState:
     ended: tuple[Matter, ...] = ()
     """Over, and people do not know it yet."""
     open: tuple[OpenMatter, ...] = ()
-    outbox: tuple[Pending, ...] = ()
+    outbox: tuple[PendingMessage, ...] = ()
     sent: tuple[Sent, ...] = ()
     left_out: int = 0
     """Matters that were dropped because too many waited; the next message counts them."""

@@ -136,7 +136,7 @@ def test_what_counts_as_healed(changed: dict[str, object], told: bool) -> None:
 
 def test_the_summary_names_what_waits_and_what_was_repaired() -> None:
     waits = replace(BACK, id="w", node="n2", state=IncidentState.AWAITING_HUMAN, closed_at=None, note="no rung is left")
-    day = healed.Day(NOW, (BACK, waits), (), NoticeState(), Book())
+    day = healed.DigestDay(NOW, (BACK, waits), (), NoticeState(), Book())
     summary = healed.digest(day)
     assert (
         summary.subject == "2 incidents in 24 h, 1 repaired; 1 incident waiting for an operator, 0 of 0 jobs run again"

@@ -17,7 +17,7 @@ from support.store_nouns import incident
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 POLICY = NoticePolicy()
-WRITER = texts.Writer(texts.Links("docs", "https://hf.example/incidents/"))
+WRITER = texts.MessageWriter(texts.NoticeLinks("docs", "https://hf.example/incidents/"))
 
 
 def later(seconds: float) -> datetime:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.decisions.recovery.owner_note import recovered
-from holdfast.model.opt_in import Said, read_comment, wants_notes
+from holdfast.model.opt_in import OptInMeaning, read_comment, wants_notes
 from support.simulated import Site
 from support.simulated.slurm import SimJob
 from support.store_nouns import incident, recovery
@@ -58,13 +58,15 @@ def test_a_job_that_wants_no_notes_is_recovered_without() -> None:
 @pytest.mark.parametrize(
     ("comment", "wanted", "said"),
     [
-        ("holdfast", True, Said.CONSENT),
-        ("holdfast holdfast-no-notes", False, Said.CONSENT),
-        ("holdfast-no-notes", False, Said.NOTHING),
-        ("", True, Said.NOTHING),
+        ("holdfast", True, OptInMeaning.CONSENT),
+        ("holdfast holdfast-no-notes", False, OptInMeaning.CONSENT),
+        ("holdfast-no-notes", False, OptInMeaning.NOTHING),
+        ("", True, OptInMeaning.NOTHING),
     ],
 )
-def test_the_word_that_wants_no_notes_is_no_consent_and_no_refusal(comment: str, wanted: bool, said: Said) -> None:
+def test_the_word_that_wants_no_notes_is_no_consent_and_no_refusal(
+    comment: str, wanted: bool, said: OptInMeaning
+) -> None:
     assert (wants_notes(comment), read_comment(comment).said) == (wanted, said)
 
 

@@ -56,7 +56,7 @@ def digest_due(at: time, zone: tzinfo, last: datetime | None, now: datetime) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class Day:
+class DigestDay:
     """What a daily summary is made from."""
 
     now: datetime
@@ -68,7 +68,7 @@ class Day:
     book: Book
 
 
-def digest(day: Day) -> Matter:
+def digest(day: DigestDay) -> Matter:
     """The daily summary."""
     since = day.now - DAY
     opened = [i for i in day.incidents if i.opened_at >= since]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from holdfast.model.notice import Message, NoticeState, Pending, Waiting
+from holdfast.model.notice import Message, NoticeState, PendingAddress, PendingMessage
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 30.0, 900.0
 """An address that did not take a message is tried again after these pauses, each twice as long as the one before."""
@@ -44,11 +44,11 @@ def post(state: NoticeState, message: Message, ready: Mapping[str, datetime]) ->
     """Put a message into the outbox. ``ready``: address → when it may be delivered there."""
     if not ready:
         return state
-    waits = tuple(Waiting(name, at) for name, at in ready.items())
-    return replace(state, outbox=(*state.outbox, Pending(message, waits)))
+    waits = tuple(PendingAddress(name, at) for name, at in ready.items())
+    return replace(state, outbox=(*state.outbox, PendingMessage(message, waits)))
 
 
-def due(state: NoticeState, now: datetime) -> tuple[tuple[Message, Waiting], ...]:
+def due(state: NoticeState, now: datetime) -> tuple[tuple[Message, PendingAddress], ...]:
     """Deliveries to be tried now, the oldest message first."""
     return tuple((each.message, w) for each in state.outbox for w in each.waits if w.next_at <= now)
 
@@ -87,11 +87,11 @@ def dropped(state: NoticeState, known: Iterable[str]) -> NoticeState:
     return state
 
 
-def _without(state: NoticeState, pending: Pending, address: str) -> NoticeState:
+def _without(state: NoticeState, pending: PendingMessage, address: str) -> NoticeState:
     return _replaced(state, pending, replace(pending, waits=tuple(w for w in pending.waits if w.address != address)))
 
 
-def _replaced(state: NoticeState, pending: Pending, by: Pending) -> NoticeState:
+def _replaced(state: NoticeState, pending: PendingMessage, by: PendingMessage) -> NoticeState:
     outbox = (by if each is pending else each for each in state.outbox)
     return replace(state, outbox=tuple(each for each in outbox if each.waits))
 

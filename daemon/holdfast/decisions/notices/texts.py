@@ -108,7 +108,7 @@ TOPIC_TEXTS: Mapping[Topic, TopicText] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Links:
+class NoticeLinks:
     """Where messages point to."""
 
     runbooks: str = "docs"
@@ -119,10 +119,10 @@ class Links:
 
 
 @dataclass(frozen=True, slots=True)
-class Writer:
+class MessageWriter:
     """Writes messages; implements :data:`holdfast.decisions.notices.plan.Build`."""
 
-    links: Links = field(default_factory=Links)
+    links: NoticeLinks = field(default_factory=NoticeLinks)
     book: Book = field(default_factory=Book)
 
     def __call__(
@@ -182,7 +182,7 @@ def _finding(finding: Finding) -> str:
     return f"{finding.check} on {finding.node} at {finding.fault_at:%Y-%m-%d %H:%M:%S} UTC: {finding.summary}"[:300]
 
 
-def runbook(links: Links, topic: Topic) -> str:
+def runbook(links: NoticeLinks, topic: Topic) -> str:
     """Where the runbook of the topic is."""
     page = RUNBOOKS[topic]
     return f"{links.runbooks.rstrip('/')}/{page}"
