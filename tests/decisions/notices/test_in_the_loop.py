@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 from holdfast.actor.notice_desk import Place
+from holdfast.actor.notice_note import read_state
+from holdfast.api.notices import KINDS, notices_of
 from holdfast.decisions.notices.routes import RouteRule
 from holdfast.model.errors import Unavailable
 from holdfast.model.event import EventKind
+from holdfast.model.lookback import SHIPPED
 from holdfast.model.machine import CAN_NOTHING
-from holdfast.model.notice import Matter, Message, NoticeLevel, Topic
+from holdfast.model.notice import NOTE, Matter, Message, NoticeLevel, Topic
+from holdfast.store import open_store
 from support.simulated import Site
 from support.simulated.site import NO_BUDGET
 
@@ -128,3 +134,22 @@ def test_a_crash_at_any_boundary_loses_no_message() -> None:
         site.run(90, step_s=5.0)
         assert (moment, site.killed) == (moment, 1)
         assert len(told(site, Topic.AWAITING_HUMAN)) == 1, moment
+
+
+def test_the_real_store_keeps_what_was_sent_and_the_api_shows_it(tmp_path: Path) -> None:
+    flaky = Flaky()
+    with closing(open_store(f"sqlite:///{tmp_path}/holdfast.db", SHIPPED)) as store:
+        site = with_place(Site(2, policy=NO_BRAKE, can=CAN_NOTHING, store=store), Place(flaky))
+        site.fault("n1")
+        site.run(60, step_s=5.0)
+        site.start_actor()
+        flaky.down = False
+        site.run(60, step_s=5.0)
+        (notice,) = notices_of(store.events(kinds=KINDS))
+        totals = read_state(store.note(NOTE)).totals
+    assert (notice.topic, notice.incident_id) == ("awaiting_human", site.notices.messages[0].matters[0].incident_id)
+    answers = {d.address: (d.outcome, d.error) for d in notice.deliveries}
+    assert answers == {"test": ("delivered", ""), flaky.name: ("delivered", "")}
+    assert totals["needs_somebody/made"] == 1
+    assert totals["needs_somebody/delivered"] == 2
+    assert totals["needs_somebody/failed"] >= 1
