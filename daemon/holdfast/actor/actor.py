@@ -44,8 +44,8 @@ from holdfast.ports import IntentOutcome, Lease, Provider, Scheduler, Store
 
 log = logging.getLogger(__name__)
 
-HAND_OUT, TAKE = "hand_out", "take_intent"
-"""Parts of this process: reading the due intents, and re-evaluating one step (:mod:`holdfast.unexpected`)."""
+HAND_OUT, TAKE, SEND_NOTICES = "hand_out", "take_intent", "send_notices"
+"""Parts of this process: reading the due intents, re-evaluating one step, and messages to people (:mod:`holdfast.unexpected`)."""
 STALE_S = 600.0
 """Maximum age of a planned step that has not started. An older one is decided again instead of done late."""
 LOOK_S = 0.5
@@ -161,6 +161,10 @@ class Actor:
             log.warning("event=fenced_off part=notices error=%r", str(error))
         except OutsideError as error:
             log.warning("event=notices_wait error=%r", str(error))
+        except Exception as error:  # noqa: BLE001 - the notices stay in the store; the next turn shows whether it lasts
+            unexpected.failed(SEND_NOTICES, error)
+        else:
+            unexpected.passed(SEND_NOTICES)
 
     def _looked_again(self, book: Book, intent: Intent, fence: int) -> Recheck:
         """Re-evaluate a step right before it starts. ``ANEW``: it was settled without being started."""

@@ -29,6 +29,8 @@ PART = "notices"
 """Part of this process (:mod:`holdfast.unexpected`)."""
 LOOK_S = 5.0
 """How often it is checked whether a matter is over, healed or to be sent."""
+DELIVER_S = 10.0
+"""How long one turn delivers at most: new notices are taken in between, whatever an address does."""
 KEEP_S = 60.0
 """How often addresses that keep alerts open are refreshed."""
 
@@ -99,9 +101,9 @@ class NoticeDesk:
             raise
 
     def state(self) -> NotifierState:
-        """How delivery went last."""
-        addresses = len(self.places)
-        waits = [w for p in self._state.outbox for w in p.waits if w.attempts] if self._state is not None else []
+        """How delivery went last. Safe to call from any thread."""
+        addresses, known = len(self.places), self._state
+        waits = [w for p in known.outbox for w in p.waits if w.attempts] if known is not None else []
         errors = dict.fromkeys([*(f"{w.address}: {w.error}" for w in waits), *self._kept.values()])
         error = "; ".join(errors) or self.problem
         if not error:
@@ -132,7 +134,7 @@ class NoticeDesk:
         return verdicts
 
     def _needs_book(self, state: NoticeState) -> bool:
-        return bool(state.open or state.waiting or self._wants(NoticeLevel.HEALED) or self.digest is not None)
+        return bool(state.open or state.waiting or self._wants(NoticeLevel.HEALED) or self._wants(NoticeLevel.DIGEST))
 
     def _wants(self, level: NoticeLevel) -> bool:
         return any(level in place.rule.levels for place in self.places)
@@ -195,7 +197,10 @@ class NoticeDesk:
 
     def _deliver(self, fence: int) -> None:
         by_name = {place.address.name: place.address for place in self.places}
+        end_s = self.clock.monotonic_s() + DELIVER_S
         for message, waiting in outbox.due(self._read(), self.clock.now()):
+            if self.clock.monotonic_s() > end_s:
+                return
             error = _try(by_name[waiting.address], message)
             now = self.clock.now()
             state, result = outbox.answered(self._read(), message.id, waiting.address, error, now)
@@ -217,14 +222,15 @@ class NoticeDesk:
         if self._keep_at is not None and now < self._keep_at:
             return
         self._keep_at = now + timedelta(seconds=KEEP_S)
-        matters = [each.matter for each in self._read().open]
+        matters, kept = [each.matter for each in self._read().open], dict(self._kept)
         for place in self.places:
             mine = [m for m in matters if takes(place.rule, _as_message(m, now), self._partitions_of(m))]
             try:
                 place.address.keep(mine)
-                self._kept.pop(place.address.name, None)
+                kept.pop(place.address.name, None)
             except OutsideError as error:
-                self._kept[place.address.name] = f"{place.address.name}: {error}"
+                kept[place.address.name] = f"{place.address.name}: {error}"
+        self._kept = kept
 
     def _partitions_of(self, matter: Matter) -> Mapping[str, frozenset[str] | None]:
         return {name: self.partitions(name) for name in matter.nodes} if self._by_partition() else {}

@@ -147,7 +147,7 @@ class Message:
 
 NOTE = "notices"
 """Note of the store that holds :class:`NoticeState`."""
-MOST_MATTERS = 500
+MOST_MATTERS = 200
 """Most matters that a message carries with it; the others are counted."""
 
 

@@ -96,6 +96,13 @@ def test_a_day_without_delivery_is_the_end() -> None:
     assert [w.address for _, w in outbox.due(state, NOW)] == ["mail"]
 
 
+def test_the_outbox_is_bounded() -> None:
+    state = NoticeState()
+    for number in range(outbox.MOST_PENDING + 3):
+        state = outbox.post(state, replace(message(), id=f"m{number}"), {"mail": NOW})
+    assert (len(state.outbox), state.outbox[0].message.id) == (outbox.MOST_PENDING, "m3")
+
+
 def test_an_address_that_is_no_longer_configured_is_dropped() -> None:
     state = outbox.dropped(posted(), ["mail"])
     assert [w.address for p in state.outbox for w in p.waits] == ["mail"]

@@ -126,6 +126,23 @@ def test_the_end_of_what_people_were_called_for_is_told() -> None:
     assert site.notices.kept == []
 
 
+def test_an_address_that_hangs_keeps_no_new_notice_waiting_in_the_store() -> None:
+    site = needs_operators(3)
+
+    class Hangs(Flaky):
+        def send(self, message: Message) -> None:
+            site.clock.advance(20.0)
+            super().send(message)
+
+    slow, other = Hangs(), Hangs()
+    other.name = "urls[2] mailto://…"
+    with_place(with_place(site, Place(slow)), Place(other))
+    site.fault("n1")
+    site.run(15, step_s=5.0)
+    assert (slow.tried, other.tried) == (1, 1), "each in a turn of its own"
+    assert site.store.due_intents() == ()
+
+
 def test_a_crash_at_any_boundary_loses_no_message() -> None:
     for moment in ("planned", "started", "acted", "finished"):
         site = needs_operators(2)

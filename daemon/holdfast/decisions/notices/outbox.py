@@ -10,6 +10,8 @@ from holdfast.model.notice import Message, NoticeState, PendingAddress, PendingM
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 30.0, 900.0
 """An address that did not take a message is tried again after these pauses, each twice as long as the one before."""
+MOST_PENDING = 200
+"""Most messages that wait for an address; the oldest are dropped first."""
 GIVE_UP_S = 86_400.0
 """A message that no try delivered for this long is given up."""
 
@@ -45,7 +47,7 @@ def post(state: NoticeState, message: Message, ready: Mapping[str, datetime]) ->
     if not ready:
         return state
     waits = tuple(PendingAddress(name, at) for name, at in ready.items())
-    return replace(state, outbox=(*state.outbox, PendingMessage(message, waits)))
+    return replace(state, outbox=(*state.outbox, PendingMessage(message, waits))[-MOST_PENDING:])
 
 
 def due(state: NoticeState, now: datetime) -> tuple[tuple[Message, PendingAddress], ...]:
