@@ -114,12 +114,12 @@ class NoticeDesk:
 
     # Taking and grouping
 
-    def _take(self, intents: Sequence[Intent], fence: int) -> Mapping[str, plan.Verdict]:
+    def _take(self, intents: Sequence[Intent], fence: int) -> Mapping[str, plan.TakenAs]:
         now = self.clock.now()
         before = self._read()
         self._look_at = now + timedelta(seconds=LOOK_S)
         book = self.store.load_book(now) if intents or self._needs_book(before) else Book()
-        state, verdicts = before, dict[str, plan.Verdict]()
+        state, verdicts = before, dict[str, plan.TakenAs]()
         for intent in intents:
             state, verdicts[intent.key] = plan.take(state, matter_of(intent, book), self.policy, now)
         state = self._followed(state, book, now)
@@ -185,7 +185,7 @@ class NoticeDesk:
     def _by_partition(self) -> bool:
         return any(place.rule.partitions for place in self.places)
 
-    def _settle(self, intent: Intent, verdict: plan.Verdict, fence: int) -> None:
+    def _settle(self, intent: Intent, verdict: plan.TakenAs, fence: int) -> None:
         if intent.state is IntentState.PLANNED:
             self.store.start_intent(intent.key, fence, self.clock.now())
         self.before_step(intent, "started")
@@ -279,7 +279,7 @@ def matter_of(intent: Intent, book: Book) -> Matter:
     )
 
 
-def _said(verdict: plan.Verdict) -> str:
+def _said(verdict: plan.TakenAs) -> str:
     match verdict:
         case plan.Queued():
             return "taken for delivery"
@@ -301,7 +301,9 @@ def _try(address: Address, message: Message) -> str | None:
     return None
 
 
-def _news(message: Message, address: str, result: outbox.Result, before: str, now: datetime) -> tuple[Event, ...]:
+def _news(
+    message: Message, address: str, result: outbox.DeliveryResult, before: str, now: datetime
+) -> tuple[Event, ...]:
     """Events of one try: a delivery, a first failure, and the end of all tries."""
     match result:
         case outbox.Delivered(attempts):

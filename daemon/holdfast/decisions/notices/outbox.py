@@ -39,7 +39,7 @@ class GivenUp:
     error: str
 
 
-Result = Delivered | NotDelivered | GivenUp
+DeliveryResult = Delivered | NotDelivered | GivenUp
 
 
 def post(state: NoticeState, message: Message, ready: Mapping[str, datetime]) -> NoticeState:
@@ -62,7 +62,7 @@ def next_at(state: NoticeState) -> datetime | None:
 
 def answered(
     state: NoticeState, message_id: str, address: str, error: str | None, now: datetime
-) -> tuple[NoticeState, Result]:
+) -> tuple[NoticeState, DeliveryResult]:
     """The state after one try. ``error``: None: the address took it. Raises KeyError for a delivery that is not waited for."""
     pending = next((each for each in state.outbox if each.message.id == message_id), None)
     waiting = next((w for w in pending.waits if w.address == address), None) if pending is not None else None

@@ -46,7 +46,7 @@ class AlreadyTold:
     """Empty: it waits for a message already."""
 
 
-Verdict = Queued | AlreadyTold
+TakenAs = Queued | AlreadyTold
 Build = Callable[[str, datetime, NoticeLevel, Topic, Sequence[Matter], bool, int], Message]
 """Writes a message: id, time, level, topic, matters, whether they are over, how many further ones it is about."""
 
@@ -56,7 +56,7 @@ def same(one: Matter, other: Matter) -> bool:
     return (one.topic, one.target, one.level) == (other.topic, other.target, other.level)
 
 
-def take(state: NoticeState, matter: Matter, policy: NoticePolicy, now: datetime) -> tuple[NoticeState, Verdict]:
+def take(state: NoticeState, matter: Matter, policy: NoticePolicy, now: datetime) -> tuple[NoticeState, TakenAs]:
     """Queue one matter, unless it is known."""
     told = next((each for each in state.open if same(each.matter, matter)), None)
     if told is not None and not _to_repeat(told, policy, now):
