@@ -18,6 +18,7 @@ import site_links
 from holdfast.cli.app import app
 from holdfast.config.example import rows
 from holdfast.model.event import EventKind
+from holdfast.model.notice import RUNBOOKS, Topic
 from holdfast_checks.registry import all_checks
 
 ROOT = Path(__file__).parents[1]
@@ -238,6 +239,34 @@ def _subjects() -> Iterator[tuple[str, list[str]]]:
                 subject = given[subject.id] if isinstance(subject, ast.Name) else subject
                 parts = subject.values if isinstance(subject, ast.JoinedStr) else [subject]
                 yield f"{file.name}:{node.lineno}", [str(p.value) for p in parts if isinstance(p, ast.Constant)]
+
+
+def _notices() -> Iterator[tuple[str, list[str]]]:
+    """Every message to an operator: where it is made, and what it says of its level and topic."""
+    for file in sorted((ROOT / "daemon" / "holdfast" / "decisions").rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Notify":
+                said = [*node.args[2:4], *(word.value for word in node.keywords)]
+                yield f"{file.name}:{node.lineno}", [ast.unparse(each) for each in said]
+
+
+def test_every_message_to_a_human_says_its_level_and_topic() -> None:
+    found = list(_notices())
+    assert len(found) >= 15
+    for where, said in found:
+        assert said[0].startswith("NoticeLevel."), where
+        assert said[1].startswith("Topic."), where
+        assert said[1] != "Topic.OTHER", where
+
+
+def test_every_topic_is_explained_and_its_runbook_is_the_one_of_its_messages() -> None:
+    page = (ROOT / "docs" / "notifications.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`[a-z_`, ]+) \| (.+) \|$", page.partition("## Topics")[2], re.MULTILINE)
+    named = {topic: text for topics, text in rows for topic in re.findall(r"`([a-z_]+)`", topics)}
+    assert set(named) == set(Topic)
+    for topic, runbook in RUNBOOKS.items():
+        assert (ROOT / "docs" / runbook).is_file()
+        assert f"({runbook})" in named[topic] or (runbook, named[topic]) == ("notifications.md", "this page"), topic
 
 
 def test_every_message_to_a_human_has_a_runbook() -> None:

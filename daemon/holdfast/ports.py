@@ -8,7 +8,7 @@ Every call is synchronous and bounded: an adapter has its own deadline and raise
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeVar
@@ -23,6 +23,7 @@ from holdfast.model.incident import Incident, Recovery
 from holdfast.model.job_ends import JobEnd
 from holdfast.model.machine import Instance, Notice, ProviderCan, ProviderView
 from holdfast.model.maintenance import Window
+from holdfast.model.notice import Matter, Message
 from holdfast.model.report import Report
 from holdfast.model.room_names import KnownRoom
 from holdfast.model.rooms import OpenRoom, RoomRecord, RoomRules, RoomView
@@ -317,7 +318,28 @@ class Provider(Protocol):
 class Notifier(Protocol):
     """Sender of notifications to operators and job owners."""
 
-    def notify(self, subject: str, body: str) -> None: ...
+    def notify(self, subject: str, body: str, *, over_of: str = "") -> None:
+        """``over_of``: subject of the earlier notification whose cause is over; empty: this is none of these."""
+        ...
+
+
+class Address(Protocol):
+    """One place that takes messages to people: a mailbox, a channel, a paging service, an Alertmanager."""
+
+    @property
+    def name(self) -> str:
+        """Where it was configured and its kind, without secrets: ``urls[0] mailto``."""
+        ...
+
+    def send(self, message: Message) -> None:
+        """Deliver a message. Raises Unavailable, without secrets in its text."""
+        ...
+
+    def keep(self, matters: Sequence[Matter]) -> None:
+        """Called each minute with what is open. For services that take an alert for over unless it is repeated; others ignore it.
+
+        Raises Unavailable."""
+        ...
 
 
 class QuorumRooms(Protocol):

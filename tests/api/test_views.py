@@ -307,6 +307,7 @@ ROUTES = [
     ("GET", "/v1/jobs/7/why"),
     ("GET", "/v1/actions"),
     ("GET", "/v1/events"),
+    ("GET", "/v1/notices"),
     ("GET", "/v1/metrics"),
     ("GET", "/metrics"),
     ("GET", "/openapi.json"),

@@ -288,7 +288,7 @@ class TestConfig:
         got = holdfast("config", "check", str(path))
         assert (got.status, got.err.count("\n")) == (2, 1)
         for words in (
-            "notify.urls: an address without",
+            "notify.urls[0] an address without",
             f"{script} does not exist on this machine",
             f"the folder {tmp_path}/no does not exist",
         ):

@@ -7,10 +7,13 @@ import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
-from holdfast.head.notify import AppriseNotifier, notifier_for, wrong_addresses
+from holdfast.config.sections import NotifySection
+from holdfast.head.addresses import addresses
+from holdfast.head.notify import AddressesNotifier, WatchedNotifier, notifier_for, wrong_addresses
 from holdfast.model.errors import Unavailable
 from support.simulated.clock import SimClock
 
@@ -52,10 +55,22 @@ def places() -> Iterator[tuple[Place, Place]]:
         place.thread.join()
 
 
+def sending_to(*urls: str) -> AddressesNotifier:
+    return AddressesNotifier(addresses("urls", urls, SimClock()), SimClock())
+
+
+def watched(urls: list[str]) -> WatchedNotifier:
+    return notifier_for(NotifySection(tuple(urls)), Path("/"), SimClock())
+
+
+def wrong(urls: list[str]) -> tuple[str, ...]:
+    return wrong_addresses(addresses("urls", urls, SimClock()))
+
+
 def test_one_that_fails_is_tried_again_and_the_others_get_each_message_once(places: tuple[Place, Place]) -> None:
     bad, good = places
     bad.status = 500
-    notifier = AppriseNotifier([bad.url, good.url])
+    notifier = sending_to(bad.url, good.url)
     for _ in range(3):
         with pytest.raises(Unavailable, match="the others have it") as error:
             notifier.notify("n1 needs an operator", "why")
@@ -70,17 +85,17 @@ def test_one_that_fails_is_tried_again_and_the_others_get_each_message_once(plac
 
 
 def test_the_same_words_a_day_later_are_another_message(places: tuple[Place, Place]) -> None:
-    notifier = AppriseNotifier([place.url for place in places])
+    notifier = sending_to(*(place.url for place in places))
     for _ in range(2):
         notifier.notify("brake", "holds")
     assert [place.got for place in places] == [["brake", "brake"]] * 2
 
 
 def test_an_address_that_cannot_be_used_is_said_and_costs_no_other_its_message(places: tuple[Place, Place]) -> None:
-    assert "SECRET" not in str(wrong_addresses(["hooks.example/services/SECRET", "SECRET", "SECRET:x@y"]))
+    assert "SECRET" not in str(wrong(["hooks.example/services/SECRET", "SECRET", "SECRET:x@y"]))
     urls = ["nonsense://user:secret@example", places[1].url]
-    assert wrong_addresses(urls) == ("notify.urls: nonsense://…: apprise does not understand this address",)
-    notifier = notifier_for(urls, SimClock())
+    assert wrong(urls) == ("notify.urls[0] nonsense://…: apprise does not understand this address",)
+    notifier = watched(urls)
     assert "nonsense" in notifier.state().error
     with pytest.raises(Unavailable, match="nonsense"):
         notifier.notify("brake", "holds")
@@ -91,7 +106,7 @@ def test_without_the_package_the_log_has_it_and_nothing_ends(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setitem(sys.modules, "apprise", None)
-    notifier = notifier_for(["mailto://a:b@example"], SimClock())
+    notifier = watched(["mailto://a:b@example"])
     for _ in range(2):
         with pytest.raises(Unavailable, match="apprise is missing"):
             notifier.notify("brake", "holds")

@@ -36,7 +36,7 @@ class Mail:
     fails: bool = False
     tried: int = 0
 
-    def notify(self, subject: str, body: str) -> None:
+    def notify(self, subject: str, body: str, *, over_of: str = "") -> None:
         self.tried += 1
         if self.fails:
             raise Unavailable("SMTP 550")
@@ -233,7 +233,7 @@ class TestCannotStart:
     @pytest.fixture
     def mail(self, monkeypatch: pytest.MonkeyPatch) -> Mail:
         mail = Mail()
-        monkeypatch.setattr(module, "notifier_for", lambda _urls, _clock: mail)
+        monkeypatch.setattr(module, "notifier_for", lambda _section, _folder, _clock: mail)
         monkeypatch.setenv("NOTIFY_SOCKET", "/run/systemd/notify")
         return mail
 

@@ -182,7 +182,7 @@ def test_a_notifier_remembers_since_when_it_fails() -> None:
     clock, fails = SimClock(), [True]
 
     class Mail:
-        def notify(self, subject: str, body: str) -> None:
+        def notify(self, subject: str, body: str, *, over_of: str = "") -> None:
             if fails:
                 raise Unavailable("SMTP 550")
 

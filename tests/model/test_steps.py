@@ -39,6 +39,7 @@ TEXTS = [
     (steps.tell_owner(JOB, 2), "TellOwner/4711r2"),
     (steps.take_note_back(JOB, 2), "TellOwner/4711r2.back"),
     (steps.tell_owner_of_hands(JOB, 2), "TellOwner/4711r2.hands"),
+    (steps.tell_owner_of_recovery(JOB, 2, 9), "TellOwner/4711r2.recovered.9"),
     (steps.launch("n1", 3), "Launch/n1.3"),
     (steps.replace("n1", 3), "Replace/n1.3"),
     (steps.reboot("n1", 3), "Reboot/n1.3"),

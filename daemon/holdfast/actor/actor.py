@@ -21,14 +21,16 @@ from holdfast.actor.idle import IdleWatch, idle
 from holdfast.actor.last_words import last_words
 from holdfast.actor.lease_guard import while_leading
 from holdfast.actor.limits import ActorLimits, Full, LimitedStep, limited
+from holdfast.actor.notice_desk import NoticeDesk
 from holdfast.actor.second_look import BRAKED, Recheck, look_again, outlived, overtaken
-from holdfast.controller.lanes import lane, pools
+from holdfast.controller.lanes import PEOPLE, lane, pools
 from holdfast.model.action import (
     NEVER_BEGUN,
     Action,
     Intent,
     IntentState,
     Launch,
+    Notify,
     Reboot,
     Replace,
     SetDown,
@@ -42,8 +44,8 @@ from holdfast.ports import IntentOutcome, Lease, Provider, Scheduler, Store
 
 log = logging.getLogger(__name__)
 
-HAND_OUT, TAKE = "hand_out", "take_intent"
-"""Parts of this process: reading the due intents, and re-evaluating one step (:mod:`holdfast.unexpected`)."""
+HAND_OUT, TAKE, SEND_NOTICES = "hand_out", "take_intent", "send_notices"
+"""Parts of this process: reading the due intents, re-evaluating one step, and messages to people (:mod:`holdfast.unexpected`)."""
 STALE_S = 600.0
 """Maximum age of a planned step that has not started. An older one is decided again instead of done late."""
 LOOK_S = 0.5
@@ -51,6 +53,8 @@ LOOK_S = 0.5
 STALE = IntentOutcome(
     IntentState.FAILED, "planned too long ago; will be decided again", retryable=True, result={NEVER_BEGUN: True}
 )
+_NOTICES = ("", PEOPLE)
+"""Queue of the notices in this process: no incident has this id."""
 _IRREVERSIBLE = (SetDown, Terminate, Replace, Reboot, StopStart, Launch)
 
 
@@ -78,6 +82,8 @@ class Actor:
     """Upper limits on steps, whatever the store says; None: no limits."""
     begun: Begun | None = None
     """Record of the steps that this actor has started; None: the store is trusted."""
+    desk: NoticeDesk | None = None
+    """Takes the notices to people; None: each is sent on its own, like any other step."""
     problem: str = ""
     """Why the last pass failed, for the controller and for operators; empty: it succeeded."""
     held_back: str = ""
@@ -111,7 +117,7 @@ class Actor:
         lease = self._serving()
         if lease is None:
             return
-        intents = self.store.due_intents()
+        intents = self._without_notices(self.store.due_intents(), lease.fence, workers)
         if not intents:
             return
         book = self.store.load_book(self.outside.clock.now())
@@ -134,6 +140,31 @@ class Actor:
                 future = workers[queue[1]].submit(self.step, intent, lease.fence)
                 self._busy[queue] = future
                 future.add_done_callback(lambda _done: self.ring())
+
+    def _without_notices(
+        self, intents: tuple[Intent, ...], fence: int, workers: Mapping[str, Executor]
+    ) -> tuple[Intent, ...]:
+        """Hand the notices to the desk, which sends one after the other; the other steps are returned."""
+        if self.desk is None:
+            return intents
+        notices = [i for i in intents if isinstance(i.action, Notify)]
+        if _NOTICES not in self._busy and (notices or self.desk.due()):
+            future = workers[PEOPLE].submit(self._send_notices, self.desk, notices, fence)
+            self._busy[_NOTICES] = future
+            future.add_done_callback(lambda _done: self.ring() if notices else None)
+        return tuple(i for i in intents if not isinstance(i.action, Notify))
+
+    def _send_notices(self, desk: NoticeDesk, notices: list[Intent], fence: int) -> None:
+        try:
+            desk.turn(notices, fence)
+        except LeaderFencedOff as error:
+            log.warning("event=fenced_off part=notices error=%r", str(error))
+        except OutsideError as error:
+            log.warning("event=notices_wait error=%r", str(error))
+        except Exception as error:  # noqa: BLE001 - the notices stay in the store; the next turn shows whether it lasts
+            unexpected.failed(SEND_NOTICES, error)
+        else:
+            unexpected.passed(SEND_NOTICES)
 
     def _looked_again(self, book: Book, intent: Intent, fence: int) -> Recheck:
         """Re-evaluate a step right before it starts. ``ANEW``: it was settled without being started."""

@@ -19,6 +19,7 @@ from holdfast.api.health import health_router
 from holdfast.api.ingest import ingest_router
 from holdfast.api.maintaining import maintaining_router, windows_router
 from holdfast.api.measuring import measuring_router
+from holdfast.api.notices import notices_router
 from holdfast.api.operating import operating_router
 from holdfast.api.overview import overview_router
 from holdfast.api.reading import jobs_router, reading_router
@@ -72,6 +73,7 @@ def create_app(deps: ApiDeps) -> FastAPI:
         status_router(api, health),
         overview_router(api, health),
         spares_router(api),
+        notices_router(api),
         checks_router(api),
         jobs_router(api),
         operating_router(api),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 
@@ -18,7 +19,9 @@ from holdfast.decisions.inputs import InputKind
 from holdfast.decisions.parts import parts_of
 from holdfast.decisions.probing.suspects import CHECKS
 from holdfast.model.book import BrakeKind
+from holdfast.model.errors import OutsideError
 from holdfast.model.incident import ABOUT_JOBS, IncidentState
+from holdfast.model.notice import NOTE, NoticeLevel
 from holdfast.model.parts import Condition
 
 
@@ -70,12 +73,34 @@ class Gauges(Collector):
         for name, spent_s in deps.stage_times().items():
             stages.add_metric([name], spent_s)
         yield stages
+        yield from _notices(deps)
         yield from _parts(deps)
         yield from _connections(deps)
         turned_s = deps.loop_turned_at()
         if turned_s is not None:
             age_s = deps.clock.monotonic_s() - turned_s
             yield _plain("holdfast_loop_age_seconds", "Time since the control loop's last complete turn.", age_s)
+
+
+def _notices(deps: ApiDeps) -> Iterator[Metric]:
+    """From the store, so that a restart resets none; none while it does not answer."""
+    text = (
+        "Messages to people since the store was made, by level and outcome: made, delivered, failed (a try), given_up."
+    )
+    family = CounterMetricFamily("holdfast_notices", text, labels=["level", "outcome"])
+    totals = _totals(deps)
+    for level in NoticeLevel if totals is not None else ():
+        for outcome in ("made", "delivered", "failed", "given_up"):
+            family.add_metric([level.value, outcome], float((totals or {}).get(f"{level.value}/{outcome}", 0)))
+    yield family
+
+
+def _totals(deps: ApiDeps) -> dict[str, int] | None:
+    try:
+        found = json.loads(deps.store.note(NOTE) or "{}").get("totals", {})
+        return {str(key): int(value) for key, value in found.items()}
+    except (OutsideError, ValueError, TypeError, AttributeError):
+        return None
 
 
 def _parts(deps: ApiDeps) -> Iterator[Metric]:

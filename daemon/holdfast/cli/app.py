@@ -19,6 +19,7 @@ from holdfast.cli import (
     local,
     maintaining,
     night,
+    notices,
     operating,
     practice,
     reading,
@@ -76,6 +77,7 @@ for look in (
     reading.incidents,
     reading.jobs,
     why.why,
+    notices.notices,
     checks.checks,
     reading.metrics,
     night.saved,
@@ -105,6 +107,8 @@ for chore in (local.doctor, local.backup, restoring.restore):
 _config = _group("config", "The controller's settings.", "Set up")
 _config.command()(local.check)
 _config.command()(local.example)
+_notify = _group("notify", "Messages to people.", "Set up")
+_notify.command("test")(notices.send_test)
 _token = _group("token", "Bearer tokens of the API.", "Set up")
 _token.command("create")(local.token_create)
 _token.command("list")(local.token_list)

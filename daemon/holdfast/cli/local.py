@@ -54,13 +54,15 @@ def check(
     path: Annotated[Path, typer.Argument(help="The file.", envvar="HOLDFAST_CONFIG", dir_okay=False)] = DEFAULT_PATH,
 ) -> None:
     """Read controller.toml and say what is wrong with it, or what it changes."""
+    from holdfast.clock import SystemClock  # noqa: PLC0415
     from holdfast.config import limits  # noqa: PLC0415
     from holdfast.config.controller import load  # noqa: PLC0415
-    from holdfast.head.notify import wrong_addresses  # noqa: PLC0415
+    from holdfast.head.notify import places_of, wrong_addresses  # noqa: PLC0415
     from holdfast.model.errors import ConfigError  # noqa: PLC0415
 
     settings = load(path)
-    wrong = [*wrong_addresses(settings.notify.urls), *_missing_here(settings)]
+    places = places_of(settings.notify, settings.path.parent, SystemClock())
+    wrong = [*wrong_addresses([place.address for place in places]), *_missing_here(settings)]
     if wrong:
         raise ConfigError(f"{path}: {'; '.join(wrong)}")
     line(

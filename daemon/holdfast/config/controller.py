@@ -12,6 +12,7 @@ from holdfast.config import limits, strict
 from holdfast.config.binding import check_bind, networks
 from holdfast.config.check_ids import check_ids
 from holdfast.config.enrolment import check_enrolment
+from holdfast.config.notify import check_notify
 from holdfast.config.profiles import PROFILES
 from holdfast.config.sections import (
     ActorSection,
@@ -190,6 +191,7 @@ def _resolved(settings: ControllerSettings) -> ControllerSettings:
 
 def _checked(settings: ControllerSettings, where: str) -> ControllerSettings:
     check_spares(settings.policy.spares, f"{where}: spares")
+    check_notify(settings.notify, f"{where}: notify")
     check_ids(settings.checks, f"{where}: checks")
     if why := limits.wrong_domains(settings.policy.death) or check_windows(
         settings.policy, timedelta(days=settings.store.keep_days)

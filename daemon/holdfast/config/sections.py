@@ -68,8 +68,54 @@ class ChecksSection:
 
 
 @dataclass(frozen=True, slots=True)
+class RouteSection:
+    """One ``[[notify.routes]]``: further addresses, and what they take."""
+
+    urls: tuple[str, ...] = option((), "Addresses, as notify.urls.")
+    urls_file: Path | None = option(None, "As notify.urls_file.")
+    levels: tuple[str, ...] = option(
+        ("needs_somebody",), "Of needs_somebody (action needed), healed (happened and healed), digest (daily summary)."
+    )
+    topics: tuple[str, ...] = option((), "Only these topics (docs/notifications.md); empty: all.")
+    nodes: tuple[str, ...] = option((), "Only messages about these nodes, and those about no node; empty: all.")
+    partitions: tuple[str, ...] = option((), "The same for nodes of these partitions.")
+    quiet_hours: str = option(
+        "",
+        "Such as 22:00-07:00 Europe/Berlin (UTC without a zone): only what needs an operator is sent; the rest waits.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class NotifySection:
-    urls: tuple[str, ...] = option((), "Apprise URLs, where messages to people go; they always go to the log.")
+    urls: tuple[str, ...] = option(
+        (),
+        "Where messages that need an operator go, in addition to the log: Apprise URLs, or alertmanager://HOST:9093 "
+        "(alertmanagers:// for https).",
+    )
+    urls_file: Path | None = option(
+        None,
+        "File with further URLs, one in each line: they are secrets. A relative path is one below systemd's credentials "
+        "(LoadCredential=), otherwise below the folder of this file.",
+    )
+    routes: tuple[RouteSection, ...] = option(
+        (), "Further addresses, each table [[notify.routes]] with its own levels, topics, nodes and quiet hours."
+    )
+    digest_at: str = option(
+        "08:00",
+        "When the daily summary is made, for routes that take it: HH:MM, with a zone such as Europe/Berlin or UTC.",
+    )
+    group_s: float = option(
+        60.0,
+        "After a message, further notices of its topic wait this long and share the next one; then twice as long, up to 10 minutes.",
+        low=0,
+        high=3600,
+    )
+    repeat_s: float = option(86_400.0, "What still needs an operator is sent again after this long; 0: never.", low=0)
+    most_per_hour: int = option(
+        30, "With more messages of a level in an hour, those that follow share one message.", low=1, high=1000
+    )
+    runbook_base: str = option("docs", "Address or folder of this documentation, for the links to runbooks.")
+    link_base: str = option("", "Address to which an incident's id is added, for links to incidents; empty: none.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from holdfast.model.action import HoldJob, Intent, IntentState, Notify, Proposal
 from holdfast.model.book import Brake, Change, World
 from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import Incident, Recovery, RecoveryPhase
+from holdfast.model.notice import NoticeLevel, Topic
 from holdfast.model.steps import StepKey
 
 
@@ -54,6 +55,8 @@ def _tell_of_brakes(guarded: Guarded) -> list[Proposal]:
             Notify(
                 f"brake {brake.kind.value!r} holds: {brake.reason}",
                 f"{brake.reason}\nLook for the one cause (holdfast nodes), then: holdfast release {brake.kind.value}",
+                NoticeLevel.NEEDS_SOMEBODY,
+                Topic.BRAKE,
             ),
             brake.reason,
         )

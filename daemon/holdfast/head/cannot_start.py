@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.clock import SystemClock
+from holdfast.config import notify
 from holdfast.config.controller import ControllerSettings
-from holdfast.head.notify import notifier_for
+from holdfast.config.sections import NotifySection
+from holdfast.head.notify import WatchedNotifier, notifier_for
 from holdfast.head.pager import Page, Pager
 from holdfast.head.wiring import controller_name
 from holdfast.model.errors import ConfigError, HoldfastError
@@ -55,7 +57,8 @@ def _page(
         f"{error}\nNext step: journalctl -u holdfast-{process}   # docs/runbooks/cannot-start.md",
     )
     if final or settings is None:  # the service manager does not retry: this is the only chance to page
-        notifier_for(urls_of(config), SystemClock()).notify(page.subject, page.body)
+        section = settings.notify if settings is not None else NotifySection(urls_of(config))
+        _notifier(section, config.parent).notify(page.subject, page.body)
     else:
         _pager(process, settings).look({START: page})
 
@@ -63,13 +66,29 @@ def _page(
 def _pager(process: str, settings: ControllerSettings) -> Pager:
     clock = SystemClock()
     path = settings.run.dir / process / "start.pages"
-    return Pager(notifier_for(settings.notify.urls, clock), path, clock.monotonic_s)
+    return Pager(_notifier(settings.notify, settings.path.parent), path, clock.monotonic_s)
+
+
+def _notifier(section: NotifySection, folder: Path) -> WatchedNotifier:
+    """For a file of addresses that cannot be read, those of the configuration."""
+    try:
+        return notifier_for(section, folder, SystemClock())
+    except ConfigError as error:
+        log.error("event=addresses_unreadable error=%r", str(error))
+        return notifier_for(NotifySection(section.urls), folder, SystemClock())
 
 
 def urls_of(config: Path) -> tuple[str, ...]:
     """Notification addresses of a configuration file whose other parts may be wrong; none where it cannot be read at all."""
     try:
-        found: dict[str, Any] = tomllib.loads(config.read_text(encoding="utf-8"))
-        return tuple(url for url in found["notify"]["urls"] if isinstance(url, str))
-    except (OSError, ValueError, KeyError, TypeError):
+        found: Any = tomllib.loads(config.read_text(encoding="utf-8")).get("notify")
+    except (OSError, ValueError):
         return ()
+    section = found if isinstance(found, dict) else {}
+    given = section.get("urls")
+    urls = tuple(url for url in given if isinstance(url, str)) if isinstance(given, list) else ()
+    file = section.get("urls_file")
+    try:
+        return notify.urls_of(urls, Path(file) if isinstance(file, str) else None, config.parent)
+    except ConfigError:
+        return urls

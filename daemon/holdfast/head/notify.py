@@ -1,23 +1,26 @@
-"""Notifications to operators: always to the log, and through Apprise where URLs are configured."""
+"""Notifications of a process itself, which need no store: always to the log, and to the addresses where there are any."""
 
 from __future__ import annotations
 
-import importlib
 import logging
-import re
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from pathlib import Path
 
+from holdfast.actor.notice_desk import Place
+from holdfast.config.notify import rule_of, urls_of
+from holdfast.config.sections import NotifySection
+from holdfast.decisions.notices.texts import NoticeLinks
+from holdfast.head.addresses import BrokenAddress, addresses, page
 from holdfast.model.errors import OutsideError, Unavailable
+from holdfast.model.notice import Matter, Message, NoticeLevel, Topic
 from holdfast.model.parts import NotifierState
-from holdfast.ports import Clock, Notifier
+from holdfast.ports import Address, Clock, Notifier
 
 log = logging.getLogger(__name__)
 
-_KIND = re.compile(r"([a-z][a-z0-9+]{0,20})://", re.IGNORECASE)
 _REMEMBERED = 256
 """Maximum number of remembered messages that did not reach every address."""
 
@@ -25,24 +28,25 @@ _REMEMBERED = 256
 class LogNotifier:
     """Implements :class:`holdfast.ports.Notifier` by one warning line."""
 
-    def notify(self, subject: str, body: str) -> None:
+    def notify(self, subject: str, body: str, *, over_of: str = "") -> None:
         log.warning("event=notify subject=%r body=%r", subject, body)
 
 
-class AppriseNotifier:
-    """Sends through Apprise (mail, chat, paging), and to the log as well.
+class AddressesNotifier:
+    """Sends to several addresses, and to the log as well.
 
     An address that fails does not keep the message from the others, and an address that has a message does not get it again at a retry.
     This is remembered in memory: after a restart of the process, a message that was delivered in part may arrive twice."""
 
-    def __init__(self, urls: Sequence[str]) -> None:
+    def __init__(self, places: Sequence[Address], clock: Clock) -> None:
         """An address that cannot be used fails with each message; :func:`wrong_addresses` names it beforehand."""
-        self._addresses = [_address(url) for url in urls]
+        self._addresses = tuple(places)
+        self._clock = clock
         self._delivered: OrderedDict[tuple[str, str], set[int]] = OrderedDict()
         self._lock = threading.Lock()
         self._log = LogNotifier()
 
-    def notify(self, subject: str, body: str) -> None:
+    def notify(self, subject: str, body: str, *, over_of: str = "") -> None:
         """Raises Unavailable, naming the addresses without their secrets, when one did not take it."""
         with self._lock:
             have = self._delivered.get((subject, body))
@@ -55,7 +59,7 @@ class AppriseNotifier:
             for number, address in enumerate(self._addresses):
                 if number not in have:
                     try:
-                        address.send(subject, body)
+                        self._page(address, subject, body, over_of)
                         have.add(number)
                     except Unavailable as error:
                         failed.append(f"{address.name}: {error}")
@@ -65,42 +69,17 @@ class AppriseNotifier:
         others = "; the others have it" if have else ""
         raise Unavailable(f"{'; '.join(failed)[:400]}{others}")
 
-
-@dataclass(frozen=True, slots=True)
-class _Address:
-    name: str
-    """Its kind, such as ``mailto``: what follows may hold a secret."""
-    sender: Any
-    """An Apprise of this address alone; None: it cannot be used."""
-    problem: str = ""
-
-    def send(self, subject: str, body: str) -> None:
-        if self.sender is None:
-            raise Unavailable(self.problem)
-        try:
-            taken = self.sender.notify(title=subject, body=body)
-        except Exception as error:  # of a plugin of Apprise's: one address, not the actor
-            raise Unavailable(type(error).__name__) from error  # its text may hold the address, and so a secret
-        if not taken:
-            raise Unavailable("not delivered; see Apprise's log for the reason")
+    def _page(self, address: Address, subject: str, body: str, over_of: str) -> None:
+        matter = Matter(Topic.OTHER, over_of or subject, over_of or subject, body=body)
+        now = self._clock.now()
+        level = NoticeLevel.NEEDS_SOMEBODY
+        message = Message("", now, level, Topic.OTHER, subject, body, over=bool(over_of), matters=(matter,))
+        page(address, matter, message)
 
 
-def _address(url: str) -> _Address:
-    kind = _KIND.match(url)
-    name = f"{kind[1]}://…" if kind is not None else "an address without ://"
-    try:
-        apprise: Any = importlib.import_module("apprise")
-    except ImportError:
-        return _Address(name, None, "the package apprise is missing: install the controller again (docs/install.md)")
-    sender = apprise.Apprise()
-    return (
-        _Address(name, sender) if sender.add(url) else _Address(name, None, "apprise does not understand this address")
-    )
-
-
-def wrong_addresses(urls: Sequence[str]) -> tuple[str, ...]:
+def wrong_addresses(places: Sequence[Address]) -> tuple[str, ...]:
     """One line for each address that cannot be used, without its secrets."""
-    return tuple(f"notify.urls: {each.name}: {each.problem}" for each in map(_address, urls) if each.sender is None)
+    return tuple(f"notify.{each.name}: {each.problem}" for each in places if isinstance(each, BrokenAddress))
 
 
 class WatchedNotifier:
@@ -112,10 +91,10 @@ class WatchedNotifier:
         self._clock = clock
         self._state = NotifierState(addresses, problem[:300], clock.now() if problem else None)
 
-    def notify(self, subject: str, body: str) -> None:
+    def notify(self, subject: str, body: str, *, over_of: str = "") -> None:
         """Raises what the notifier raises."""
         try:
-            self._notifier.notify(subject, body)
+            self._notifier.notify(subject, body, over_of=over_of)
         except Exception as error:
             since = self._state.failing_since or self._clock.now()
             text = str(error) if isinstance(error, OutsideError) else f"{type(error).__name__}: {error}"
@@ -128,7 +107,29 @@ class WatchedNotifier:
         return self._state
 
 
-def notifier_for(urls: Sequence[str], clock: Clock) -> WatchedNotifier:
-    """Sends to these addresses, or to the log alone where there are none."""
-    notifier: Notifier = AppriseNotifier(urls) if urls else LogNotifier()
-    return WatchedNotifier(notifier, clock, len(urls), "; ".join(wrong_addresses(urls)))
+def links_of(section: NotifySection, cluster: str) -> NoticeLinks:
+    """Where the messages of this site point to."""
+    return NoticeLinks(section.runbook_base, section.link_base, cluster)
+
+
+def called(section: NotifySection, folder: Path, clock: Clock, cluster: str = "") -> tuple[Address, ...]:
+    """The addresses of those who are called for everything that needs an operator. Raises ConfigError."""
+    return addresses("urls", urls_of(section.urls, section.urls_file, folder), clock, links_of(section, cluster))
+
+
+def places_of(section: NotifySection, folder: Path, clock: Clock, cluster: str = "") -> tuple[Place, ...]:
+    """Every address with what it takes. Raises ConfigError."""
+    places = [Place(each) for each in called(section, folder, clock, cluster)]
+    for number, route in enumerate(section.routes):
+        urls = urls_of(route.urls, route.urls_file, folder)
+        rule = rule_of(route, f"notify.routes[{number}]")
+        links = links_of(section, cluster)
+        places += [Place(each, rule) for each in addresses(f"routes[{number}].urls", urls, clock, links)]
+    return tuple(places)
+
+
+def notifier_for(section: NotifySection, folder: Path, clock: Clock, cluster: str = "") -> WatchedNotifier:
+    """Sends to those who are called, or to the log alone where there are none. Raises ConfigError."""
+    places = called(section, folder, clock, cluster)
+    notifier: Notifier = AddressesNotifier(places, clock) if places else LogNotifier()
+    return WatchedNotifier(notifier, clock, len(places), "; ".join(wrong_addresses(places)))

@@ -121,13 +121,13 @@ class Pager:
             sent = self._send(found[name])
             self._known[name] = replace(self._known[name], sent=sent, tried_s=self.clock_s(), text=found[name].subject)
         for outage in over:
-            self._send(Page(f"over: {outage.text}", "holdfast status"))
+            self._send(Page(f"over: {outage.text}", "holdfast status"), over_of=outage.text)
         if self._known != before:
             self._write()
 
-    def _send(self, page: Page) -> bool:
+    def _send(self, page: Page, over_of: str = "") -> bool:
         try:
-            self.notifier.notify(page.subject, page.body)
+            self.notifier.notify(page.subject, page.body, over_of=over_of)
         except Exception as error:  # noqa: BLE001 - whatever the address does, the process lives on and tries again
             log.error("event=page_failed subject=%r error=%r", page.subject, f"{type(error).__name__}: {error}"[:300])
             return False

@@ -112,7 +112,7 @@ def build_controller(settings: ControllerSettings) -> Controller:
     rooms = QuorumLink(settings.quorum.socket) if settings.quorum.enabled else None
     if rooms is not None:
         loop.rooms = QuorumWatch(rooms, store, clock)
-    notifier = notifier_for(settings.notify.urls, clock)
+    notifier = notifier_for(settings.notify, settings.path.parent, clock, settings.cluster.name)
     actor = StateReader(actor_state(settings), clock.monotonic_s)
     cert, connections = settings.server.tls_cert, connections_for(settings.server)
     deps = ApiDeps(

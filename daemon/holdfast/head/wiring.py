@@ -6,26 +6,31 @@ import logging
 import os
 import socket
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from holdfast.actor.actor import Actor
 from holdfast.actor.adapters import Outside
 from holdfast.actor.begun import Begun
 from holdfast.actor.limits import ActorLimits
+from holdfast.actor.notice_desk import DigestTime, NoticeDesk
 from holdfast.actor.provider_watch import ProviderWatch
 from holdfast.clock import SystemClock
 from holdfast.config.controller import ControllerSettings
+from holdfast.config.notify import clock_of
 from holdfast.controller import lease_holder
 from holdfast.controller.wakeup import Alone, Bell, Ringer
 from holdfast.decisions.machines.disputes import claimants
 from holdfast.decisions.nodes.hands_off import own_reservations
-from holdfast.head.notify import notifier_for
+from holdfast.head.notify import links_of, notifier_for, places_of, wrong_addresses
 from holdfast.head.pager import Pager
 from holdfast.head.paging import ActorPaging
 from holdfast.head.process_state import StateReader, StateWriter
+from holdfast.model.errors import OutsideError
 from holdfast.model.lookback import needed
-from holdfast.ports import Clock, Provider, Scheduler
+from holdfast.model.notice import NoticePolicy
+from holdfast.model.parts import NotifierState
+from holdfast.ports import Clock, Provider, Scheduler, Store
 from holdfast.providers import KINDS, open_provider
 from holdfast.slurm import open_scheduler
 from holdfast.store import open_store
@@ -77,7 +82,7 @@ def build_actor(settings: ControllerSettings) -> ActorParts:
     alone = Alone(actor_lock(settings))
     clock: Clock = SystemClock()
     store = open_store(settings.store.url, needed(settings.policy))
-    notifier = notifier_for(settings.notify.urls, clock)
+    notifier = notifier_for(settings.notify, settings.path.parent, clock, settings.cluster.name)
     outside = Outside(
         scheduler=scheduler_of(settings),
         provider=provider_of(settings),
@@ -108,6 +113,7 @@ def build_actor(settings: ControllerSettings) -> ActorParts:
         lambda: len(outside.scheduler.all_nodes()),
         watch.going,
     )
+    desk = desk_of(settings, store, outside.scheduler, clock)
     actor = Actor(
         store,
         outside,
@@ -117,6 +123,7 @@ def build_actor(settings: ControllerSettings) -> ActorParts:
         mode=settings.policy.mode,
         limits=limits,
         begun=Begun(settings.actor.dir),
+        desk=desk,
     )
     paging = ActorPaging(
         StateReader(controller_state(settings), clock.monotonic_s),
@@ -124,8 +131,36 @@ def build_actor(settings: ControllerSettings) -> ActorParts:
         Pager(notifier, settings.run.dir / "actor" / "pages", clock.monotonic_s),
         name,
     )
-    state = StateWriter(actor_state(settings), clock.monotonic_s, notifier.state)
+    state = StateWriter(actor_state(settings), clock.monotonic_s, lambda: worse(desk.state(), notifier.state()))
     return ActorParts(actor, watch, bell, alone, state, paging)
+
+
+def desk_of(settings: ControllerSettings, store: Store, scheduler: Scheduler, clock: Clock) -> NoticeDesk:
+    """Sends the notices, by the addresses of ``[notify]``. Raises ConfigError."""
+    section, folder = settings.notify, settings.path.parent
+    places = places_of(section, folder, clock, settings.cluster.name)
+
+    def partitions(name: str) -> frozenset[str] | None:
+        try:
+            return frozenset(scheduler.node(name).partitions)
+        except OutsideError:
+            return None
+
+    return NoticeDesk(
+        store,
+        clock,
+        places,
+        NoticePolicy(section.group_s, section.repeat_s, section.most_per_hour),
+        links_of(section, settings.cluster.name),
+        DigestTime(*clock_of(section.digest_at, "notify.digest_at")),
+        partitions,
+        problem="; ".join(wrong_addresses([place.address for place in places])),
+    )
+
+
+def worse(one: NotifierState, other: NotifierState) -> NotifierState:
+    """The one of two states that an operator has to know."""
+    return one if one.error or not other.error else replace(other, addresses=one.addresses)
 
 
 def controller_lock(settings: ControllerSettings) -> Path:

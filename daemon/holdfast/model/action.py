@@ -11,6 +11,7 @@ from typing import Any, get_args
 from holdfast.model.cluster import JobKey, NodeReason
 from holdfast.model.event import Event, EventKind
 from holdfast.model.maintenance import KeepWindow
+from holdfast.model.notice import NoticeLevel, Topic
 from holdfast.model.resizing import DelayStart, SetThrottle
 from holdfast.model.steps import Step, StepKey
 from holdfast.model.target import OnJob, OnMachine, OnNode, Target
@@ -272,10 +273,15 @@ class SendOrder(OnMachine):
 
 @dataclass(frozen=True, slots=True)
 class Notify:
-    """Notify an operator, in the log and by the addresses of ``notify.urls``."""
+    """Notify an operator, in the log and by the addresses of ``[notify]``."""
 
     subject: str
     body: str
+    level: NoticeLevel = NoticeLevel.NEEDS_SOMEBODY
+    topic: Topic = Topic.OTHER
+    """Default: what an older release planned."""
+    nodes: tuple[str, ...] = ()
+    """Nodes that it is about; empty: its incident's."""
 
     @property
     def target(self) -> Target:

@@ -90,6 +90,12 @@ class EventKind(StrEnum):
     """An operator ended a pause."""
     CLOCK_STEP = "clock.step"
     """The wall clock of the controller's machine was set; by how many ``seconds``, in the detail."""
+    NOTICE_MADE = "notice.made"
+    """A message to people was made and queued for delivery; ``addresses`` in the detail: to whom; ``stands_for``: number of matters."""
+    NOTICE_DELIVERED = "notice.delivered"
+    """An address took a message; ``address`` and ``attempts`` in the detail."""
+    NOTICE_FAILED = "notice.failed"
+    """An address did not take a message for the first time, or for a day (``given_up``); it is tried again in between."""
     OPERATOR = "operator"
     """Something an operator did through the API, with who and what."""
 

@@ -9,6 +9,9 @@ from enum import StrEnum
 CONSENT_WORD = "holdfast"
 """``sbatch --comment=holdfast`` (alone or as one word among others) opts a job in."""
 
+NO_NOTES_WORD = "holdfast-no-notes"
+"""With this word in its comment, a job gets no note about its recovery; it is recovered all the same."""
+
 _LIKE = re.compile(r"[^\w\s]*(?:no[-_]?|non[-_]?)?hold[-_ ]?fast(?:[=:][\w.+-]*)?[^\w\s]*", re.IGNORECASE)
 _VALUE = re.compile(r"(hold[-_ ]?fast)\s*([=:])\s*", re.IGNORECASE)
 _NO_BEFORE = frozenset(
@@ -97,6 +100,11 @@ def read_comment(comment: str) -> OptIn:
         if begins is None
         else OptIn(OptInMeaning.NEAR_MISS, _shown(words[begins : begins + 2]))
     )
+
+
+def wants_notes(comment: str) -> bool:
+    """Whether the job's owner gets a note about its recovery."""
+    return NO_NOTES_WORD not in comment.replace(",", " ").split()  # rule prose: how users declare something
 
 
 def why_not(comment: str) -> str:

@@ -158,6 +158,11 @@ def tell_owner_of_hands(job: JobKey, restarts: int) -> Step:
     return Step("TellOwner", f"{_run(job, restarts)}.hands")
 
 
+def tell_owner_of_recovery(job: JobKey, restarts: int, hour: int) -> Step:
+    """That the job runs again, and from where. ``restarts``: the run that was stopped."""
+    return Step("TellOwner", f"{_run(job, restarts)}.recovered.{hour}")
+
+
 def take_note_back(job: JobKey, restarts: int) -> Step:
     """The note to its owner that was proved wrong."""
     return Step("TellOwner", f"{_run(job, restarts)}.back")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from holdfast.actor.actor import Actor
 from holdfast.actor.adapters import Outside
+from holdfast.actor.notice_desk import NoticeDesk, Place
 from holdfast.actor.provider_watch import LOOK_EVERY_S, ProviderWatch
 from holdfast.controller.background import READ_EVERY_S
 from holdfast.controller.head_reach import HeadReached
@@ -31,6 +32,7 @@ from holdfast.model.hangs import HangPolicy
 from holdfast.model.ids import incident_id
 from holdfast.model.incident import Incident, Recovery
 from holdfast.model.machine import ProviderCan
+from holdfast.model.notice import Matter, Message
 from holdfast.model.policy import Mode, Policy
 from holdfast.ports import Operation, Store
 from support.simulated.agents import SimAgents
@@ -70,10 +72,24 @@ class Notices:
     def __init__(self) -> None:
         self.sent: list[str] = []
         self.bodies: list[tuple[str, str]] = []
+        self.messages: list[Message] = []
+        self.kept: list[Matter] = []
 
-    def notify(self, subject: str, body: str) -> None:
+    def notify(self, subject: str, body: str, *, over_of: str = "") -> None:
         self.sent.append(subject)
         self.bodies.append((subject, body))
+
+    # As an address of the desk (:class:`holdfast.ports.Address`)
+
+    name = "test"
+
+    def send(self, message: Message) -> None:
+        self.messages.append(message)
+        if not message.over:
+            self.notify(message.subject, message.body)
+
+    def keep(self, matters: Sequence[Matter]) -> None:
+        self.kept = list(matters)
 
 
 class Site:
@@ -106,6 +122,8 @@ class Site:
         )
         self.agents.node_at = self.slurm.node_at
         self.notices = Notices()
+        self.places = list[Place]()
+        """Further addresses of the actor's notices, for its next start."""
         self.policy = policy
         self.kill_at: tuple[str, str] | None = None
         """(kind of action, boundary) at which the actor dies once."""
@@ -168,8 +186,16 @@ class Site:
             reach=self._reach,
         )
         self.watch = ProviderWatch(self.store, self.provider, self.slurm, self.clock)
+        desk = NoticeDesk(self.store, self.clock, [Place(self.notices), *self.places], before_step=self._boundary)
         self.actor = Actor(
-            self.store, outside, lambda: "head", lambda _s: None, lambda: None, self._boundary, mode=self.policy.mode
+            self.store,
+            outside,
+            lambda: "head",
+            lambda _s: None,
+            lambda: None,
+            self._boundary,
+            mode=self.policy.mode,
+            desk=desk,
         )
 
     def _step_waits(self, seconds: float) -> None:

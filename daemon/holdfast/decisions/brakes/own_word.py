@@ -16,6 +16,7 @@ from holdfast.model.action import HoldJob, Intent, Notify, Proposal, Requeue, Se
 from holdfast.model.book import World
 from holdfast.model.incident import ABOUT_JOBS, Incident
 from holdfast.model.lookback import BRAKE_LONG_S
+from holdfast.model.notice import NoticeLevel, Topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,4 +130,11 @@ def _notice(world: World, limit: StopLimit) -> Proposal | None:
     incident = world.book.incidents.get(about_id)
     headline = incident.headline if incident is not None else f"incident {about_id}"
     body = f"{limit.text}\n{headline}\nNothing else is held. Ask its user; holdfast incident show {about_id}"
-    return Proposal(about_id, step, Notify(f"jobs that hang are not restarted: {limit.text}", body), limit.text)
+    return Proposal(
+        about_id,
+        step,
+        Notify(
+            f"jobs that hang are not restarted: {limit.text}", body, NoticeLevel.NEEDS_SOMEBODY, Topic.HANGS_LIMITED
+        ),
+        limit.text,
+    )

@@ -15,6 +15,7 @@ from holdfast.model.action import Notify
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView
 from holdfast.model.incident import Incident
+from holdfast.model.notice import NoticeLevel, Topic
 
 _ASKED_S = 60.0
 """From a controller's start: by then it has tried the nodes that are silent, if it can (they are known as such after 30 s)."""
@@ -40,7 +41,12 @@ def page(world: World, view: ClusterView, incident: Incident, waits: Iterable[in
         f"make sure that it is off, then: scontrol update nodename={node} state=down reason='confirmed off'. {_otherwise(world, seen)}\n"
         f"holdfast incident show {incident.id}; docs/runbooks/cannot-fence.md"
     )
-    return Notify(f"{node} does not answer and cannot be fenced: job {names} waits", body)
+    return Notify(
+        f"{node} does not answer and cannot be fenced: job {names} waits",
+        body,
+        NoticeLevel.NEEDS_SOMEBODY,
+        Topic.CANNOT_FENCE,
+    )
 
 
 def _verdict(incident: Incident, seen: Known) -> str:

@@ -20,6 +20,7 @@ from holdfast.model.cluster import ClusterView, Job
 from holdfast.model.ids import UPKEEP
 from holdfast.model.incident import Incident
 from holdfast.model.lookback import GIVE_BACK_S
+from holdfast.model.notice import NoticeLevel, Topic
 from holdfast.model.opt_in import why_not
 from holdfast_checks.result import Severity
 
@@ -85,7 +86,15 @@ def _tell(world: World, incident: Incident, why: str) -> list[Proposal]:
         return []
     nodes = ",".join(incident.odd or incident.suspects)
     body = f"{incident.headline}\n{incident.note}\n{why}\nnodes to check: {nodes}\nholdfast incident show {incident.id}"
-    return [Proposal(incident.id, step, Notify(incident.headline, body), why, order=90)]
+    return [
+        Proposal(
+            incident.id,
+            step,
+            Notify(incident.headline, body, NoticeLevel.NEEDS_SOMEBODY, Topic.JOB_HANGS, incident.suspects),
+            why,
+            order=90,
+        )
+    ]
 
 
 def _tell_of_stall(world: World, view: ClusterView, incident: Incident) -> list[Proposal]:
@@ -98,7 +107,15 @@ def _tell_of_stall(world: World, view: ClusterView, incident: Incident) -> list[
     why = "what they share has stopped them, most likely a file system: none is restarted, and no node is accused"
     look = "Check the file systems that they use (df, the server, lfs check servers), then the network."
     body = "\n".join([incident.headline, *jobs[:_MOST_JOBS], *more, why, look, f"holdfast incident show {incident.id}"])
-    return [Proposal(incident.id, step, Notify(incident.headline, body), why, order=90)]
+    return [
+        Proposal(
+            incident.id,
+            step,
+            Notify(incident.headline, body, NoticeLevel.NEEDS_SOMEBODY, Topic.JOB_STALL),
+            why,
+            order=90,
+        )
+    ]
 
 
 def _told_of_the_run(world: World, incident: Incident) -> bool:

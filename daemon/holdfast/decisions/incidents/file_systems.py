@@ -14,6 +14,7 @@ from holdfast.model.action import Notify, Proposal
 from holdfast.model.book import World
 from holdfast.model.ids import UPKEEP
 from holdfast.model.lookback import SPARES_TOLD_S
+from holdfast.model.notice import NoticeLevel, Topic
 
 _FEW = 8
 
@@ -33,5 +34,13 @@ def tell_of_file_systems(world: World) -> Part:
                 f"{subject}: {', '.join(nodes[:_FEW])}{more}\nOne cause: look at the file server and the network to it. "
                 "No node is drained for it; one on which it still does not answer when the others are well is."
             )
-            proposals.append(Proposal(UPKEEP, step, Notify(subject, body), subject, order=50))
+            proposals.append(
+                Proposal(
+                    UPKEEP,
+                    step,
+                    Notify(subject, body, NoticeLevel.NEEDS_SOMEBODY, Topic.FILE_SYSTEM, tuple(nodes)),
+                    subject,
+                    order=50,
+                )
+            )
     return Part(tuple(proposals))

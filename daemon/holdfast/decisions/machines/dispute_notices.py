@@ -7,6 +7,7 @@ from holdfast.model import steps
 from holdfast.model.action import Notify, Proposal
 from holdfast.model.book import World
 from holdfast.model.incident import IncidentKind
+from holdfast.model.notice import NoticeLevel, Topic
 
 
 def tell_of_disputes(world: World) -> Part:
@@ -20,6 +21,11 @@ def tell_of_disputes(world: World) -> Part:
                 "One of the agents is misconfigured, cloned, or lies. Look at instance_id in agent.toml on these nodes, and at the node's "
                 f"name in the provider's tags.\nholdfast incident show {incident.id}"
             )
-            action = Notify(f"two nodes, one machine: {incident.headline}", body)
+            action = Notify(
+                f"two nodes, one machine: {incident.headline}",
+                body,
+                NoticeLevel.NEEDS_SOMEBODY,
+                Topic.TWO_NODES_ONE_MACHINE,
+            )
             proposals.append(Proposal(incident.id, step, action, incident.headline, order=50))
     return Part(tuple(proposals))

@@ -17,6 +17,7 @@ from holdfast.model.ids import UPKEEP
 from holdfast.model.incident import Incident
 from holdfast.model.lookback import ORPHAN_TOLD_S
 from holdfast.model.machine import Instance
+from holdfast.model.notice import NoticeLevel, Topic
 
 GRACE_S = 600.0
 """From the launch, or from the end of its incident: what is under way settles within this, and a late list catches up."""
@@ -79,4 +80,12 @@ def _tell(world: World, machine: Instance, why: str) -> list[Proposal]:
         f"{why}, so Holdfast does not touch it: terminate it, or give it a node's name, by hand."
     )
     subject = f"{machine.instance_id} runs and serves nothing"
-    return [Proposal(UPKEEP, step, Notify(subject, body), "a machine that no record in the store explains", order=90)]
+    return [
+        Proposal(
+            UPKEEP,
+            step,
+            Notify(subject, body, NoticeLevel.NEEDS_SOMEBODY, Topic.NOBODYS_MACHINE),
+            "a machine that no record in the store explains",
+            order=90,
+        )
+    ]

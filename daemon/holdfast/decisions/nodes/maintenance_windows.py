@@ -13,6 +13,7 @@ from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView
 from holdfast.model.ids import UPKEEP
 from holdfast.model.maintenance import KeepWindow, Window
+from holdfast.model.notice import NoticeLevel, Topic
 
 _LASTS = timedelta(seconds=30)
 """A reservation that was as ordered this long ago, and is not now, was changed by Slurm or by an operator: it is ordered again."""
@@ -72,4 +73,12 @@ def _told(world: World, window: Window, attempts: tuple[Intent, ...]) -> list[Pr
         f"{subject}\nSlurm's reservation {window.reservation} should keep {','.join(window.nodes)}. Holdfast keeps its hands off "
         f"these nodes; jobs may start on them, or be kept off others.\nscontrol show reservation {window.reservation}; holdfast maintain"
     )
-    return [Proposal(UPKEEP, told, Notify(subject, body), latest.outcome, order=90)]
+    return [
+        Proposal(
+            UPKEEP,
+            told,
+            Notify(subject, body, NoticeLevel.NEEDS_SOMEBODY, Topic.MAINTENANCE_WINDOW, window.nodes),
+            latest.outcome,
+            order=90,
+        )
+    ]

@@ -12,6 +12,7 @@ from holdfast.model.action import IntentState, Notify, Proposal
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView, Node
 from holdfast.model.incident import Incident
+from holdfast.model.notice import NoticeLevel, Topic
 
 PAUSE_S = 600.0
 """Least time between two messages: nodes found in between share the next one."""
@@ -48,7 +49,7 @@ def _message(world: World, view: ClusterView, incidents: list[Incident]) -> Noti
         + f"\nSlurm leaves them DOWN until they are resumed{setting}; Holdfast does not overrule that. "
         f"Once they are fit: {resume}. docs/runbooks/stays-down.md"
     )
-    return Notify(subject, body)
+    return Notify(subject, body, NoticeLevel.NEEDS_SOMEBODY, Topic.STAYS_DOWN, tuple(nodes))
 
 
 def _line(world: World, node: Node) -> str:

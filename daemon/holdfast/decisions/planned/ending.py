@@ -16,6 +16,7 @@ from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView, Job
 from holdfast.model.incident import Incident, IncidentState
 from holdfast.model.machine import NoticeKind
+from holdfast.model.notice import NoticeLevel, Topic
 from holdfast.model.steps import Step
 
 
@@ -43,7 +44,12 @@ def _warn(world: World, view: ClusterView, incident: Incident) -> list[Proposal]
             proposals += [*_ask(world, incident, job), *_tell(world, incident, job)]
     if incident.goes_at - world.now <= timedelta(seconds=world.policy.planned.capacity_save_s):
         body = f"{incident.headline}\nIts jobs were asked to save; nothing is replaced, as it would end, too."
-        notify = Notify(f"{incident.node}: its capacity ends at {incident.goes_at:%Y-%m-%d %H:%M} UTC", body)
+        notify = Notify(
+            f"{incident.node}: its capacity ends at {incident.goes_at:%Y-%m-%d %H:%M} UTC",
+            body,
+            NoticeLevel.NEEDS_SOMEBODY,
+            Topic.CAPACITY_ENDS,
+        )
         proposals += _once(world, incident, steps.notify_capacity_end(), notify, incident.headline)
     return proposals
 

@@ -7,6 +7,7 @@ from holdfast.decisions.recovery.held_jobs import held_incidents
 from holdfast.model import steps
 from holdfast.model.action import Notify, Proposal
 from holdfast.model.book import World
+from holdfast.model.notice import NoticeLevel, Topic
 
 
 def tell_of_held_jobs(world: World) -> Part:
@@ -18,5 +19,13 @@ def tell_of_held_jobs(world: World) -> Part:
             continue
         body = f"{incident.headline}: {incident.note}\nholdfast incident show {incident.id}"
         why = "a held job starts only after its owner or an operator releases it"
-        proposals.append(Proposal(incident.id, step, Notify(incident.headline, body), why, order=90))
+        proposals.append(
+            Proposal(
+                incident.id,
+                step,
+                Notify(incident.headline, body, NoticeLevel.NEEDS_SOMEBODY, Topic.JOB_HELD),
+                why,
+                order=90,
+            )
+        )
     return Part(tuple(proposals))

@@ -10,8 +10,9 @@ from holdfast.model import steps
 from holdfast.model.action import Proposal, TellOwner
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView, Job
+from holdfast.model.ids import incident_of_reason
 from holdfast.model.incident import Incident, Recovery, RecoveryPhase
-from holdfast.model.opt_in import why_not
+from holdfast.model.opt_in import wants_notes, why_not
 
 INNOCENT = "the node's agent has proved that the job holds none of the GPUs at fault: it runs on"
 
@@ -88,3 +89,47 @@ def _taken_back(world: World, view: ClusterView, recovery: Recovery) -> list[Pro
     if not world.may_try(incident.id, step, recovery.job):
         return []
     return [Proposal(incident.id, step, TellOwner(job.key, "", instead_of=left.action.text), INNOCENT, order=90)]
+
+
+def tell_recovered(world: World, view: ClusterView) -> list[Proposal]:
+    """Notify the owners of jobs that run again why they were stopped, from where they continue and what was lost."""
+    over = (r for r in world.book.recoveries.values() if r.phase is RecoveryPhase.RESUMED)
+    return [p for r in sorted(over, key=lambda r: r.id) for p in _recovered(world, view, r)]
+
+
+def _recovered(world: World, view: ClusterView, recovery: Recovery) -> list[Proposal]:
+    job, incident = view.jobs.get(recovery.job.job_id), world.book.incidents.get(recovery.incident_id)
+    again = job is not None and job.continues(recovery.job) and job.restarts == recovery.restarts_before + 1
+    if job is None or incident is None or not again or job.state != "RUNNING" or not wants_notes(job.comment):
+        return []
+    text = f"holdfast[{incident.id}]: {recovered(incident, recovery, job)}"
+    there = job.admin_comment
+    if there == text or (there and incident_of_reason(there) is None):  # rule prose: whether it is ours, word for word
+        return []
+    step = steps.tell_owner_of_recovery(job.key, recovery.restarts_before, attempted_steps.hour(world))
+    if not world.may_try(incident.id, step, job.key):
+        return []
+    return [Proposal(incident.id, step, TellOwner(job.key, text, instead_of=there), text, order=90)]
+
+
+def recovered(incident: Incident, recovery: Recovery, job: Job) -> str:
+    """Note to the owner of a job that runs again."""
+    begun = f" at {job.start_time:%Y-%m-%d %H:%M:%S} UTC" if job.start_time is not None else ""
+    return (
+        f"run {recovery.restarts_before} was stopped by {_cause(incident)}; run {job.restarts} started{begun}. "
+        f"{_from_where(recovery)}. Nothing has to be done; why: holdfast why {job.shown_id}"
+    )
+
+
+def _cause(incident: Incident) -> str:
+    return f"node {incident.node}, which {'is dead' if incident.dead else 'had a fault'} ({incident.headline})"
+
+
+def _from_where(recovery: Recovery) -> str:
+    step, reached = recovery.resumed_step, recovery.stopped_step
+    if step is None:
+        return "The job does not report from which step it continues"
+    if reached is None:
+        return f"It continues from step {step}"
+    about = "about " if recovery.stopped_estimated else ""
+    return f"It continues from step {step}; {about}{max(0, reached - step)} steps were lost"

@@ -65,7 +65,8 @@ def recover(world: World) -> Part:
     for recovery in sorted(world.book.recoveries.values(), key=lambda r: r.id):
         if recovery.phase is RecoveryPhase.RESTARTING:
             plan.restart(recovery)
-    return Part((*plan.proposals, *owner_note.take_back(world, view)), tuple(plan.recoveries.values()))
+    notes = (*owner_note.take_back(world, view), *owner_note.tell_recovered(world, view))
+    return Part((*plan.proposals, *notes), tuple(plan.recoveries.values()))
 
 
 def _jobs_of(world: World, view: ClusterView, incident: Incident) -> list[Job]:

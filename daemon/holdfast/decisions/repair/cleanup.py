@@ -28,6 +28,7 @@ from holdfast.model.book import World
 from holdfast.model.cluster import HOLDING_STATES, ClusterView
 from holdfast.model.ids import incident_of_job_hold
 from holdfast.model.incident import RecoveryPhase
+from holdfast.model.notice import NoticeLevel, Topic
 
 _LATE = timedelta(seconds=60)
 """Slurm ends a hold automatically within this time of its end."""
@@ -133,5 +134,13 @@ def _failing(world: World) -> list[Proposal]:
             if world.may_try(incident.id, step):
                 body = f"{intent.reason}\n{intent.outcome}\nholdfast incident show {incident.id}"
                 subject = f"{incident.node}: {intent.step.text} failed {intent.attempt} times: {intent.outcome}"
-                proposals.append(Proposal(incident.id, step, Notify(subject, body), intent.outcome, order=90))
+                proposals.append(
+                    Proposal(
+                        incident.id,
+                        step,
+                        Notify(subject, body, NoticeLevel.NEEDS_SOMEBODY, Topic.STEP_FAILING),
+                        intent.outcome,
+                        order=90,
+                    )
+                )
     return proposals

@@ -17,6 +17,7 @@ from holdfast.model.action import Intent, Notify, Proposal, SendOrder
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView
 from holdfast.model.incident import Incident, IncidentState
+from holdfast.model.notice import NoticeLevel, Topic
 from holdfast.model.steps import Step
 
 
@@ -127,4 +128,12 @@ def _tell(world: World, incident: Incident, step: Step, text: str) -> list[Propo
         return []
     nodes = ",".join(incident.suspects)
     body = f"{incident.headline}\n{text}\nnodes: {nodes}\nholdfast incident show {incident.id}"
-    return [Proposal(incident.id, step, Notify(f"{incident.headline}", body), text, order=90)]
+    return [
+        Proposal(
+            incident.id,
+            step,
+            Notify(f"{incident.headline}", body, NoticeLevel.NEEDS_SOMEBODY, Topic.FAILED_JOBS, incident.suspects),
+            text,
+            order=90,
+        )
+    ]

@@ -39,6 +39,7 @@ from holdfast.model.action import (
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView
 from holdfast.model.incident import Incident, IncidentState
+from holdfast.model.notice import NoticeLevel, Topic
 from holdfast.model.report import AgentView
 from holdfast.model.steps import Step
 
@@ -154,7 +155,11 @@ def _carry_on(world: World, view: ClusterView, incident: Incident) -> list[Propo
     if isinstance(action, Launch | Replace) and failed is not None and failed.state is IntentState.FAILED:
         body = f"Launching a machine for {incident.node} failed: {failed.outcome}. Holdfast keeps trying, at growing intervals."
         proposals += _step(
-            world, incident, steps.notify_no_machine(), Notify(f"{incident.node}: no machine yet", body), failed.outcome
+            world,
+            incident,
+            steps.notify_no_machine(),
+            Notify(f"{incident.node}: no machine yet", body, NoticeLevel.NEEDS_SOMEBODY, Topic.NO_MACHINE),
+            failed.outcome,
         )
     return proposals + _courtesy(world, incident)
 
@@ -275,7 +280,13 @@ def _tell_not_shown(world: World, incident: Incident) -> list[Proposal]:
         f"slurm.conf: it is drained, tested and returned. If it left for good, close the incident and end {machine} yourself.\n"
         f"holdfast incident show {incident.id}"
     )
-    return _step(world, incident, steps.notify_not_shown(), Notify(subject, body), subject)
+    return _step(
+        world,
+        incident,
+        steps.notify_not_shown(),
+        Notify(subject, body, NoticeLevel.NEEDS_SOMEBODY, Topic.NOT_IN_SLURM),
+        subject,
+    )
 
 
 def _tell(world: World, incident: Incident) -> list[Proposal]:
@@ -284,5 +295,7 @@ def _tell(world: World, incident: Incident) -> list[Proposal]:
         f"{incident.headline}\n{incident.note}\nWhat was found and done: holdfast incident show {incident.id}\n"
         f"Next step: docs/runbooks/awaiting-human.md. {fit}; for another machine: holdfast incident retry {incident.id}"
     )
-    notify = Notify(f"{incident.node} needs an operator: {incident.note}", body)
+    notify = Notify(
+        f"{incident.node} needs an operator: {incident.note}", body, NoticeLevel.NEEDS_SOMEBODY, Topic.AWAITING_HUMAN
+    )
     return _step(world, incident, steps.notify_awaiting_human(incident.repair_attempt), notify, incident.note)

@@ -14,6 +14,7 @@ from holdfast.model.action import Notify, Proposal
 from holdfast.model.book import World
 from holdfast.model.ids import UPKEEP
 from holdfast.model.lookback import STEP_HOUR_S
+from holdfast.model.notice import NoticeLevel, Topic
 
 AFTER_S = 300.0
 """A shorter freeze is not notified."""
@@ -34,4 +35,10 @@ def tell_of_freeze(world: World) -> Part:
         "node and the nodes, and the agents (systemctl status holdfast-agent). Nodes that are gone for good: take them out of slurm.conf, "
         "or drain them; they count no more then. holdfast nodes"
     )
-    return Part((Proposal(UPKEEP, step, Notify(subject, body), why, order=90),))
+    return Part(
+        (
+            Proposal(
+                UPKEEP, step, Notify(subject, body, NoticeLevel.NEEDS_SOMEBODY, Topic.VERDICTS_FROZEN), why, order=90
+            ),
+        )
+    )

@@ -19,6 +19,7 @@ from holdfast.model.cluster import ClusterView
 from holdfast.model.ids import UPKEEP
 from holdfast.model.incident import Incident, IncidentState
 from holdfast.model.lookback import SILENCE_TOLD_S
+from holdfast.model.notice import NoticeLevel, Topic
 from holdfast.model.steps import Step
 
 AFTER_S = 60.0
@@ -43,7 +44,7 @@ def _nodes(world: World, view: ClusterView) -> list[Proposal]:
         return []
     groups, told = common_cause.groups(world, silent), _Told(world)
     proposals = [
-        _message(step, group.text, _body(group))
+        _message(step, group.text, _body(group), tuple(sorted(group.nodes)))
         for group in groups
         if _due(world, group.since, AFTER_S)
         and (step := told.next(group.where, common_cause.began(world, silent, group), _size(group))) is not None
@@ -96,7 +97,7 @@ def _undecided(world: World, view: ClusterView, incident: Incident, told: _Told)
         "holdfast-agent on it. If it hangs: power-cycle it; it then reports, or is found dead, and its jobs recover. "
         f"holdfast incident show {incident.id}; docs/dead-nodes.md"
     )
-    return [_message(step, subject, body)]
+    return [_message(step, subject, body, (node,))]
 
 
 class _Told:
@@ -128,8 +129,9 @@ def _hours(world: World, since: datetime) -> int:
     return int((world.now - since).total_seconds() // SILENCE_TOLD_S)
 
 
-def _message(step: Step, subject: str, body: str) -> Proposal:
-    return Proposal(UPKEEP, step, Notify(subject, body), subject, order=95)
+def _message(step: Step, subject: str, body: str, nodes: tuple[str, ...]) -> Proposal:
+    notify = Notify(subject, body, NoticeLevel.NEEDS_SOMEBODY, Topic.NODES_DO_NOT_REPORT, nodes)
+    return Proposal(UPKEEP, step, notify, subject, order=95)
 
 
 def _names(nodes: Iterable[str]) -> str:

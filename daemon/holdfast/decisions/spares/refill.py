@@ -20,6 +20,7 @@ from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView, Node
 from holdfast.model.ids import UPKEEP
 from holdfast.model.lookback import SPARES_TOLD_S
+from holdfast.model.notice import NoticeLevel, Topic
 from holdfast.model.policy import Mode
 from holdfast.model.steps import Step
 
@@ -109,4 +110,6 @@ def _tell(world: World, pool: tuple[str, ...], number: int) -> list[Proposal]:
         f"{subject}\nA fault now may leave a job without a node. What is under repair: holdfast nodes; why this many are wanted: "
         f"holdfast spares"
     )
-    return [Proposal(UPKEEP, step, Notify(subject, body), subject, order=95)]
+    return [
+        Proposal(UPKEEP, step, Notify(subject, body, NoticeLevel.NEEDS_SOMEBODY, Topic.SPARES_SHORT), subject, order=95)
+    ]

@@ -1,0 +1,1 @@
+"""Notices to people: what is sent now, in how many messages, and to whom. Pure."""

@@ -1,0 +1,33 @@
+"""End of a matter: whether what people were notified of is over. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from holdfast.model import steps
+from holdfast.model.book import Book
+from holdfast.model.incident import IncidentState
+from holdfast.model.notice import Matter, Topic
+
+_WHILE: Mapping[Topic, frozenset[IncidentState]] = {
+    Topic.AWAITING_HUMAN: frozenset({IncidentState.AWAITING_HUMAN}),
+    Topic.NO_MACHINE: frozenset({IncidentState.REPAIRING}),
+    Topic.CANNOT_FENCE: frozenset({IncidentState.OPEN, IncidentState.CONTAINED}),
+}
+"""States of the incident in which the matter lasts; of any other topic: until the incident is closed."""
+
+
+def is_over(book: Book, matter: Matter) -> bool | None:
+    """Whether it is over; None: the state snapshot does not say."""
+    if matter.topic is Topic.BRAKE:
+        return not any(
+            steps.notify_brake(brake.kind, brake.tripped_at).target == matter.target and brake.released_at is None
+            for brake in book.brakes.values()
+        )
+    if not matter.incident_id or matter.topic is Topic.HANGS_LIMITED:
+        return None
+    incident = book.incidents.get(matter.incident_id)
+    if incident is None or not incident.open:
+        return True
+    lasts = _WHILE.get(matter.topic)
+    return lasts is not None and incident.state not in lasts

@@ -1,0 +1,88 @@
+"""What the owner of a job that runs again reads at the job: why, which run, from where it continues, what was lost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from holdfast.decisions.recovery.owner_note import recovered
+from holdfast.model.opt_in import OptInMeaning, read_comment, wants_notes
+from support.simulated import Site
+from support.simulated.slurm import SimJob
+from support.store_nouns import incident, recovery
+
+
+def back_at_work(site: Site, **changed: Any) -> SimJob:
+    job = site.slurm.submit(2, **{"comment": "holdfast", "exclusive": True, **changed})
+    site.run(2)
+    site.fault("n1")
+    site.run(30)
+    assert (job.state, job.restarts) == ("RUNNING", 1)
+    return job
+
+
+def tells(site: Site) -> int:
+    return [verb for verb, _ in site.slurm.calls].count("tell_owner")
+
+
+def test_the_owner_of_a_job_that_runs_again_is_told_once() -> None:
+    site = Site(4, spares=("n4",))
+    job = back_at_work(site)
+    site.run(3 * 3600, step_s=60)
+    assert job.admin_comment.startswith(
+        f"holdfast[{site.incident('n1').id}]: run 0 was stopped by node n1, which had a fault ("
+    )
+    assert "; run 1 started at 2026-03-01 12:" in job.admin_comment
+    assert job.admin_comment.endswith(f"why: holdfast why {job.job_id}")
+    assert tells(site) == 1
+
+
+def test_another_users_comment_stays() -> None:
+    site = Site(4, spares=("n4",))
+    job = site.slurm.submit(2, comment="holdfast", exclusive=True)
+    job.admin_comment = "billed to project 7"
+    site.run(2)
+    site.fault("n1")
+    site.run(60)
+    assert (job.restarts, job.admin_comment) == (1, "billed to project 7")
+
+
+def test_a_job_that_wants_no_notes_is_recovered_without() -> None:
+    site = Site(4, spares=("n4",))
+    job = back_at_work(site, comment="holdfast,holdfast-no-notes")
+    assert (job.admin_comment, tells(site)) == ("", 0)
+
+
+@pytest.mark.parametrize(
+    ("comment", "wanted", "said"),
+    [
+        ("holdfast", True, OptInMeaning.CONSENT),
+        ("holdfast holdfast-no-notes", False, OptInMeaning.CONSENT),
+        ("holdfast-no-notes", False, OptInMeaning.NOTHING),
+        ("", True, OptInMeaning.NOTHING),
+    ],
+)
+def test_the_word_that_wants_no_notes_is_no_consent_and_no_refusal(
+    comment: str, wanted: bool, said: OptInMeaning
+) -> None:
+    assert (wants_notes(comment), read_comment(comment).said) == (wanted, said)
+
+
+@pytest.mark.parametrize(
+    ("resumed", "reached", "estimated", "words"),
+    [
+        (None, 90, False, "The job does not report from which step it continues."),
+        (60, None, False, "It continues from step 60."),
+        (60, 95, False, "It continues from step 60; 35 steps were lost."),
+        (60, 95, True, "It continues from step 60; about 35 steps were lost."),
+        (60, 50, False, "It continues from step 60; 0 steps were lost."),
+    ],
+)
+def test_from_where_it_continues(resumed: int | None, reached: int | None, estimated: bool, words: str) -> None:
+    site = Site(2, warm=False)
+    job = site.slurm.submit(1)
+    site.run(2)
+    before = replace(recovery(), resumed_step=resumed, stopped_step=reached, stopped_estimated=estimated)
+    assert words in recovered(incident(), before, site.slurm.job(job.job_id))
