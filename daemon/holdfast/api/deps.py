@@ -133,6 +133,8 @@ class ApiDeps:
     """How this process's own messages to people went; None: it sends none."""
     disk: Callable[[], DiskRoom | None] = lambda: None
     """Space where the store lies; None: not on this machine."""
+    cluster_name: Callable[[], str] = lambda: ""
+    """As configured, or as this or another controller of the store last read it from Slurm; empty: take Slurm's own."""
     slurm_seen_at: Callable[[], datetime | None] = lambda: None
     """When Slurm was last read, also while no cycle passes; None: as the world shows it."""
     slurm_error: Callable[[], str | None] = lambda: None

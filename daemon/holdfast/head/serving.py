@@ -127,6 +127,7 @@ def build_controller(settings: ControllerSettings) -> Controller:
         leader=lambda: loop.leads,
         committed_at=lambda: loop.committed_s,
         led_by=lambda: loop.shown_leader,
+        cluster_name=lambda: settings.cluster.name,
         rooms=rooms,
         quorum=settings.quorum,
         neighbours=NeighbourLists(lambda: loop.world, clock).of,
