@@ -24,6 +24,7 @@ from holdfast.api.connections import Bounds, Connections
 from holdfast.api.counters import ApiCounters
 from holdfast.api.deps import ApiDeps, ApiSettings
 from holdfast.api.gauges import ClusterGauges, ProcessGauges
+from holdfast.api.record_totals import RecordTotals
 from holdfast.cli.app import EPILOG, app
 from holdfast.clock import SystemClock
 from holdfast.config.example import SettingRow, rows
@@ -33,6 +34,7 @@ from holdfast.controller.orders import OrderHub
 from holdfast.controller.steps_untaken import UntakenWatch
 from holdfast.decisions.parts import Certificate
 from holdfast.decisions.turn import STAGES
+from holdfast.metrics.tally import Tally
 from holdfast.metrics.timings import Phase
 from holdfast.model.action import ACTION_TYPES
 from holdfast.model.endings import ENDINGS, EndingProof
@@ -194,6 +196,7 @@ def metrics() -> str:
     deps, counters = _no_deps(), ApiCounters()
     lines += _families("Of each controller's process", [counters.registry, ProcessGauges(deps)], counters)
     lines += _families("Of the cluster: shown by the controller that leads", [ClusterGauges(deps)], counters)
+    lines += _families("Of the record of events: shown by the controller that leads", [RecordTotals(deps)], counters)
     return "\n".join(lines)
 
 
@@ -310,6 +313,7 @@ def _no_deps() -> ApiDeps:
         "slurm_seen_at": lambda: None,
         "slurm_error": lambda: None,
         "notifier": NotifierState,
+        "totals": Tally,
         "certificate": lambda: Certificate(clock.now()),
         "connections": Connections(Bounds(0), clock.monotonic_s),
     }

@@ -13,10 +13,14 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast.api import gauges
+from holdfast.metrics.tally import Tally
+from holdfast.metrics.totals import Totals
 from holdfast.model.book import Book, World
 from holdfast.model.cluster import ClusterView, Node
+from holdfast.model.event import EventKind
 from holdfast.model.parts import NotifierState
 from holdfast.model.policy import Policy
+from support.whole_recovery import WHOLE
 
 ROOT = Path(__file__).parents[2]
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -125,11 +129,34 @@ def test_a_label_cannot_break_out_of_its_line(served: Any) -> None:
     assert not any(series.startswith("x{") for series in found)
 
 
+def a_tally() -> Tally:
+    totals = Totals("ec2")
+    for number, event in enumerate((*WHOLE, replace(WHOLE[-1], kind=EventKind.INCIDENT_CLOSED)), 1):
+        totals.add(replace(event, id=number))
+    return totals.tally
+
+
+def test_totals_of_the_record_come_from_the_leader_alone(served: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not any(series.startswith("holdfast_faults_total") for series in scraped(served)), "not read yet"
+    monkeypatch.setattr(served.deps, "totals", a_tally)
+    found = scraped(served)
+    assert found["holdfast_time_to_recovery_seconds_count{}"] == 1
+    assert found['holdfast_time_to_recovery_seconds_bucket{le="2.5"}'] == 0
+    assert found['holdfast_time_to_recovery_seconds_bucket{le="5.0"}'] == 1
+    assert found['holdfast_faults_total{check="unknown",node="n1"}'] == 1
+    monkeypatch.setattr(served.deps, "leader", lambda: False)
+    assert not any(series.startswith("holdfast_faults_total") for series in scraped(served))
+
+
 class TestNames:
     """https://prometheus.io/docs/practices/naming/, by a test of our own and by promtool."""
 
     OLD = frozenset({"holdfast_unexpected_errors", "holdfast_unreadable_documents"})
     """From before the convention; names stay."""
+
+    @pytest.fixture(autouse=True)
+    def _a_record(self, served: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(served.deps, "totals", a_tally)
 
     def _families(self, served: Any) -> list[Any]:
         served.world = world(drained("n1"))

@@ -16,6 +16,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 from holdfast.api.counters import ApiCounters
 from holdfast.api.deps import ApiDeps
 from holdfast.api.gauges import ClusterGauges, ProcessGauges
+from holdfast.api.record_totals import RecordTotals
 
 CLUSTER = "cluster"
 """Label of every sample: one Prometheus may scrape several clusters."""
@@ -49,7 +50,7 @@ class Exposition:
         ProcessCollector(registry=own)
         self._deps = deps
         self._process: tuple[Collector, ...] = (counters.registry, ProcessGauges(deps), own)
-        self._cluster: tuple[Collector, ...] = (ClusterGauges(deps),)
+        self._cluster: tuple[Collector, ...] = (ClusterGauges(deps), RecordTotals(deps))
 
     def everything(self) -> bytes:
         """Of this process; of the cluster, too, where it leads."""

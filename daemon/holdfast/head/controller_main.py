@@ -62,11 +62,12 @@ async def _serve(controller: Controller) -> None:
     loop.add_signal_handler(signal.SIGHUP, reload_certificate, server)
     with_signals_ours = server.serve()
     closer = asyncio.create_task(_close_polls(controller, server))
-    paging = asyncio.create_task(controller.paging.run())
+    alongside = [asyncio.create_task(each) for each in (controller.paging.run(), controller.totals.run())]
     await with_signals_ours
     sd_notify("STOPPING=1")
     closer.cancel()
-    paging.cancel()
+    for task in alongside:
+        task.cancel()
     controller.loop.stopping = True
     controller.loop.wake.set()
     await control

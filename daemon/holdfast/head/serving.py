@@ -27,6 +27,7 @@ from holdfast.controller.pace import FleetPace
 from holdfast.controller.quorum_link import QuorumLink
 from holdfast.controller.quorum_watch import QuorumWatch
 from holdfast.controller.survey_turns import SurveyTurns
+from holdfast.controller.totals_keeper import TotalsKeeper
 from holdfast.controller.wakeup import Alone, Bell, Ringer
 from holdfast.decisions.parts import Certificate
 from holdfast.head.disk import disk_room
@@ -66,6 +67,7 @@ class Controller:
     paging: ControllerPaging
     connections: Connections
     """Connections to the API."""
+    totals: TotalsKeeper
 
     def server(self) -> Server:
         """The HTTP server around the API, to be served in the caller's event loop."""
@@ -115,6 +117,13 @@ def build_controller(settings: ControllerSettings) -> Controller:
     notifier = notifier_for(settings.notify.urls, clock)
     actor = StateReader(actor_state(settings), clock.monotonic_s)
     cert, connections = settings.server.tls_cert, connections_for(settings.server)
+    totals = TotalsKeeper(
+        store,
+        clock,
+        lambda: loop.lease.fence if loop.leads and loop.lease is not None else None,
+        settings.provider,
+        lambda: loop.world.view.cluster if loop.world is not None and loop.world.view is not None else "",
+    )
     deps = ApiDeps(
         store=store,
         agents=agents,
@@ -127,7 +136,8 @@ def build_controller(settings: ControllerSettings) -> Controller:
         leader=lambda: loop.leads,
         committed_at=lambda: loop.committed_s,
         led_by=lambda: loop.shown_leader,
-        cluster_name=lambda: settings.cluster.name,
+        cluster_name=lambda: settings.cluster.name or totals.cluster,
+        totals=lambda: totals.shown,
         rooms=rooms,
         quorum=settings.quorum,
         neighbours=NeighbourLists(lambda: loop.world, clock).of,
@@ -156,4 +166,4 @@ def build_controller(settings: ControllerSettings) -> Controller:
         controller_name(settings),
     )
     bell = Bell(controller_socket(settings))
-    return Controller(loop, store, bell, hub, deps, settings, alone, paging, connections)
+    return Controller(loop, store, bell, hub, deps, settings, alone, paging, connections, totals)

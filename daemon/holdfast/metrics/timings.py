@@ -38,7 +38,7 @@ KINDS = (
     EventKind.QUORUM_FORMED,
 )
 """Events that the timings use."""
-_CONTAIN = frozenset({Drain.__name__, SetDown.__name__})
+CONTAIN = frozenset({Drain.__name__, SetDown.__name__})
 """Kinds of actions that take a node out of service."""
 
 
@@ -241,7 +241,7 @@ def _phases(
     events: Sequence[Event], fault_at: datetime | None, opened_at: datetime | None, jobs: Sequence[JobLoss]
 ) -> dict[Phase, float]:
     planned_at = _first(events, EventKind.ACTION_PLANNED)
-    out_at = _out_of_service(events)
+    out_at = out_of_service_at(events)
     up_at = _first(events, EventKind.INSTANCE_UP)
     validated_at = _first(events, EventKind.NODE_VALIDATED, last=True)
     last = max(jobs, key=lambda j: (j.running_at is None, j.running_at or j.stopped_at), default=None)
@@ -263,9 +263,9 @@ def _phases(
     return {phase: span for phase, span in spans.items() if span is not None}
 
 
-def _out_of_service(events: Sequence[Event]) -> datetime | None:
-    """Slurm's own picture or the drain's success, whichever is on record first."""
-    drained = [e for e in events if e.kind is EventKind.ACTION_DONE and e.detail.get("kind") in _CONTAIN]
+def out_of_service_at(events: Sequence[Event]) -> datetime | None:
+    """When the node was out of service: Slurm's own picture or the drain's success, whichever is on record first."""
+    drained = [e for e in events if e.kind is EventKind.ACTION_DONE and e.detail.get("kind") in CONTAIN]
     seen = [e for e in events if e.kind is EventKind.NODE_OUT]
     return min((e.at for e in (*drained, *seen)), default=None)
 
