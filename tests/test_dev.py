@@ -19,7 +19,20 @@ TOOLS = (
     *("awk", "basename", "cat", "chmod", "cp", "cut", "dirname", "env", "flock", "grep", "head", "id", "mkdir", "mv"),
     *("readlink", "rm", "sed", "sha256sum", "sh", "sleep", "tail", "tee", "tr", "xargs"),
 )
-PROVIDED = ["cc", "make", "slurmctld", "slurmd", "scontrol", "munged", "initdb", "faketime", "ip", "ps", "bwrap", "promtool"]
+PROVIDED = [
+    "cc",
+    "make",
+    "slurmctld",
+    "slurmd",
+    "scontrol",
+    "munged",
+    "initdb",
+    "faketime",
+    "ip",
+    "ps",
+    "bwrap",
+    "promtool",
+]
 
 TRAIN = next(line for line in (ROOT / "pyproject.toml").read_text().splitlines() if line.startswith("train = "))
 
