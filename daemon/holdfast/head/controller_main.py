@@ -6,6 +6,8 @@ import asyncio
 import signal
 import sys
 from pathlib import Path
+from threading import Event as Stop
+from threading import Thread
 
 from uvicorn import Server
 
@@ -63,7 +65,11 @@ async def _serve(controller: Controller) -> None:
     with_signals_ours = server.serve()
     closer = asyncio.create_task(_close_polls(controller, server))
     alongside = [asyncio.create_task(each) for each in (controller.paging.run(), controller.totals.run())]
+    stop = Stop()
+    if controller.traces is not None:
+        Thread(target=controller.traces.run, args=(stop,), name="traces", daemon=True).start()
     await with_signals_ours
+    stop.set()
     sd_notify("STOPPING=1")
     closer.cancel()
     for task in alongside:

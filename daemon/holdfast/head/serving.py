@@ -9,10 +9,12 @@ from datetime import datetime, timedelta
 
 from uvicorn import Server
 
+from holdfast import __version__
 from holdfast.api.app import create_app
 from holdfast.api.certificates import ends_at
 from holdfast.api.connections import Connections
 from holdfast.api.deps import ApiDeps
+from holdfast.api.exposing import cluster_of
 from holdfast.api.server import build_server, connections_for
 from holdfast.api.status import vitals
 from holdfast.clock import SystemClock
@@ -36,6 +38,7 @@ from holdfast.head.pager import Pager
 from holdfast.head.paging import ControllerPaging
 from holdfast.head.process_state import StateReader, StateWriter
 from holdfast.head.sts import Sts
+from holdfast.head.tracing import OtlpReceiver, TraceSender
 from holdfast.head.wiring import (
     actor_socket,
     actor_state,
@@ -45,6 +48,7 @@ from holdfast.head.wiring import (
     controller_state,
     scheduler_of,
 )
+from holdfast.metrics.traces import Attributes
 from holdfast.model.ids import incident_id
 from holdfast.model.lookback import needed
 from holdfast.ports import Clock
@@ -68,6 +72,8 @@ class Controller:
     connections: Connections
     """Connections to the API."""
     totals: TotalsKeeper
+    traces: TraceSender | None
+    """None: ``telemetry.otlp_url`` is empty."""
 
     def server(self) -> Server:
         """The HTTP server around the API, to be served in the caller's event loop."""
@@ -117,10 +123,14 @@ def build_controller(settings: ControllerSettings) -> Controller:
     notifier = notifier_for(settings.notify.urls, clock)
     actor = StateReader(actor_state(settings), clock.monotonic_s)
     cert, connections = settings.server.tls_cert, connections_for(settings.server)
+
+    def fence() -> int | None:
+        return loop.lease.fence if loop.leads and loop.lease is not None else None
+
     totals = TotalsKeeper(
         store,
         clock,
-        lambda: loop.lease.fence if loop.leads and loop.lease is not None else None,
+        fence,
         settings.provider,
         lambda: loop.world.view.cluster if loop.world is not None and loop.world.view is not None else "",
     )
@@ -166,4 +176,18 @@ def build_controller(settings: ControllerSettings) -> Controller:
         controller_name(settings),
     )
     bell = Bell(controller_socket(settings))
-    return Controller(loop, store, bell, hub, deps, settings, alone, paging, connections, totals)
+    traces = _traces(settings, store, clock, fence, deps)
+    return Controller(loop, store, bell, hub, deps, settings, alone, paging, connections, totals, traces)
+
+
+def _traces(
+    settings: ControllerSettings, store: SqlStore, clock: Clock, fence: Callable[[], int | None], deps: ApiDeps
+) -> TraceSender | None:
+    telemetry = settings.telemetry
+    if not telemetry.otlp_url:
+        return None
+
+    def resource() -> Attributes:
+        return {"service.name": "holdfast", "service.version": __version__, "slurm.cluster": cluster_of(deps)}
+
+    return TraceSender(store, clock, fence, OtlpReceiver(telemetry.otlp_url, telemetry.otlp_header_file).send, resource)
