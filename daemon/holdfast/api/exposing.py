@@ -56,6 +56,10 @@ class Exposition:
         """Of this process; of the cluster, too, where it leads."""
         return self._text((*self._process, *(self._cluster if self._deps.leader() else ())))
 
+    def families_of_cluster(self) -> Iterator[Metric]:
+        """What only the leader knows, before it is text."""
+        return Families(self._cluster, cluster_of(self._deps)).collect()
+
     def of_cluster(self) -> bytes:
         """What only the leader knows. To be asked of the leader alone."""
         return self._text(self._cluster)

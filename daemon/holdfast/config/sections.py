@@ -166,3 +166,8 @@ class TelemetrySection:
     otlp_header_file: Path | None = option(
         None, "File with one line 'Name: value', such as 'Authorization: Bearer …': a header of each request."
     )
+    emf_file: str = option(
+        "",
+        "File to which metrics are written as CloudWatch's Embedded Metric Format, for its agent to send; -: standard output. Empty: none.",
+    )
+    emf_interval_s: float = option(60.0, "How often.", low=1, high=3600)

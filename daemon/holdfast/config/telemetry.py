@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import urllib.parse
+from pathlib import Path
 
 from holdfast.config.in_clear import in_clear
 from holdfast.config.sections import TelemetrySection
@@ -15,6 +16,8 @@ def check_telemetry(section: TelemetrySection, where: str) -> None:
         _check_url(section.otlp_url, f"{where}.otlp_url")
     elif section.otlp_header_file is not None:
         raise ConfigError(f"{where}.otlp_header_file: there is no otlp_url to send it to")
+    if section.emf_file not in ("", "-") and not Path(section.emf_file).is_absolute():
+        raise ConfigError(f"{where}.emf_file: {section.emf_file!r} is no absolute path, and not - for standard output")
     if section.otlp_header_file is not None and in_clear(section.otlp_url):
         raise ConfigError(f"{where}.otlp_url: the header would cross the network unencrypted: use https://")
 

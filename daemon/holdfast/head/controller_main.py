@@ -64,7 +64,8 @@ async def _serve(controller: Controller) -> None:
     loop.add_signal_handler(signal.SIGHUP, reload_certificate, server)
     with_signals_ours = server.serve()
     closer = asyncio.create_task(_close_polls(controller, server))
-    alongside = [asyncio.create_task(each) for each in (controller.paging.run(), controller.totals.run())]
+    parts = (controller.paging, controller.totals, controller.emf)
+    alongside = [asyncio.create_task(part.run()) for part in parts if part is not None]
     stop = Stop()
     if controller.traces is not None:
         Thread(target=controller.traces.run, args=(stop,), name="traces", daemon=True).start()

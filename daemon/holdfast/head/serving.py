@@ -13,8 +13,9 @@ from holdfast import __version__
 from holdfast.api.app import create_app
 from holdfast.api.certificates import ends_at
 from holdfast.api.connections import Connections
+from holdfast.api.counters import Counters
 from holdfast.api.deps import ApiDeps
-from holdfast.api.exposing import cluster_of
+from holdfast.api.exposing import Exposition, cluster_of
 from holdfast.api.server import build_server, connections_for
 from holdfast.api.status import vitals
 from holdfast.clock import SystemClock
@@ -33,6 +34,7 @@ from holdfast.controller.totals_keeper import TotalsKeeper
 from holdfast.controller.wakeup import Alone, Bell, Ringer
 from holdfast.decisions.parts import Certificate
 from holdfast.head.disk import disk_room
+from holdfast.head.emf import EmfWriter
 from holdfast.head.notify import notifier_for
 from holdfast.head.pager import Pager
 from holdfast.head.paging import ControllerPaging
@@ -74,6 +76,8 @@ class Controller:
     totals: TotalsKeeper
     traces: TraceSender | None
     """None: ``telemetry.otlp_url`` is empty."""
+    emf: EmfWriter | None
+    """None: ``telemetry.emf_file`` is empty."""
 
     def server(self) -> Server:
         """The HTTP server around the API, to be served in the caller's event loop."""
@@ -177,7 +181,17 @@ def build_controller(settings: ControllerSettings) -> Controller:
     )
     bell = Bell(controller_socket(settings))
     traces = _traces(settings, store, clock, fence, deps)
-    return Controller(loop, store, bell, hub, deps, settings, alone, paging, connections, totals, traces)
+    return Controller(
+        loop, store, bell, hub, deps, settings, alone, paging, connections, totals, traces, _emf(settings, clock, deps)
+    )
+
+
+def _emf(settings: Settings, clock: Clock, deps: ApiDeps) -> EmfWriter | None:
+    telemetry = settings.telemetry
+    if not telemetry.emf_file:
+        return None
+    exposed = Exposition(deps, Counters())
+    return EmfWriter(exposed.families_of_cluster, deps.leader, clock, telemetry.emf_file, telemetry.emf_interval_s)
 
 
 def _traces(
