@@ -15,7 +15,7 @@ from holdfast.config.sections import TelemetrySection
 from holdfast.config.telemetry import check_telemetry
 from holdfast.head import emf as writing
 from holdfast.head.emf import EmfWriter
-from holdfast.metrics.emf import MOST_METRICS, Growth, Measured, emf_lines, measured, unit_of
+from holdfast.metrics.emf import MOST_METRICS, Growth, Measured, emf_documents, measured, unit_of
 from holdfast.model.errors import ConfigError
 from support.simulated.clock import SimClock
 
@@ -52,19 +52,19 @@ def test_a_line_for_each_set_of_dimensions() -> None:
         Measured("holdfast_lemons", (("cluster", "c"),), 1.0),
         Measured("holdfast_paused", (("cluster", "c"),), 0.0),
     ]
-    first, second = [conforms(line) for line in emf_lines(values, NOW)]
+    first, second = [conforms(json.dumps(each)) for each in emf_documents(values, NOW)]
     assert (first["cluster"], first["holdfast_lemons"], first["holdfast_paused"]) == ("c", 1.0, 0.0)
     assert first["_aws"]["Timestamp"] == 1772366400000
     assert (second["status"], second["holdfast_agents"]) == ("heard", 3.0)
 
 
 def test_nothing_is_written_without_a_dimension() -> None:
-    assert list(emf_lines([Measured("m", (), 1.0)], NOW)) == []
+    assert list(emf_documents([Measured("m", (), 1.0)], NOW)) == []
 
 
 def test_an_object_has_at_most_a_hundred_metrics() -> None:
     values = [Measured(f"m{k}", (("cluster", "c"),), 1.0) for k in range(MOST_METRICS + 1)]
-    lines = [conforms(line) for line in emf_lines(values, NOW)]
+    lines = [conforms(json.dumps(each)) for each in emf_documents(values, NOW)]
     assert [len(line["_aws"]["CloudWatchMetrics"][0]["Metrics"]) for line in lines] == [100, 1]
 
 

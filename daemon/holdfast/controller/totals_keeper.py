@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from holdfast import unexpected
 from holdfast.metrics.tally import Tally
 from holdfast.metrics.totals import Totals
-from holdfast.model.errors import FencedOff, OutsideError, Stale
+from holdfast.model.errors import LeaderFencedOff, OutsideError, Stale
 from holdfast.ports import Clock, Store
 
 log = logging.getLogger(__name__)
@@ -116,7 +116,7 @@ class TotalsKeeper:
         text = json.dumps(totals.dump(), separators=(",", ":"))
         try:
             self.store.record_once(NOTE, self._before, text, (), fence)
-        except (Stale, FencedOff):
+        except (Stale, LeaderFencedOff):
             self._forget()  # another controller has counted meanwhile: read its totals
             return
         self._before, self._saved_cursor, self._saved_at_s = text, totals.cursor, self.clock.monotonic_s()

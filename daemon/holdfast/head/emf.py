@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 from prometheus_client.core import Metric
 
 from holdfast import unexpected
-from holdfast.metrics.emf import Growth, Measured, emf_lines, measured
+from holdfast.metrics.emf import Growth, Measured, emf_documents, measured
 from holdfast.ports import Clock
 
 log = logging.getLogger(__name__)
@@ -59,7 +60,7 @@ class EmfWriter:
             self._growth = Growth()
             return 0
         values = self._growth.since_last(_values(self.families()))
-        lines = list(emf_lines(values, self.clock.now()))
+        lines = [json.dumps(each, separators=(",", ":")) for each in emf_documents(values, self.clock.now())]
         text = "".join(f"{line}\n" for line in lines)
         if self.file == STDOUT:
             sys.stdout.write(text)

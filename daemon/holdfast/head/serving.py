@@ -13,7 +13,7 @@ from holdfast import __version__
 from holdfast.api.app import create_app
 from holdfast.api.certificates import ends_at
 from holdfast.api.connections import Connections
-from holdfast.api.counters import Counters
+from holdfast.api.counters import ApiCounters
 from holdfast.api.deps import ApiDeps
 from holdfast.api.exposing import Exposition, cluster_of
 from holdfast.api.server import build_server, connections_for
@@ -186,11 +186,11 @@ def build_controller(settings: ControllerSettings) -> Controller:
     )
 
 
-def _emf(settings: Settings, clock: Clock, deps: ApiDeps) -> EmfWriter | None:
+def _emf(settings: ControllerSettings, clock: Clock, deps: ApiDeps) -> EmfWriter | None:
     telemetry = settings.telemetry
     if not telemetry.emf_file:
         return None
-    exposed = Exposition(deps, Counters())
+    exposed = Exposition(deps, ApiCounters())
     return EmfWriter(exposed.families_of_cluster, deps.leader, clock, telemetry.emf_file, telemetry.emf_interval_s)
 
 

@@ -19,7 +19,7 @@ import urllib3
 from holdfast import __version__, unexpected
 from holdfast.metrics.otlp import traces_request
 from holdfast.metrics.traces import Attributes, Span, trace_of
-from holdfast.model.errors import FencedOff, OutsideError, Rejected, Stale, Unavailable
+from holdfast.model.errors import LeaderFencedOff, OutsideError, Rejected, Stale, Unavailable
 from holdfast.model.event import Event, EventKind
 from holdfast.ports import Clock, Store
 
@@ -168,7 +168,7 @@ class TraceSender:
     def _keep(self, before: str | None, sent: Sent, fence: int) -> bool:
         try:
             self.store.record_once(NOTE, before, sent.dump(), (), fence)
-        except (Stale, FencedOff):
+        except (Stale, LeaderFencedOff):
             return False  # another controller sends
         return True
 

@@ -1,4 +1,4 @@
-"""Metrics as lines of CloudWatch's Embedded Metric Format. Pure.
+"""Metrics as objects of CloudWatch's Embedded Metric Format. Pure.
 
 https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html
 
@@ -7,7 +7,6 @@ counter is written as what it grew by; of a histogram, that of its sum and its n
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -63,15 +62,15 @@ class Growth:
         return found
 
 
-def emf_lines(values: Iterable[Measured], at: datetime) -> Iterator[str]:
-    """One line for each set of dimensions and at most :data:`MOST_METRICS` values."""
+def emf_documents(values: Iterable[Measured], at: datetime) -> Iterator[dict[str, object]]:
+    """One object, a line of its file, for each set of dimensions and at most :data:`MOST_METRICS` values."""
     ordered = sorted(values, key=lambda v: (v.labels, v.name))
     for labels, group in groupby(ordered, key=lambda v: v.labels):
         if not 1 <= len(labels) <= MOST_DIMENSIONS:
             continue  # none: before the cluster's name is known
         mine = list(group)
         for start in range(0, len(mine), MOST_METRICS):
-            yield json.dumps(_document(dict(labels), mine[start : start + MOST_METRICS], at), separators=(",", ":"))
+            yield _document(dict(labels), mine[start : start + MOST_METRICS], at)
 
 
 def _document(labels: Mapping[str, str], values: Sequence[Measured], at: datetime) -> dict[str, object]:

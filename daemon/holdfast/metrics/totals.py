@@ -66,12 +66,9 @@ DOWNTIME = Family(
 )
 FAMILIES = (PHASES, DETECT, RECOVERY, OUT, FAULTS, XIDS, ACTIONS, REQUEUED, GPU_SECONDS, DOWNTIME)
 
-_OUTCOMES = {
-    EventKind.ACTION_DONE: "done",
-    EventKind.ACTION_FAILED: "failed",
-    EventKind.ACTION_REFUSED: "refused",
-    EventKind.ACTION_WITHHELD: "withheld",
-}
+_ENDED = frozenset(
+    {EventKind.ACTION_DONE, EventKind.ACTION_FAILED, EventKind.ACTION_REFUSED, EventKind.ACTION_WITHHELD}
+)
 _AT_MACHINES = frozenset({"Launch", "Terminate", "Assign", "Replace", "Reboot", "StopStart", "ReportFault"})
 _KEPT = frozenset({*KINDS, EventKind.INCIDENT_CLOSED})
 """Kinds that are kept for as long as their incident is open."""
@@ -146,10 +143,11 @@ class Totals:
 
     def _count(self, event: Event) -> None:
         detail, node = event.detail, event.node or ""
-        if event.kind in _OUTCOMES:
+        if event.kind in _ENDED:
             kind = str(detail.get("kind", _UNKNOWN))
             provider = self.provider if kind in _AT_MACHINES else ""
-            self.tally.add(ACTIONS, (action_name(kind, detail.get("verb")), provider, _OUTCOMES[event.kind]))
+            outcome = event.kind.value.removeprefix("action.")
+            self.tally.add(ACTIONS, (action_name(kind, detail.get("verb")), provider, outcome))
         elif event.kind is EventKind.FAULT_OCCURRED:
             self.tally.add(FAULTS, (node, str(detail.get("check", _UNKNOWN))))
         xid = _xid(event)

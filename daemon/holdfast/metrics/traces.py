@@ -146,7 +146,7 @@ def _jobs(root: Span, events: Sequence[Event]) -> Iterator[Span]:
     (timings,) = measure(events) or (None,)
     for job in timings.jobs if timings is not None else ():
         back_at = job.running_at or root.end
-        attributes = {
+        attributes: Attributes = {
             "slurm.job": job.job,
             "holdfast.gpus": job.gpus,
             "holdfast.running_again": job.running_at is not None,
