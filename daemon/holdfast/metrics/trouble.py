@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from holdfast.decisions.common.facts import DrainedBy, drained_by
+from holdfast.decisions.common.node_drains import DrainedBy, drained_by
 from holdfast.model.book import World
 from holdfast.model.cluster import Node
 from holdfast.model.incident import ABOUT_JOBS, Incident, IncidentKind, IncidentState
