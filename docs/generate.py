@@ -9,20 +9,22 @@ import itertools
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import typer
+from prometheus_client.registry import Collector
 
 import package_graph
 from holdfast.api.app import TAGS, create_app
 from holdfast.api.connections import Bounds, Connections
 from holdfast.api.counters import ApiCounters
 from holdfast.api.deps import ApiDeps, ApiSettings
-from holdfast.api.gauges import Gauges
+from holdfast.api.gauges import ClusterGauges, ProcessGauges
+from holdfast.api.record_totals import RecordTotals
 from holdfast.cli.app import EPILOG, app
 from holdfast.clock import SystemClock
 from holdfast.config.example import SettingRow, rows
@@ -32,12 +34,13 @@ from holdfast.controller.orders import OrderHub
 from holdfast.controller.steps_untaken import UntakenWatch
 from holdfast.decisions.parts import Certificate
 from holdfast.decisions.turn import STAGES
+from holdfast.metrics.tally import Tally
 from holdfast.metrics.timings import Phase
 from holdfast.model.action import ACTION_TYPES
 from holdfast.model.endings import ENDINGS, EndingProof
 from holdfast.model.event import EventKind
 from holdfast.model.incident import TRANSITIONS, IncidentKind, IncidentState, MovedBy, RecoveryPhase, Transition
-from holdfast.model.parts import DiskRoom, ProcessSeen
+from holdfast.model.parts import DiskRoom, NotifierState, ProcessSeen
 from holdfast.model.policy import Mode
 from holdfast.model.restraints import WAYS, Restraint
 from holdfast_checks import coverage, reference
@@ -185,16 +188,26 @@ def metrics() -> str:
     lines = ["# Metrics", "", NOTE, "Definitions of MTTD, MTTR and losses: [../metrics.md](../metrics.md).", ""]
     lines += ["## Phases (`holdfast metrics`, `GET /v1/metrics`)", "", "| phase | from → to |", "|---|---|"]
     lines += [f"| `{phase.value}` | {_cell(docstrings(Phase)[phase.name])} |" for phase in Phase]
-    lines += ["", "## Prometheus (`GET /metrics`)", "", "| name | kind | labels | meaning |", "|---|---|---|---|"]
-    counters = ApiCounters()
-    for metric in counters.registry.collect():
-        labels = getattr(getattr(counters, _attribute(metric.name), None), "_labelnames", ())
-        lines.append(f"| `{metric.name}_total` | counter | {', '.join(labels)} | {metric.documentation} |")
-    for metric in Gauges(_no_deps()).collect():
-        labels = sorted(getattr(metric, "_labelnames", ()))  # also of one that has no sample in this process
-        name = f"{metric.name}_total" if metric.type == "counter" else metric.name
-        lines.append(f"| `{name}` | {metric.type} | {', '.join(labels)} | {metric.documentation} |")
-    return "\n".join(lines) + "\n"
+    lines += ["", "## Prometheus (`GET /metrics`)", ""]
+    lines += [
+        "Every sample has a label `cluster`, too. Scrape settings, rules and the dashboard: [../metrics.md](../metrics.md).",
+        "",
+    ]
+    deps, counters = _no_deps(), ApiCounters()
+    lines += _families("Of each controller's process", [counters.registry, ProcessGauges(deps)], counters)
+    lines += _families("Of the cluster: shown by the controller that leads", [ClusterGauges(deps)], counters)
+    lines += _families("Of the record of events: shown by the controller that leads", [RecordTotals(deps)], counters)
+    return "\n".join(lines)
+
+
+def _families(title: str, collectors: Sequence[Collector], counters: ApiCounters) -> list[str]:
+    lines = [f"### {title}", "", "| name | kind | labels | meaning |", "|---|---|---|---|"]
+    for metric in (m for collector in collectors for m in collector.collect()):
+        own = getattr(counters, _attribute(metric.name), None)  # of one that has no sample in this process
+        labels = sorted(getattr(own, "_labelnames", None) or getattr(metric, "_labelnames", ()))
+        name = metric.name + {"counter": "_total", "info": "_info"}.get(metric.type, "")
+        lines.append(f"| `{name}` | {metric.type} | {', '.join(labels)} | {_cell(metric.documentation)} |")
+    return [*lines, ""]
 
 
 def events() -> str:
@@ -299,7 +312,8 @@ def _no_deps() -> ApiDeps:
         "actor": lambda: ProcessSeen(0.0),
         "slurm_seen_at": lambda: None,
         "slurm_error": lambda: None,
-        "notifier": lambda: None,
+        "notifier": NotifierState,
+        "totals": Tally,
         "certificate": lambda: Certificate(clock.now()),
         "connections": Connections(Bounds(0), clock.monotonic_s),
     }

@@ -144,6 +144,8 @@ install -D -m 0755 "$SOURCE/docs/examples/provider-ipmi.sh" "$controller/usr/sha
 install -D -m 0644 "$work/controller.toml" "$controller/usr/share/doc/holdfast-controller/examples/controller.toml"
 install -D -m 0644 "$SOURCE/LICENSE" "$agent/usr/share/doc/holdfast-agent/copyright"
 install -D -m 0644 "$SOURCE/LICENSE" "$controller/usr/share/doc/holdfast-controller/copyright"
+put "$controller" prometheus/holdfast.rules.yml usr/share/holdfast/prometheus/holdfast.rules.yml
+put "$controller" grafana/holdfast.json usr/share/holdfast/grafana/holdfast.json
 mkdir -p "$agent/usr/bin"
 for name in holdfast holdfast-agent holdfast-checks; do ln -s "/opt/holdfast/bin/$name" "$agent/usr/bin/$name"; done
 

@@ -32,6 +32,7 @@ PROVIDED = [
     "ps",
     "bwrap",
     "prometheus-alertmanager",
+    "promtool",
 ]
 
 TRAIN = next(line for line in (ROOT / "pyproject.toml").read_text().splitlines() if line.startswith("train = "))

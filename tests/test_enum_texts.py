@@ -12,17 +12,22 @@ import pytest
 
 import holdfast
 import holdfast_checks
+from holdfast.decisions import overview
 from holdfast.decisions.elastic import ledger
 from holdfast.decisions.nodes.hands_off import Hands, HandsOff
 from holdfast.decisions.probing.suspects import CHECKS
 from holdfast.model.event import EventKind
-from holdfast.model.incident import ABOUT_JOBS
+from holdfast.model.incident import ABOUT_JOBS, IncidentState
 from support.rooms import T0
 
 _NOT_READ = (".migrations", ".__main__", ".practice", ".cli.")
 """What a module of these would load is not worth it: they have no such table."""
 PARTIAL: Collection[tuple[Mapping[Any, str], Collection[Enum]]] = (
     (CHECKS, ABOUT_JOBS),
+    (
+        overview._AT_WORK,
+        set(IncidentState) - {IncidentState.WATCHING, IncidentState.AWAITING_HUMAN, IncidentState.CLOSED},
+    ),
     (
         ledger._WORDS,
         set(ledger._KINDS.values()) - {EventKind.QUORUM_FORMED, EventKind.QUORUM_OMITTED, EventKind.QUORUM_CLOSED},

@@ -206,12 +206,12 @@ def test_metrics_count_incidents_opened_in_the_window(served: Any) -> None:
 def test_prometheus_text(served: Any) -> None:
     served.world = a_world()
     text = served.call("GET", "/metrics").text
-    assert 'holdfast_open_incidents{state="awaiting_human"} 1.0' in text
-    assert 'holdfast_open_job_incidents{check="job.hung"} 0.0' in text
+    assert 'holdfast_open_incidents{cluster="c",state="awaiting_human"} 1.0' in text
+    assert 'holdfast_open_job_incidents{check="job.hung",cluster="c"} 0.0' in text
     assert "holdfast_heartbeats_total" in text
-    assert 'holdfast_spares{state="not_ready"} 1.0' in text
-    assert "holdfast_lemons 0.0" in text
-    assert "holdfast_spares_wanted" not in text
+    assert 'holdfast_spares{cluster="c",state="not_ready"} 1.0' in text
+    assert 'holdfast_lemons{cluster="c"} 0.0' in text
+    assert "holdfast_spares_wanted{" not in text
 
 
 def test_the_spare_pool_and_why(served: Any) -> None:
@@ -225,7 +225,7 @@ def test_the_spare_pool_and_why(served: Any) -> None:
     (spare,) = got["spares"]
     assert (spare["node"], spare["ready"], spare["lemon"], spare["under_test"]) == ("n2", False, True, False)
     assert spare["why"] == "its agent does not report; dcgm.diag2 unknown; a lemon: last choice"
-    assert "holdfast_spares_wanted 2.0" in served.call("GET", "/metrics").text
+    assert 'holdfast_spares_wanted{cluster="c"} 2.0' in served.call("GET", "/metrics").text
 
 
 def test_one_node_with_its_history(served: Any) -> None:
@@ -310,6 +310,7 @@ ROUTES = [
     ("GET", "/v1/notices"),
     ("GET", "/v1/metrics"),
     ("GET", "/metrics"),
+    ("GET", "/metrics/cluster"),
     ("GET", "/openapi.json"),
     ("GET", "/v1/orders"),
     ("POST", "/v1/reports"),

@@ -87,6 +87,8 @@ def test_it_holds_ours_alone(debian: Path) -> None:
     assert {
         line for line in listed.split() if "/site-packages/holdfast" in line and line.endswith(".dist-info/METADATA")
     } == {line for line in listed.split() if line.endswith(f"/holdfast_slurm-{__version__}.dist-info/METADATA")}
+    for file in ("prometheus/holdfast.rules.yml", "grafana/holdfast.json"):
+        assert f"./usr/share/holdfast/{file}" in call("dpkg-deb", "-c", controller)
     for name, package in (("agent", agent), ("controller", controller)):
         assert f"./usr/share/doc/holdfast-{name}/sbom.cdx.json" in call("dpkg-deb", "-c", package)
     for page in ("holdfast", "holdfast-nodes", "holdfast-incident-show"):

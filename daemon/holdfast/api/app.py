@@ -13,7 +13,6 @@ from holdfast.api.budgets import budgets_router
 from holdfast.api.checks import checks_router
 from holdfast.api.deps import Api, ApiDeps
 from holdfast.api.enrol import enrol_router
-from holdfast.api.gauges import Gauges
 from holdfast.api.guarded import guarded_router
 from holdfast.api.health import health_router
 from holdfast.api.ingest import ingest_router
@@ -62,7 +61,6 @@ def create_app(deps: ApiDeps) -> FastAPI:
     app.state.api = api
     app.add_middleware(StrangersLast, api=api)
     health, counters = StoreHealth(api), api.counters
-    counters.registry.register(Gauges(deps))
     for router in (
         health_router(api, health),
         ingest_router(api, counters),

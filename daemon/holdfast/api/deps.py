@@ -29,6 +29,7 @@ from holdfast.controller.steps_untaken import UntakenWatch
 from holdfast.decisions.inputs import Input
 from holdfast.decisions.parts import Certificate
 from holdfast.decisions.turn import STAGES
+from holdfast.metrics.tally import Tally
 from holdfast.model.book import World
 from holdfast.model.cluster import Node
 from holdfast.model.enrolment import EnrolmentProof, StsIdentity
@@ -133,6 +134,10 @@ class ApiDeps:
     """How this process's own messages to people went; None: it sends none."""
     disk: Callable[[], DiskRoom | None] = lambda: None
     """Space where the store lies; None: not on this machine."""
+    totals: Callable[[], Tally | None] = lambda: None
+    """Totals of the record of events; None: not read (yet)."""
+    cluster_name: Callable[[], str] = lambda: ""
+    """As configured, or as this or another controller of the store last read it from Slurm; empty: take Slurm's own."""
     slurm_seen_at: Callable[[], datetime | None] = lambda: None
     """When Slurm was last read, also while no cycle passes; None: as the world shows it."""
     slurm_error: Callable[[], str | None] = lambda: None

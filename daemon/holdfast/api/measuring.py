@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.responses import Response
 
 from holdfast.api.counters import ApiCounters
 from holdfast.api.deps import Api, ApiStore
+from holdfast.api.errors import ApiError
+from holdfast.api.exposing import Exposition
 from holdfast.api.guarded import READERS, guarded_router
 from holdfast.api.shapes import EPOCH, MetricsShape, SpreadShape
 from holdfast.api.views import timings_shape
+from holdfast.decisions.parts import not_leading
 from holdfast.metrics.timings import KINDS, Spread, measure, summarize
 from holdfast.model.event import Event, EventKind
 
@@ -28,7 +31,7 @@ PAGE = 25_000
 
 
 def measuring_router(api: Api, counters: ApiCounters) -> APIRouter:
-    router = guarded_router(api, "measuring", *READERS)
+    router, exposition = guarded_router(api, "measuring", *READERS), Exposition(api.deps, counters)
 
     @router.get("/v1/metrics", response_model=MetricsShape)
     async def metrics(
@@ -42,11 +45,21 @@ def measuring_router(api: Api, counters: ApiCounters) -> APIRouter:
         since = max(until - timedelta(seconds=window_s), EPOCH + EARLY)
         return await api.threads.render(partial(window, api.deps.store, since, until, each=each))
 
-    @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+    plain: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {}}}}
+
+    @router.get("/metrics", response_class=Response, responses=plain)
     async def prometheus() -> Response:
-        """Prometheus text."""
-        text = await api.threads.read(generate_latest, counters.registry)
-        return Response(text, media_type=CONTENT_TYPE_LATEST)
+        """Prometheus text: of this process and, where it leads, of the cluster."""
+        return Response(await api.threads.read(exposition.everything), media_type=CONTENT_TYPE_LATEST)
+
+    @router.get("/metrics/cluster", response_class=Response, responses=plain)
+    async def prometheus_of_cluster() -> Response:
+        """Prometheus text of the cluster alone; 503 on a controller that does not lead."""
+        deps = api.deps
+        why = not_leading(leads=deps.leader(), led_by=deps.led_by(), trouble=deps.trouble(), disk=deps.disk())
+        if why is not None:
+            raise ApiError(503, "unavailable", why)
+        return Response(await api.threads.read(exposition.of_cluster), media_type=CONTENT_TYPE_LATEST)
 
     return router
 

@@ -8,9 +8,10 @@ import typer
 
 from holdfast.api.client import ApiClient
 from holdfast.cli.answers import read
-from holdfast.cli.options import DEFAULT_PATH, Config, Json, Url
+from holdfast.cli.options import DEFAULT_PATH, Config, Json, SinceOption, Url
 from holdfast.cli.reading import listed
 from holdfast.cli.show import as_json, line, moment
+from holdfast.cli.when import asked, given
 from holdfast.model.errors import OutsideError, Usage
 from holdfast.model.notice import LEVEL_WORDS, Matter, Message, NoticeLevel, Topic
 from holdfast_checks.words import known
@@ -25,11 +26,11 @@ if TYPE_CHECKING:
 def notices(
     url: Url = None,
     as_data: Json = False,
-    since: Annotated[str | None, typer.Option(help="Not before this time (ISO 8601); default: 7 days.")] = None,
+    since: SinceOption = None,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="How many at most.")] = 50,
 ) -> None:
-    """Who was notified, of what, and whether it was delivered; newest first."""
-    got = ApiClient(url).get("/v1/notices", since=since, limit=limit)
+    """Who was notified in the last 7 days or since a time, of what, and whether it was delivered; newest first."""
+    got = ApiClient(url).get("/v1/notices", since=asked(given(since)), limit=limit)
     if as_data:
         as_json(got)
         return

@@ -27,6 +27,7 @@ SHAPES: Mapping[str, tuple[str, str]] = {
     "night": (f"{_API}.overview_shapes", "NightShape"),
     "nodes": (f"{_API}.node_shapes", "ClusterShape"),
     "nodes NODE": (f"{_API}.node_shapes", "NodeStory"),
+    "notices": (f"{_API}.notice_shapes", "NoticesShape"),
     "saved": (f"{_API}.overview_shapes", "SavedShape"),
     "spares": (f"{_API}.node_shapes", "SparesShape"),
     "status": (f"{_API}.overview_shapes", "OverviewShape"),

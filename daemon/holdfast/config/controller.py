@@ -25,10 +25,12 @@ from holdfast.config.sections import (
     RunSection,
     ServerSection,
     StoreSection,
+    TelemetrySection,
 )
 from holdfast.config.spares import check_spares
 from holdfast.config.strict import build
 from holdfast.config.tables import FileTable, fill, tables_of
+from holdfast.config.telemetry import check_telemetry
 from holdfast.model.errors import ConfigError
 from holdfast.model.lookback import check_windows
 from holdfast.model.policy import Policy
@@ -65,6 +67,7 @@ class ControllerSettings:
     enrolment: EnrolmentSection = option(
         EnrolmentSection(), "Tokens for nodes on EC2 by the identity of their machine."
     )
+    telemetry: TelemetrySection = option(TelemetrySection(), "What is sent to other tools (docs/metrics.md).")
     log: LogSection = option(LogSection(), "The log on standard error.")
     profile: str | None = None
     profile_changes: Mapping[str, Any] = field(default_factory=dict)
@@ -185,6 +188,7 @@ def _resolved(settings: ControllerSettings) -> ControllerSettings:
         actor=replace(settings.actor, dir=base / settings.actor.dir),
         quorum=replace(settings.quorum, socket=base / settings.quorum.socket, key=base / settings.quorum.key),
         cluster=replace(settings.cluster, slurm_conf=absolute(settings.cluster.slurm_conf)),
+        telemetry=replace(settings.telemetry, otlp_header_file=absolute(settings.telemetry.otlp_header_file)),
         server=replace(server, tls_cert=absolute(server.tls_cert), tls_key=absolute(server.tls_key)),
     )
 
@@ -198,6 +202,7 @@ def _checked(settings: ControllerSettings, where: str) -> ControllerSettings:
     ):
         raise ConfigError(f"{where}: {why}")
     check_enrolment(settings.enrolment, f"{where}: enrolment")
+    check_telemetry(settings.telemetry, f"{where}: telemetry")
     networks(settings.server.proxies, f"{where}: server.proxies")
     try:
         check_bind(settings.server.host, settings.server.tls_cert, settings.server.tls_key)

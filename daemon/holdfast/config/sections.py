@@ -201,3 +201,19 @@ class EnrolmentSection:
 class LogSection:
     format: str = option("text", "Shape of a log line: text (key=value) or json.", one_of=FORMATS)
     level: str = option("info", "debug, info, warning or error.", one_of=LOG_LEVELS)
+
+
+@dataclass(frozen=True, slots=True)
+class TelemetrySection:
+    otlp_url: str = option(
+        "",
+        "Receiver of OTLP/HTTP that takes each closed incident as a trace, with its path: http://127.0.0.1:4318/v1/traces. Empty: none.",
+    )
+    otlp_header_file: Path | None = option(
+        None, "File with one line 'Name: value', such as 'Authorization: Bearer …': a header of each request."
+    )
+    emf_file: str = option(
+        "",
+        "File to which metrics are written as CloudWatch's Embedded Metric Format, for its agent to send; -: standard output. Empty: none.",
+    )
+    emf_interval_s: float = option(60.0, "How often.", low=1, high=3600)

@@ -208,13 +208,17 @@ def _actor(v: Vitals) -> PartState:
     return _good(name, f"it reports (release {seen.state.release})")
 
 
-def _notifier(v: Vitals) -> PartState:
-    name = PartName.NOTIFIER
+def notifier_of(v: Vitals) -> NotifierState | None:
+    """Delivery of this head node's messages: of the process that fails, else the actor's; None: neither has reported."""
     actors = v.actor.state.notifier if v.actor is not None and v.actor.state is not None else None
     known = [state for state in (actors, v.notifier) if state is not None]
-    if not known:
+    return next((state for state in known if state.error), known[0] if known else None)
+
+
+def _notifier(v: Vitals) -> PartState:
+    name, notifier = PartName.NOTIFIER, notifier_of(v)
+    if notifier is None:
         return PartState(name, Condition.UNKNOWN, "the actor has not reported")
-    notifier = next((state for state in known if state.error), known[0])
     if notifier.error:
         since = f" since {notifier.failing_since:%Y-%m-%d %H:%M} UTC" if notifier.failing_since else ""
         text = f"messages to people are not delivered{since}: {notifier.error}"

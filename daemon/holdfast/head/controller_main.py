@@ -6,6 +6,8 @@ import asyncio
 import signal
 import sys
 from pathlib import Path
+from threading import Event as Stop
+from threading import Thread
 
 from uvicorn import Server
 
@@ -62,11 +64,17 @@ async def _serve(controller: Controller) -> None:
     loop.add_signal_handler(signal.SIGHUP, reload_certificate, server)
     with_signals_ours = server.serve()
     closer = asyncio.create_task(_close_polls(controller, server))
-    paging = asyncio.create_task(controller.paging.run())
+    parts = (controller.paging, controller.totals, controller.emf)
+    alongside = [asyncio.create_task(part.run()) for part in parts if part is not None]
+    stop = Stop()
+    if controller.traces is not None:
+        Thread(target=controller.traces.run, args=(stop,), name="traces", daemon=True).start()
     await with_signals_ours
+    stop.set()
     sd_notify("STOPPING=1")
     closer.cancel()
-    paging.cancel()
+    for task in alongside:
+        task.cancel()
     controller.loop.stopping = True
     controller.loop.wake.set()
     await control

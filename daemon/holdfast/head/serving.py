@@ -9,10 +9,13 @@ from datetime import datetime, timedelta
 
 from uvicorn import Server
 
+from holdfast import __version__
 from holdfast.api.app import create_app
 from holdfast.api.certificates import ends_at
 from holdfast.api.connections import Connections
+from holdfast.api.counters import ApiCounters
 from holdfast.api.deps import ApiDeps
+from holdfast.api.exposing import Exposition, cluster_of
 from holdfast.api.server import build_server, connections_for
 from holdfast.api.status import vitals
 from holdfast.clock import SystemClock
@@ -27,14 +30,17 @@ from holdfast.controller.pace import FleetPace
 from holdfast.controller.quorum_link import QuorumLink
 from holdfast.controller.quorum_watch import QuorumWatch
 from holdfast.controller.survey_turns import SurveyTurns
+from holdfast.controller.totals_keeper import TotalsKeeper
 from holdfast.controller.wakeup import Alone, Bell, Ringer
 from holdfast.decisions.parts import Certificate
 from holdfast.head.disk import disk_room
+from holdfast.head.emf import EmfWriter
 from holdfast.head.notify import notifier_for
 from holdfast.head.pager import Pager
 from holdfast.head.paging import ControllerPaging
 from holdfast.head.process_state import StateReader, StateWriter
 from holdfast.head.sts import Sts
+from holdfast.head.tracing import OtlpReceiver, TraceSender
 from holdfast.head.wiring import (
     actor_socket,
     actor_state,
@@ -44,6 +50,7 @@ from holdfast.head.wiring import (
     controller_state,
     scheduler_of,
 )
+from holdfast.metrics.traces import Attributes
 from holdfast.model.ids import incident_id
 from holdfast.model.lookback import needed
 from holdfast.ports import Clock
@@ -66,6 +73,11 @@ class Controller:
     paging: ControllerPaging
     connections: Connections
     """Connections to the API."""
+    totals: TotalsKeeper
+    traces: TraceSender | None
+    """None: ``telemetry.otlp_url`` is empty."""
+    emf: EmfWriter | None
+    """None: ``telemetry.emf_file`` is empty."""
 
     def server(self) -> Server:
         """The HTTP server around the API, to be served in the caller's event loop."""
@@ -115,6 +127,17 @@ def build_controller(settings: ControllerSettings) -> Controller:
     notifier = notifier_for(settings.notify, settings.path.parent, clock, settings.cluster.name)
     actor = StateReader(actor_state(settings), clock.monotonic_s)
     cert, connections = settings.server.tls_cert, connections_for(settings.server)
+
+    def fence() -> int | None:
+        return loop.lease.fence if loop.leads and loop.lease is not None else None
+
+    totals = TotalsKeeper(
+        store,
+        clock,
+        fence,
+        settings.provider,
+        lambda: loop.world.view.cluster if loop.world is not None and loop.world.view is not None else "",
+    )
     deps = ApiDeps(
         store=store,
         agents=agents,
@@ -127,6 +150,8 @@ def build_controller(settings: ControllerSettings) -> Controller:
         leader=lambda: loop.leads,
         committed_at=lambda: loop.committed_s,
         led_by=lambda: loop.shown_leader,
+        cluster_name=lambda: settings.cluster.name or totals.cluster,
+        totals=lambda: totals.shown,
         rooms=rooms,
         quorum=settings.quorum,
         neighbours=NeighbourLists(lambda: loop.world, clock).of,
@@ -155,4 +180,28 @@ def build_controller(settings: ControllerSettings) -> Controller:
         controller_name(settings),
     )
     bell = Bell(controller_socket(settings))
-    return Controller(loop, store, bell, hub, deps, settings, alone, paging, connections)
+    traces = _traces(settings, store, clock, fence, deps)
+    return Controller(
+        loop, store, bell, hub, deps, settings, alone, paging, connections, totals, traces, _emf(settings, clock, deps)
+    )
+
+
+def _emf(settings: ControllerSettings, clock: Clock, deps: ApiDeps) -> EmfWriter | None:
+    telemetry = settings.telemetry
+    if not telemetry.emf_file:
+        return None
+    exposed = Exposition(deps, ApiCounters())
+    return EmfWriter(exposed.families_of_cluster, deps.leader, clock, telemetry.emf_file, telemetry.emf_interval_s)
+
+
+def _traces(
+    settings: ControllerSettings, store: SqlStore, clock: Clock, fence: Callable[[], int | None], deps: ApiDeps
+) -> TraceSender | None:
+    telemetry = settings.telemetry
+    if not telemetry.otlp_url:
+        return None
+
+    def resource() -> Attributes:
+        return {"service.name": "holdfast", "service.version": __version__, "slurm.cluster": cluster_of(deps)}
+
+    return TraceSender(store, clock, fence, OtlpReceiver(telemetry.otlp_url, telemetry.otlp_header_file).send, resource)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, TypeVar
 
@@ -38,7 +38,7 @@ KINDS = (
     EventKind.QUORUM_FORMED,
 )
 """Events that the timings use."""
-_CONTAIN = frozenset({Drain.__name__, SetDown.__name__})
+CONTAIN = frozenset({Drain.__name__, SetDown.__name__})
 """Kinds of actions that take a node out of service."""
 
 
@@ -240,32 +240,60 @@ def _detection(events: Sequence[Event]) -> tuple[datetime | None, datetime | Non
 def _phases(
     events: Sequence[Event], fault_at: datetime | None, opened_at: datetime | None, jobs: Sequence[JobLoss]
 ) -> dict[Phase, float]:
-    planned_at = _first(events, EventKind.ACTION_PLANNED)
-    out_at = _out_of_service(events)
-    up_at = _first(events, EventKind.INSTANCE_UP)
-    validated_at = _first(events, EventKind.NODE_VALIDATED, last=True)
-    last = max(jobs, key=lambda j: (j.running_at is None, j.running_at or j.stopped_at), default=None)
     shut_out_s, go_on_s, regrow_s = meeting_again(events, opened_at)
-    spans = {
-        Phase.DETECT: _span(fault_at, opened_at),
-        Phase.DECIDE: _span(opened_at, planned_at),
-        Phase.DRAIN: _span(planned_at, out_at),
-        Phase.STOP_JOB: _span(planned_at, last.stopped_at if last else None),
-        Phase.EVICT: shut_out_s,
-        Phase.GO_ON: go_on_s,
-        Phase.REGROW: regrow_s,
-        Phase.RESTART: _span(last.stopped_at, last.running_at) if last else None,
-        Phase.RESUME: _span(last.running_at, last.resumed_at) if last else None,
-        Phase.REPLACE: _span(out_at, up_at),
-        Phase.VALIDATE: _span(up_at or out_at, validated_at),
-        Phase.RETURN: _span(validated_at, _first(events, EventKind.NODE_RETURNED)),
-    }
+    met_again = {Phase.EVICT: shut_out_s, Phase.GO_ON: go_on_s, Phase.REGROW: regrow_s}
+    intervals = _intervals(events, fault_at, opened_at, jobs)
+    spans = {p: met_again[p] if p in met_again else _span(*intervals[p]) for p in Phase}
     return {phase: span for phase, span in spans.items() if span is not None}
 
 
-def _out_of_service(events: Sequence[Event]) -> datetime | None:
-    """Slurm's own picture or the drain's success, whichever is on record first."""
-    drained = [e for e in events if e.kind is EventKind.ACTION_DONE and e.detail.get("kind") in _CONTAIN]
+Interval = tuple[datetime | None, datetime | None]
+
+
+def _intervals(
+    events: Sequence[Event], fault_at: datetime | None, opened_at: datetime | None, jobs: Sequence[JobLoss]
+) -> dict[Phase, Interval]:
+    """Start and end of each phase, without those of elastic jobs; None: not on record."""
+    planned_at = _first(events, EventKind.ACTION_PLANNED)
+    out_at = out_of_service_at(events)
+    up_at = _first(events, EventKind.INSTANCE_UP)
+    validated_at = _first(events, EventKind.NODE_VALIDATED, last=True)
+    last = max(jobs, key=lambda j: (j.running_at is None, j.running_at or j.stopped_at), default=None)
+    stopped_at = last.stopped_at if last else None
+    running_at = last.running_at if last else None
+    return {
+        Phase.DETECT: (fault_at, opened_at),
+        Phase.DECIDE: (opened_at, planned_at),
+        Phase.DRAIN: (planned_at, out_at),
+        Phase.STOP_JOB: (planned_at, stopped_at),
+        Phase.RESTART: (stopped_at, running_at),
+        Phase.RESUME: (running_at, last.resumed_at if last else None),
+        Phase.REPLACE: (out_at, up_at),
+        Phase.VALIDATE: (up_at or out_at, validated_at),
+        Phase.RETURN: (validated_at, _first(events, EventKind.NODE_RETURNED)),
+    }
+
+
+def phase_intervals(events: Iterable[Event]) -> dict[Phase, tuple[datetime, datetime]]:
+    """When each phase of one incident was; a phase without both milestones is absent, one that ended before its start has no length.
+    Phases of elastic jobs follow each other from the incident's opening on."""
+    ordered = sorted(events, key=lambda e: e.at)
+    fault_at, opened_at = _detection(ordered)
+    found = _intervals(ordered, fault_at, opened_at, _jobs(ordered, fault_at))
+    known = {p: (start, max(start, end)) for p, (start, end) in found.items() if start is not None and end is not None}
+    evict_s, *met_again_s = meeting_again(ordered, opened_at)
+    if opened_at is not None and evict_s is not None:
+        evicted_at = opened_at + timedelta(seconds=evict_s)
+        known[Phase.EVICT] = (opened_at, evicted_at)
+        for phase, span_s in zip((Phase.GO_ON, Phase.REGROW), met_again_s, strict=True):
+            if span_s is not None:
+                known[phase] = (evicted_at, evicted_at + timedelta(seconds=span_s))
+    return {phase: known[phase] for phase in Phase if phase in known}
+
+
+def out_of_service_at(events: Sequence[Event]) -> datetime | None:
+    """When the node was out of service: Slurm's own picture or the drain's success, whichever is on record first."""
+    drained = [e for e in events if e.kind is EventKind.ACTION_DONE and e.detail.get("kind") in CONTAIN]
     seen = [e for e in events if e.kind is EventKind.NODE_OUT]
     return min((e.at for e in (*drained, *seen)), default=None)
 
