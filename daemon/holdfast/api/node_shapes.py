@@ -73,7 +73,9 @@ class ClusterShape(RestraintsShape):
 
     cluster: str
     slurm_read_at: datetime | None = Field(description="When Slurm was last read; null: it does not answer.")
-    untaken: str | None = Field(description="Which planned step no actor takes, and what to do; null: steps are taken.")
+    untaken: str | None = Field(
+        description="Which planned step no actor takes, or which limit of the actor's own holds steps back, and what to do; null: neither."
+    )
     failing: list[str] = Field(
         default=[], description="Parts of the controller that fail unexpectedly at present, each with its error."
     )

@@ -40,6 +40,7 @@ from holdfast.api.views import (
     timings_shape,
 )
 from holdfast.api.why import job_id_of, why_shape
+from holdfast.decisions.parts import held_back_by_actor
 from holdfast.metrics.timings import measure
 from holdfast.model.action import Intent
 from holdfast.model.event import Event, EventKind
@@ -165,7 +166,7 @@ def _nodes(deps: ApiDeps, agents: Agents) -> ClusterShape:
     shown.failing = [f"{part}: {error}" for part, error in sorted(unexpected.standing().items())]
     shown.set_aside = [each.text for each in deps.aside()]
     aside = {"unreadable": unknown.unreadable(), "unreadable_since": unknown.unreadable_since()}
-    return shown.model_copy(update={**aside, "untaken": deps.untaken.problem()})
+    return shown.model_copy(update={**aside, "untaken": held_back_by_actor(deps.actor()) or deps.untaken.problem()})
 
 
 def _incidents(found: Iterable[Incident]) -> IncidentsShape:

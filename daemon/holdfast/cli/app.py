@@ -21,6 +21,7 @@ from holdfast.cli import (
     practice,
     reading,
     restoring,
+    runbooks,
     spares,
     status,
     submitting,
@@ -72,6 +73,7 @@ for look in (
     why.why,
     checks.checks,
     reading.metrics,
+    runbooks.runbook,
 ):
     app.command(rich_help_panel="Look")(look)
 _incident = _group("incident", "One incident: its timeline, and what to do with it.", "Look")

@@ -46,7 +46,7 @@ def _message(world: World, view: ClusterView, incidents: list[Incident]) -> Noti
     body = (
         "\n".join(lines)
         + f"\nSlurm leaves them DOWN until they are resumed{setting}; Holdfast does not overrule that. "
-        f"Once they are fit: {resume}. docs/runbooks/stays-down.md"
+        f"Once they are fit: {resume}. holdfast runbook stays-down"
     )
     return Notify(subject, body)
 
