@@ -33,7 +33,7 @@ class Costly:
 @pytest.fixture
 def costly(served: Any, monkeypatch: pytest.MonkeyPatch) -> Costly:
     made = Costly()
-    monkeypatch.setattr(served.store, "incidents", made)
+    monkeypatch.setattr(served.store, "list_incidents", made)
     monkeypatch.setattr(served.store, "recoveries", made)
     return made
 

@@ -22,6 +22,7 @@ from holdfast.api.quota import AgentQuota
 from holdfast.api.readers import ReaderQuotas, metered
 from holdfast.api.shared import SharedAnswers
 from holdfast.api.stranger_turns import Strangers
+from holdfast.api.stream import Frame, Streams, frame_of
 from holdfast.config.sections import EnrolmentSection, QuorumSection
 from holdfast.controller.agents import AgentRegistry
 from holdfast.controller.orders import OrderHub
@@ -29,9 +30,12 @@ from holdfast.controller.steps_untaken import UntakenWatch
 from holdfast.decisions.inputs import Input
 from holdfast.decisions.parts import Certificate
 from holdfast.decisions.turn import STAGES
+from holdfast.model.action import Intent
 from holdfast.model.book import World
 from holdfast.model.cluster import Node
-from holdfast.model.enrolment import EnrolmentProof, StsIdentity
+from holdfast.model.enrolment import Identity, Proof
+from holdfast.model.event import Event, EventKind
+from holdfast.model.incident import Incident
 from holdfast.model.parts import DiskRoom, NotifierState, ProcessSeen
 from holdfast.model.policy import Mode
 from holdfast.model.report import Report, SeenFinding
@@ -78,6 +82,49 @@ class ApiStore(Store, TokenStore, Protocol):
 
     def evidence(self, incident_id: str) -> EvidenceBundle | None:
         """The incident's newest evidence bundle."""
+        ...
+
+    def list_incidents(
+        self,
+        *,
+        only_open: bool = False,
+        node: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        before: tuple[datetime, str] | None = None,
+        limit: int = 200,
+    ) -> Sequence[Incident]:
+        """Newest first, of those opened in [since, until). ``before``: continue after the one that was opened then and has this id."""
+        ...
+
+    def list_intents(
+        self,
+        *,
+        incident_id: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        before: tuple[datetime, int, str] | None = None,
+        limit: int = 200,
+    ) -> Sequence[Intent]:
+        """Newest first, of those planned in [since, until). ``before``: continue after the one of this time, order and key."""
+        ...
+
+    def list_events(
+        self,
+        *,
+        incident_id: str | None = None,
+        node: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        after_id: int = 0,
+        kinds: tuple[EventKind, ...] = (),
+        limit: int = 200,
+    ) -> Sequence[Event]:
+        """Oldest first, of those of [since, until)."""
+        ...
+
+    def newest_event_id(self) -> int:
+        """Number of the newest record; 0: there is none."""
         ...
 
     def findings(
@@ -227,14 +274,24 @@ class Api:
     readers: ReaderQuotas
     counters: ApiCounters
     strangers: Strangers
-    shared: SharedAnswers
+    shared: Shared
+    streams: Streams
 
     @classmethod
     def of(cls, deps: ApiDeps) -> Api:
         threads = Threads(deps.settings)
         auth = Authenticator(deps.store, threads.read, deps.clock)
-        counters, monotonic_s = ApiCounters(), deps.clock.monotonic_s
-        readers = ReaderQuotas(monotonic_s, refused=counters.limited.inc)
-        return cls(
-            deps, threads, auth, AgentQuota(monotonic_s), readers, counters, Strangers(), SharedAnswers(monotonic_s)
+        counters, monotonic_s = Counters(), deps.clock.monotonic_s
+        readers = Readers(monotonic_s, refused=counters.limited.inc)
+        streams = Streams(
+            lambda after_id, most: threads.read(lambda: frames_after(deps.store, after_id, most)),
+            lambda: threads.read(lambda: deps.store.newest_event_id()),
+            monotonic_s,
         )
+        quota, shared = Quota(monotonic_s), Shared(monotonic_s)
+        return cls(deps, threads, auth, quota, readers, counters, Strangers(), shared, streams)
+
+
+def frames_after(store: ApiStore, after_id: int, most: int) -> Sequence[Frame]:
+    """Records after one, as streams send them. In a thread."""
+    return [frame_of(event) for event in store.events(after_id=after_id, limit=most)]

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from holdfast.api.restraint_shapes import RestraintsShape
 from holdfast.api.shape import Essential, Shape
-from holdfast.api.shapes import IncidentShape
+from holdfast.api.shapes import IncidentShape, NextCursor
 
 
 class AgentShape(Shape):
@@ -88,6 +88,7 @@ class ClusterShape(RestraintsShape):
         default=None, description="When the first of them was met; null: none was."
     )
     nodes: Annotated[list[NodeShape], Essential()]
+    next_cursor: NextCursor = None
 
 
 class OutageShape(Shape):

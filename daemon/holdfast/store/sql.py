@@ -28,6 +28,7 @@ from holdfast.store import (
     evidence,
     intents,
     leases,
+    listing,
     operations,
     queries,
     reports,
@@ -167,6 +168,49 @@ class SqlStore:
         limit: int = 10_000,
     ) -> tuple[Event, ...]:
         return self._read(lambda c: queries.events(c, incident_id, since, after_id, kinds, limit))
+
+    def list_incidents(
+        self,
+        *,
+        only_open: bool = False,
+        node: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        before: listing.IncidentPlace | None = None,
+        limit: int = 200,
+    ) -> tuple[Incident, ...]:
+        """A page, newest first, of those opened in [since, until); ``before``: continue after this one."""
+        return self._read(lambda c: listing.incidents(c, only_open, node, since, until, before, limit))
+
+    def list_intents(
+        self,
+        *,
+        incident_id: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        before: listing.IntentPlace | None = None,
+        limit: int = 200,
+    ) -> tuple[Intent, ...]:
+        """A page, newest first, of those planned in [since, until); ``before``: continue after this one."""
+        return self._read(lambda c: listing.intents(c, incident_id, since, until, before, limit))
+
+    def list_events(
+        self,
+        *,
+        incident_id: str | None = None,
+        node: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        after_id: int = 0,
+        kinds: tuple[EventKind, ...] = (),
+        limit: int = 200,
+    ) -> tuple[Event, ...]:
+        """A page, oldest first, of those of [since, until)."""
+        return self._read(lambda c: listing.events(c, incident_id, node, since, until, after_id, kinds, limit))
+
+    def newest_event_id(self) -> int:
+        """Number of the newest event; 0: there is none."""
+        return self._read(queries.newest_event_id)
 
     def recoveries(
         self, *, job_id: int | None = None, incident_id: str | None = None, since: datetime | None = None
