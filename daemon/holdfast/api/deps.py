@@ -35,6 +35,7 @@ from holdfast.model.book import World
 from holdfast.model.cluster import Node
 from holdfast.model.enrolment import Identity, Proof
 from holdfast.model.event import Event, EventKind
+from holdfast.model.idempotency import FirstOrder
 from holdfast.model.incident import Incident
 from holdfast.model.parts import DiskRoom, NotifierState, ProcessSeen
 from holdfast.model.policy import Mode
@@ -121,6 +122,18 @@ class ApiStore(Store, TokenStore, Protocol):
         limit: int = 200,
     ) -> Sequence[Event]:
         """Oldest first, of those of [since, until)."""
+        ...
+
+    def begin_order(self, token: str, key: str, request: str, at: datetime) -> FirstOrder | None:
+        """The order that has this key of this token already; None: this one has it now. Raises Rejected for too many keys."""
+        ...
+
+    def finish_order(self, token: str, key: str, status: int, answer: str) -> None:
+        """Record the answer of the order with this key."""
+        ...
+
+    def forget_order(self, token: str, key: str) -> None:
+        """Give the key of an order back that has done nothing."""
         ...
 
     def newest_event_id(self) -> int:
@@ -285,7 +298,7 @@ class Api:
         readers = Readers(monotonic_s, refused=counters.limited.inc)
         streams = Streams(
             lambda after_id, most: threads.read(lambda: frames_after(deps.store, after_id, most)),
-            lambda: threads.read(lambda: deps.store.newest_event_id()),
+            lambda: threads.read(deps.store.newest_event_id),
             monotonic_s,
         )
         quota, shared = Quota(monotonic_s), Shared(monotonic_s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, cast
 
 from fastapi import APIRouter, Depends
@@ -17,6 +18,7 @@ from holdfast.api.body import read_body
 from holdfast.api.connections import unread_by
 from holdfast.api.deps import Api
 from holdfast.api.errors import answers
+from holdfast.api.once import PARAMETER, once
 from holdfast.api.readers import spent_s
 from holdfast.api.shared import key_of
 
@@ -29,12 +31,16 @@ RouteHandler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 def guarded_router(api: Api, tag: str, *roles: Role) -> APIRouter:
+    operators = Role.OPERATOR in roles
+
     class Guarded(APIRoute):
         """FastAPI itself reads a body, however long, before it asks for the dependencies of a route."""
 
         def __init__(self, path: str, endpoint: Callable[..., Any], **given: Any) -> None:
             if set(given.get("methods") or ()) - {"GET"}:  # what changes something, and may have a body
                 given["responses"] = answers(400, 408, 409, 413) | (given.get("responses") or {})
+                if operators:
+                    given["openapi_extra"] = {"parameters": [PARAMETER]}
             super().__init__(path, endpoint, **given)
 
         def get_route_handler(self) -> RouteHandler:
@@ -44,10 +50,13 @@ def guarded_router(api: Api, tag: str, *roles: Role) -> APIRouter:
             async def guarded(request: Request) -> Response:
                 caller = request.state.caller = await api.auth.caller(request, *roles)
                 api.readers.ask(caller, unread=unread_by(request.scope, caller.token))
+                content = b""
                 if has_body:
-                    request = Request(request.scope, _replay(await read_body(request, LIMIT_BYTES)))
+                    content = await read_body(request, LIMIT_BYTES)
+                    request = Request(request.scope, _replay(content))
                 if request.method != "GET":
-                    changed = await handler(request)
+                    order = partial(handler, request)
+                    changed = await (once(api, request, caller, content, order) if operators else order())
                     api.shared.forget()
                     return changed
                 if (key := key_of(request)) is None:

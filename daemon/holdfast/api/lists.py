@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
 from holdfast.api.deps import ApiStore
 from holdfast.api.job_shapes import JobShape
 from holdfast.api.node_shapes import NodeShape
-from holdfast.api.paging import SCANNED, Place, cursor_of, digest_of, page, place_of, sliced
+from holdfast.api.paging import Place, cursor_of, digest_of, page, place_of, sliced
 from holdfast.api.shapes import ActionsShape, EventShape, EventsShape, IncidentsShape
 from holdfast.api.views import action_shape, incident_shape
 from holdfast.model.action import Intent, IntentState

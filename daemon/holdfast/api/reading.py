@@ -29,8 +29,8 @@ from holdfast.api.lists import (
     nodes_page,
 )
 from holdfast.api.node_shapes import ClusterShape
-from holdfast.api.paging import Cursor, InPartition, MostOrAll
 from holdfast.api.operator_shapes import SuppressionShape, SuppressionsShape
+from holdfast.api.paging import Cursor, InPartition, MostOrAll
 from holdfast.api.shapes import (
     MAX_ID,
     ActionsShape,

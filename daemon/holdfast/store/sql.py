@@ -14,6 +14,7 @@ from holdfast.model.action import Intent
 from holdfast.model.book import Book, Change
 from holdfast.model.errors import HoldfastError, NotFound, Rejected
 from holdfast.model.event import Event, EventKind
+from holdfast.model.idempotency import FirstOrder
 from holdfast.model.incident import Incident, Recovery
 from holdfast.model.job_ends import JobEnd
 from holdfast.model.lookback import SHIPPED, Lookback
@@ -26,6 +27,7 @@ from holdfast.store import (
     books,
     changes,
     evidence,
+    idempotency,
     intents,
     leases,
     listing,
@@ -232,6 +234,20 @@ class SqlStore:
     def inventories(self, node: str) -> dict[str, Inventory]:
         """Machine → newest inventory, for every machine that reported for the node, serving or not yet."""
         return self._read(lambda c: queries.inventories(c, node))
+
+    # Orders that a client repeats
+
+    def begin_order(self, token: str, key: str, request: str, at: datetime) -> FirstOrder | None:
+        """The order that has this key already; None: this one has it now. Raises Rejected for too many keys of a token."""
+        return self._writer.run(lambda c: idempotency.begin(c, token, key, request, at))
+
+    def finish_order(self, token: str, key: str, status: int, answer: str) -> None:
+        """Record the answer of the order with this key."""
+        self._writer.run(lambda c: idempotency.finish(c, token, key, status, answer))
+
+    def forget_order(self, token: str, key: str) -> None:
+        """Give the key of an order back that has done nothing."""
+        self._writer.run(lambda c: idempotency.forget(c, token, key))
 
     # Notes
 
