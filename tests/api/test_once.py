@@ -31,7 +31,7 @@ def test_a_repeated_order_is_answered_and_not_carried_out_again(served: Any) -> 
     assert pauses(served) == 1
     assert pause(served, key="deploy-43").status_code == 200
     assert served.call("POST", "/v1/pause", json={"reason": "a"}).status_code == 200
-    assert pauses(served) == 3, "another key, and none, are orders of their own"
+    assert pauses(served) == 3, "another key, and none, are other orders"
 
 
 @pytest.mark.parametrize(("reason", "path"), [("b", "/v1/pause"), ("a", "/v1/resume"), ("a", "/v1/pause?x=1")])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -66,7 +66,7 @@ def test_a_number_is_one_that_the_store_can_hold(number: Any) -> None:
 
 
 class TestPage:
-    ROWS = list(range(1, 1001))
+    ROWS: ClassVar = list(range(1, 1001))
 
     def fetch(self, after: Any, most: int) -> list[int]:
         return [n for n in self.ROWS if after is None or n > after[0]][:most]

@@ -218,7 +218,7 @@ class JobFilters:
     until: datetime | None = None
     """Jobs with a recovery that began before; those that only registered a checkpoint have none."""
     state: Texts = None
-    """Slurm's word for the job now, in any case, or the phase of a recovery of it."""
+    """State of the job that Slurm shows now, in any case, or the phase of a recovery of it."""
     partition: Texts = None
 
     def takes(self, job: JobShape, partition: str | None) -> bool:

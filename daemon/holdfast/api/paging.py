@@ -100,7 +100,7 @@ def page(
 ) -> tuple[list[T], Place | None]:
     """At most ``limit`` rows that ``takes`` lets through, from a place on, and the place to continue from; None: there are no more.
 
-    ``fetch``: rows after a place (None: from the start), so many at most. Where few pass, a page ends after ``SCANNED`` rows."""
+    ``fetch``: at most a given number of rows after a place (None: from the start). Where few pass, a page ends after ``SCANNED`` rows."""
     taken: list[T] = []
     at, scanned = start, 0
     while scanned < SCANNED:

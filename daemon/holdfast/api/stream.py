@@ -67,7 +67,7 @@ class Frame:
 
 
 def frame_of(event: Event) -> Frame:
-    """JSON has no bare line break, so that no text of an agent or a user can begin a line of its own."""
+    """JSON has no bare line break, so that no text of an agent or a user can begin a line."""
     shown = EventShape.model_validate(event)
     text = f"id: {event.id}\ndata: {shown.model_dump_json(by_alias=True)}\n\n"
     return Frame(event.id, shown.kind, event.node, event.incident_id, text.encode())
@@ -139,7 +139,7 @@ class Streams:
         monotonic_s: Callable[[], float],
         bounds: StreamBounds = StreamBounds(),
     ) -> None:
-        """``read``: records after one, so many at most, oldest first; ``newest``: the newest one's number, 0 where there is none. Both
+        """``read``: at most a given number of records after one, oldest first; ``newest``: number of the newest, 0 for none. Both
         raise OutsideError, ApiError."""
         self.bounds = bounds
         self._read, self._newest, self._monotonic_s = read, newest, monotonic_s
