@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from holdfast.api.client import Client
+from holdfast.api.client import ApiClient
 from holdfast.api.job_shapes import JobShape, JobsShape, WhyShape
 from holdfast.api.node_shapes import ClusterShape, NodeShape, NodeStory
 from holdfast.api.operator_shapes import WindowShape
@@ -57,7 +57,7 @@ class Holdfast:
     ) -> None:
         """As the command line: HOLDFAST_URL, HOLDFAST_TOKEN (or HOLDFAST_TOKEN_FILE) and HOLDFAST_CA_FILE unless given. Raises Usage."""
         given = {"HOLDFAST_TOKEN": token, "HOLDFAST_CA_FILE": ca_file}
-        self._client = Client(url, {**os.environ, **{k: v for k, v in given.items() if v is not None}}, sleep)
+        self._client = ApiClient(url, {**os.environ, **{k: v for k, v in given.items() if v is not None}}, sleep)
         self._sleep = sleep
 
     def status(self) -> StatusShape:
@@ -97,7 +97,7 @@ class Holdfast:
         partition: Sequence[str] = (),
     ) -> Iterator[IncidentShape]:
         """Incidents, newest first, opened in [since, until)."""
-        wanted = {"open": only_open or None, "node": node, "since": since, "until": until}
+        wanted: dict[str, Any] = {"open": only_open or None, "node": node, "since": since, "until": until}
         wanted |= {"state": state, "kind": kind, "check": check, "partition": partition}
         return (i for answer in self._pages("/v1/incidents", wanted) for i in _read(IncidentsShape, answer).incidents)
 

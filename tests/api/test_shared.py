@@ -14,7 +14,7 @@ import httpx
 import pytest
 from starlette.responses import Response
 
-from holdfast.api.shared import Shared
+from holdfast.api.shared import SharedAnswers
 from holdfast.model.book import Book, World
 from holdfast.model.policy import Policy
 

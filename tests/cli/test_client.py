@@ -87,13 +87,13 @@ def test_a_stream_that_was_cut_off_continues_after_its_last_record(monkeypatch: 
         asked.append(dict(headers))
         for number in (1, 2) if len(asked) == 1 else (3,):
             yield b"id: %d" % number
-            event = {"id": number, "at": "2026-03-01T12:00:00Z", "kind": "paused", "detail": {}}
+            event: dict[str, Any] = {"id": number, "at": "2026-03-01T12:00:00Z", "kind": "paused", "detail": {}}
             yield b"data: " + json.dumps(event).encode()
             yield b""
         if len(asked) == 1:
             raise Unavailable("cut off")
 
-    monkeypatch.setattr("holdfast.api.client.Client.lines", lines)
+    monkeypatch.setattr("holdfast.api.client.ApiClient.lines", lines)
     here = Holdfast("http://127.0.0.1:1", "x", sleep=lambda _s: None)
     stream = here.stream(after_id=0)
     assert [next(stream).id for _ in range(3)] == [1, 2, 3]

@@ -33,7 +33,7 @@ from holdfast.decisions.turn import STAGES
 from holdfast.model.action import Intent
 from holdfast.model.book import World
 from holdfast.model.cluster import Node
-from holdfast.model.enrolment import Identity, Proof
+from holdfast.model.enrolment import EnrolmentProof, StsIdentity
 from holdfast.model.event import Event, EventKind
 from holdfast.model.idempotency import FirstOrder
 from holdfast.model.incident import Incident
@@ -287,21 +287,21 @@ class Api:
     readers: ReaderQuotas
     counters: ApiCounters
     strangers: Strangers
-    shared: Shared
+    shared: SharedAnswers
     streams: Streams
 
     @classmethod
     def of(cls, deps: ApiDeps) -> Api:
         threads = Threads(deps.settings)
         auth = Authenticator(deps.store, threads.read, deps.clock)
-        counters, monotonic_s = Counters(), deps.clock.monotonic_s
-        readers = Readers(monotonic_s, refused=counters.limited.inc)
+        counters, monotonic_s = ApiCounters(), deps.clock.monotonic_s
+        readers = ReaderQuotas(monotonic_s, refused=counters.limited.inc)
         streams = Streams(
             lambda after_id, most: threads.read(lambda: frames_after(deps.store, after_id, most)),
             lambda: threads.read(deps.store.newest_event_id),
             monotonic_s,
         )
-        quota, shared = Quota(monotonic_s), Shared(monotonic_s)
+        quota, shared = AgentQuota(monotonic_s), SharedAnswers(monotonic_s)
         return cls(deps, threads, auth, quota, readers, counters, Strangers(), shared, streams)
 
 

@@ -29,7 +29,7 @@ LIMIT_BYTES = 256 * 1024
 
 UNCHANGED = "What the client has, by `If-None-Match` with the `ETag` of an earlier answer, is still so"
 
-Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+RouteHandler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 def guarded_router(api: Api, tag: str, *roles: Role) -> APIRouter:

@@ -58,7 +58,7 @@ def unchanged(request: Request, response: Response) -> Response:
     return Response(status_code=304, headers={"ETag": tag, "Cache-Control": response.headers["Cache-Control"]})
 
 
-class Shared:
+class SharedAnswers:
     """For one event loop."""
 
     def __init__(self, monotonic_s: Callable[[], float]) -> None:
