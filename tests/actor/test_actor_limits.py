@@ -191,10 +191,20 @@ def test_a_store_that_plans_everything_gets_so_many_nodes_and_a_word_to_people(s
     assert states.count(IntentState.DONE) == 2
     assert states.count(IntentState.PLANNED) == 3
     assert "the actor's own limit holds back further steps" in site.actor.held_back
+    assert "systemctl stop holdfast-actor" in site.actor.held_back, "a pause lies in the store that plans the steps"
     rows = json.loads((tmp_path / "steps.json").read_text())
     assert {row[1] for row in rows if row[1][0] == "n"} == {
         n.name for n in site.slurm.all_nodes().values() if n.draining
     }
+
+
+def test_a_limit_that_holds_is_logged_once_and_its_end(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    for held in ("", "own limit: 32 nodes", "own limit: 33 nodes", "", ""):
+        site.actor.held_back = held
+        site.actor._say_held_back()
+    said = [r.getMessage().partition(" ")[0] for r in caplog.records if "own_limit" in r.getMessage()]
+    assert said == ["event=own_limit_holds", "event=own_limit_over"]
 
 
 @pytest.mark.parametrize("jobs", [None, (), "its own"])

@@ -98,11 +98,9 @@ class WatchedStore(SqlStore):
         self.order_lookups += 1
         return super().take_orders(node, instance_id, boot_id, now, observes=observes)
 
-    def incidents(
-        self, *, only_open: bool = False, node: str | None = None, since: datetime | None = None, limit: int = 200
-    ) -> tuple[Incident, ...]:
+    def list_incidents(self, **wanted: Any) -> tuple[Incident, ...]:
         self._answer()
-        return super().incidents(only_open=only_open, node=node, since=since, limit=limit)
+        return super().list_incidents(**wanted)
 
     def ping(self) -> None:
         self._answer()

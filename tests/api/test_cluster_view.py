@@ -108,7 +108,7 @@ def test_what_holds_it_back_is_said_with_who_since_when_and_what_to_do() -> None
     assert held_lines(shown) == [
         "paused since 2025-12-31 23:51:00 UTC by ann: storage; nothing is done until `holdfast resume`",
         "brake drains holds: 9 drains in 10 minutes, at most 3 (when it tripped); now held back: 0 nodes to drain and 0 running jobs to "
-        "stop; tripped at 2025-12-31 23:57:00 UTC; docs/runbooks/brake.md, then release it with `holdfast release drains`",
+        "stop; tripped at 2025-12-31 23:57:00 UTC; `holdfast runbook brake`, then release it with `holdfast release drains`",
         "budget ended is extended by 10 machines (of 2 more different nodes a day) until 2026-01-01 04:00:00 UTC, by bob: rack 7",
     ]
     older = replace(_world(), book=replace(HELD, paused_at=None))

@@ -143,7 +143,7 @@ def test_the_connections_of_a_token_that_read_nothing_are_counted() -> None:
 class TestAnswersAtATime:
     def test_of_one_token_are_two_and_few_wait(self, served: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         gate = Gate(())
-        monkeypatch.setattr(served.store, "incidents", gate)
+        monkeypatch.setattr(served.store, "list_incidents", gate)
         statuses: Counter[int] = Counter()
         most = SHIPPED.at_once + SHIPPED.waiting
 
@@ -174,7 +174,7 @@ class TestAnswersAtATime:
 
     def test_of_all_tokens_leave_a_thread_for_the_tokens(self, served: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         gate = Gate(())
-        monkeypatch.setattr(served.store, "incidents", gate)
+        monkeypatch.setattr(served.store, "list_incidents", gate)
 
         async def flood(client: httpx.AsyncClient) -> None:
             async with served.client("op") as other, anyio.create_task_group() as tasks:
@@ -201,7 +201,7 @@ class TestAnswersAtATime:
                 pass
             return ()
 
-        monkeypatch.setattr(served.store, "incidents", costly)
+        monkeypatch.setattr(served.store, "list_incidents", costly)
         assert served.call("GET", "/v1/incidents", "eve").status_code == 200
         refused = served.call("GET", "/v1/nodes", "eve")
         assert refused.status_code == 429

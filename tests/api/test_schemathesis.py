@@ -65,10 +65,11 @@ def test_an_answer_beside_its_description_would_be_found(served: Any, monkeypatc
 
 
 def _try_everything(served: Any, examples: int, only: str = ".") -> Answers:
+    """A stream has no end that could be waited for here: ``test_stream.py``."""
     schema = schemathesis.openapi.from_dict(served.app.openapi())
     schema.app = served.app
     answers: Answers = {who: Counter() for who in WHO}
-    for result in schema.include(path_regex=only).get_all_operations():
+    for result in schema.include(path_regex=only).exclude(path="/v1/stream").get_all_operations():
         operation: Any = result
         described = operation.ok().definition.raw
         _try(served, operation.ok().as_strategy(generation_mode=GenerationMode.POSITIVE), examples, answers)

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import anyio
@@ -14,6 +15,10 @@ import pytest
 from starlette.responses import Response
 
 from holdfast.api.shared import SharedAnswers
+from holdfast.model.book import Book, World
+from holdfast.model.policy import Policy
+
+T0 = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
 
 class Costly:
@@ -33,7 +38,7 @@ class Costly:
 @pytest.fixture
 def costly(served: Any, monkeypatch: pytest.MonkeyPatch) -> Costly:
     made = Costly()
-    monkeypatch.setattr(served.store, "incidents", made)
+    monkeypatch.setattr(served.store, "list_incidents", made)
     monkeypatch.setattr(served.store, "recoveries", made)
     return made
 
@@ -110,3 +115,36 @@ def test_nobody_waits_for_the_turn_of_another_token() -> None:
             mine.set()
 
     anyio.run(main)
+
+
+class TestTags:
+    def test_what_a_client_has_is_not_sent_again(self, served: Any) -> None:
+        first = served.call("GET", "/v1/incidents")
+        tag = first.headers["etag"]
+        for known in (tag, f"W/{tag}", f'"other", {tag}', "*"):
+            again = served.call("GET", "/v1/incidents", "eve", headers={"If-None-Match": known})
+            assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag)
+        other = served.call("GET", "/v1/incidents", headers={"If-None-Match": '"other"'})
+        assert (other.status_code, other.json()) == (200, first.json())
+
+    def test_of_a_costly_answer_that_is_shared_too(self, served: Any, costly: Costly) -> None:
+        tags = {served.call("GET", "/v1/incidents").headers["etag"] for _ in range(3)}
+        assert (len(tags), costly.times) == (1, 1)
+        got = served.call("GET", "/v1/incidents", headers={"If-None-Match": tags.pop()})
+        assert (got.status_code, costly.times) == (304, 1)
+
+    def test_a_change_changes_it(self, served: Any) -> None:
+        before = served.call("GET", "/v1/nodes").headers["etag"]
+        served.world = World(T0, Policy(), Book(paused="op: x"), None)
+        got = served.call("GET", "/v1/nodes", headers={"If-None-Match": before})
+        assert (got.status_code, got.json()["paused"]) == (200, "op: x")
+
+    def test_it_opens_nothing(self, served: Any) -> None:
+        """A guessed tag shows no one what they may not see."""
+        tag = served.call("GET", "/v1/incidents").headers["etag"]
+        for who, status in (("1001", 403), ("n1", 403), (None, 401)):
+            assert served.call("GET", "/v1/incidents", who, headers={"If-None-Match": tag}).status_code == status
+
+    def test_an_error_and_a_users_answer_have_none(self, served: Any) -> None:
+        assert "etag" not in served.call("GET", "/v1/incidents?limit=0").headers
+        assert "etag" not in served.call("GET", "/v1/jobs", "1001").headers

@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
+from holdfast.api import client
 from holdfast.api.client import ApiClient
-from holdfast.cli import audit
+from holdfast.cli import audit, local
 from holdfast.store import open_store
 from holdfast_checkpoint import Checkpointer
 
@@ -474,3 +475,19 @@ def test_the_agents_verb_needs_no_typer() -> None:
     other = subprocess.run([sys.executable, "-c", code, "nodes"], capture_output=True, text=True, check=False, env=env)
     assert other.returncode == 2
     assert "install the controller's" in other.stderr
+
+
+def test_the_doctor_knows_a_missing_token_from_a_controller_that_is_down(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("HOLDFAST_TOKEN", "HOLDFAST_TOKEN_FILE", "HOLDFAST_CA_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(client, "USER_TOKEN", tmp_path / "none")
+    monkeypatch.setenv("HOLDFAST_URL", "http://127.0.0.1:1")
+    shown, not_asked, no_answer = local._cluster()
+    assert (shown, no_answer) == (None, "")
+    assert "HOLDFAST_TOKEN" in not_asked
+    monkeypatch.setenv("HOLDFAST_TOKEN", "x" * 43)
+    shown, not_asked, no_answer = local._cluster()
+    assert (shown, not_asked) == (None, "")
+    assert "does not answer" in no_answer

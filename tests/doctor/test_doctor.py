@@ -275,7 +275,7 @@ TABLE = [
         "n1",
     ),
     ("pool.foreign_drain", AdviceLevel.HINT, with_nodes(n2=node("n2", flags=DRAIN, reason="bad fan (bob)")), "n2"),
-    ("agents.not_asked", AdviceLevel.WARNING, site(agents=None), "which agents"),
+    ("agents.no_answer", AdviceLevel.WARNING, site(agents=None, no_answer="refused"), "which agents report: refused"),
     ("agents.missing", AdviceLevel.ERROR, site(agents={"n1": AGENTS["n1"], "n3": AGENTS["n3"]}), "1 of 3 nodes: n2"),
     ("agents.missing", AdviceLevel.ERROR, agents({"n2": ()}), "1 of 3 nodes: n2"),
     ("agents.unknown_node", AdviceLevel.WARNING, agents({"ip-10-0-0-1": (agent("ip-10-0-0-1"),)}), "ip-10-0-0-1"),
@@ -378,7 +378,30 @@ TABLE = [
     ("site.disk", AdviceLevel.WARNING, site(disk=DiskRoom(2 * 2**30, 2**40, 3 * 2**30)), "2.0 GiB free"),
     ("site.steps_untaken", AdviceLevel.ERROR, site(untaken="no actor takes steps (Drain n1)"), "no actor takes steps"),
     ("site.consent", AdviceLevel.HINT, policy(job=JobPolicy()), "no partition"),
+    ("agents.not_asked", AdviceLevel.WARNING, site(agents=None, not_asked="no token: set HOLDFAST_TOKEN"), "no token"),
+    ("slurm.permission_other_user", AdviceLevel.HINT, site(user="root", actor_user="slurm"), "the actor runs as slurm"),
+    ("slurm.permission_other_user", AdviceLevel.HINT, site(user="root"), "tried as root"),
 ]
+
+
+def test_each_cause_has_its_own_next_step() -> None:
+    """A missing token is no controller that is down, and a limit of the actor's own is no dead actor."""
+    fixes = {a.id: a.fix_line for a in diagnose(site(agents=None, not_asked="no token")(good()))}
+    assert "HOLDFAST_TOKEN" in fixes["agents.not_asked"]
+    assert "systemctl" not in fixes["agents.not_asked"]
+    text = "the actor's own limit holds back further steps"
+    part = PartState(PartName.ACTOR, Condition.FAILED, text, "journalctl -u holdfast-actor -g own_limit")
+    held = site(untaken=text, controller=ControllerFacts(parts=(part,)))(good())
+    fixes = {a.id: a.fix_line for a in diagnose(held)}
+    assert fixes["site.steps_untaken"] == part.next_step
+    assert "Flags=IGNORE_JOBS" in {a.id: a.fix_line for a in diagnose(slurm(reservations={})(good()))}["pool.no_spare"]
+
+
+@pytest.mark.parametrize("user", ["holdfast-actor", "alice"])
+def test_nothing_is_said_of_rights_that_were_tried_as_the_actor_or_as_an_ordinary_user(user: str) -> None:
+    actor = user if user != "alice" else ""
+    found = diagnose(site(user=user, actor_user=actor)(good()))
+    assert "slurm.permission_other_user" not in {a.id for a in found}
 
 
 @pytest.mark.parametrize(("wanted", "level", "change", "says"), TABLE, ids=[f"{r[0]}-{r[1]}" for r in TABLE])

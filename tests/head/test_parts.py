@@ -57,6 +57,18 @@ def state(problem: str = "", **notifier: object) -> ProcessSeen:
     return ProcessSeen(1.0, replace(ACTOR, problem=problem, notifier=NotifierState(**notifier)))  # type: ignore[arg-type]
 
 
+def held_back(silent_s: float, **changes: object) -> Vitals:
+    """An actor that reports that its own limit holds steps back, as it does while the controller sees a step untaken."""
+    text = "the actor's own limit holds back further steps: 32 nodes"
+    return seen(actor=ProcessSeen(silent_s, replace(ACTOR, problem=text, held_back=text)), **changes)
+
+
+def test_a_limit_of_the_actors_own_pages_and_names_no_restart() -> None:
+    (page,) = pages_of(parts_of(held_back(1.0, untaken="no actor takes steps (Drain n1)")), "head").values()
+    assert "own limit" in page.body
+    assert "restart" not in page.body.partition("Next step")[2]
+
+
 def test_all_is_well() -> None:
     parts = parts_of(WELL)
     assert [p.name for p in parts] == list(PartName)
@@ -92,6 +104,9 @@ TABLE = [
     (PartName.LEASE, GOOD, False, seen(leads=False), "which one does, if any, is not known"),
     (PartName.LEASE, WARNING, False, seen(leads=False, trouble="disk full"), "could not renew"),
     (PartName.ACTOR, FAILED, False, seen(untaken="no actor takes steps (Drain n1)"), "Drain n1"),
+    (PartName.ACTOR, FAILED, True, held_back(1.0), "own limit"),
+    (PartName.ACTOR, FAILED, True, held_back(1.0, untaken="no actor takes steps (Drain n1)"), "own limit"),
+    (PartName.ACTOR, FAILED, False, held_back(40.0, untaken="no actor takes steps (Drain n1)"), "Drain n1"),
     (PartName.ACTOR, FAILED, False, seen(actor=ProcessSeen(40.0, ACTOR)), "no sign of life for 40 s"),
     (PartName.ACTOR, FAILED, False, seen(actor=ProcessSeen(40.0)), "no sign of life for 40 s"),
     (PartName.ACTOR, WARNING, True, seen(actor=ProcessSeen(40.0), mode=Mode.OBSERVE), "no sign of life"),
@@ -144,12 +159,13 @@ class TestProcessState:
         assert reader.look() == ProcessSeen(0.0)
         clock.advance(5)
         assert reader.look() == ProcessSeen(5.0), "as long as there is nothing, the wait counts from the first poll"
-        writer.beat("the store is away")
+        writer.beat("the store is away", "own limit")
         clock.advance(40)
         look = reader.look()
         assert look.silent_s == 40.0
         assert look.state is not None
         assert (look.state.problem, look.state.notifier) == ("the store is away", told)
+        assert look.state.held_back == "own limit"
 
     def test_it_is_written_every_two_seconds(self, tmp_path: Path) -> None:
         clock, path = SimClock(), tmp_path / "actor.state"

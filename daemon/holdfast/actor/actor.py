@@ -88,6 +88,7 @@ class Actor:
     """Why the last pass failed, for the controller and for operators; empty: it succeeded."""
     held_back: str = ""
     """The actor's own limit that holds steps back; empty: none does."""
+    _held_said: bool = False
     _acts_for: str | None = None
     _idle: IdleWatch = field(default_factory=IdleWatch)
     _busy: dict[tuple[str, str], Future[None]] = field(default_factory=dict)
@@ -107,6 +108,7 @@ class Actor:
                 else:
                     unexpected.passed(HAND_OUT)
                     self.problem = self.held_back
+                self._say_held_back()
                 self.turned()
                 self.wait(LOOK_S)
 
@@ -190,6 +192,16 @@ class Actor:
         if held is not None and not self.held_back:
             self.held_back = held.text
         return held is not None
+
+    def _say_held_back(self) -> None:
+        """Log once when a limit of the actor's own begins to hold steps back, and once when it no longer does."""
+        if bool(self.held_back) == self._held_said:
+            return
+        self._held_said = not self._held_said
+        if self._held_said:
+            log.error("event=own_limit_holds problem=%r", self.held_back)
+        else:
+            log.info("event=own_limit_over")
 
     def _may_begin(self, action: Action) -> bool:
         """Whether the actor's own limits let the step start; if so, it is counted. A job counts for the first of its nodes, as Slurm

@@ -108,8 +108,8 @@ class Full:
         return (
             f"the actor's own limit holds back further steps: {self.count} {_WORDS[self.kind]} within {hours:.0f} h, at most {self.most}. "
             f"The next may begin at {self.until:%Y-%m-%d %H:%M} UTC. If this many are intended, raise actor.limit_factor in "
-            f"controller.toml and "
-            "restart holdfast-actor; if not, pause Holdfast and find out who plans them"
+            "controller.toml and restart holdfast-actor; if not, `systemctl stop holdfast-actor` (a pause lies in the store that plans "
+            "them), and find out what writes the store"
         )
 
 

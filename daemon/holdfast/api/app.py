@@ -27,6 +27,7 @@ from holdfast.api.selfcheck import self_router
 from holdfast.api.spares import spares_router
 from holdfast.api.status import StoreHealth, status_router
 from holdfast.api.strangers import StrangersLast
+from holdfast.api.streaming import streaming_router
 from holdfast.api.suppressing import suppressing_router
 
 DESCRIPTION = (
@@ -68,6 +69,7 @@ def create_app(deps: ApiDeps) -> FastAPI:
         rooms_router(api),
         self_router(api),
         reading_router(api),
+        streaming_router(api),
         status_router(api, health),
         overview_router(api, health),
         spares_router(api),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import ssl
@@ -10,9 +11,10 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from holdfast.config.in_clear import in_clear
@@ -24,6 +26,9 @@ MOST_TRIES = 4
 """Of a request that is answered 429: nothing of it was done."""
 MOST_BYTES = 64 * 1024 * 1024
 """Of an answer. The longest are lists of all nodes of a large cluster: 4,096 nodes take some MiB."""
+MOST_LINE_BYTES = 4 * 1024 * 1024
+"""Of a stream: one record."""
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 _MOST_REFUSAL_BYTES = 64 * 1024
 LONGEST_WAIT_S = 30.0
 """Between two of them; where the controller asks for more, the verb fails at once."""
@@ -59,13 +64,12 @@ class ApiClient:
         self._opener = urllib.request.build_opener(*handlers)
 
     def get(self, path: str, **query: Any) -> Any:
-        """Parsed JSON. A list in the query is given once for each of its values. Raises Unavailable, Rejected, Usage."""
-        given = {k: v for k, v in query.items() if v is not None}
-        return self._call("GET", f"{path}?{urllib.parse.urlencode(given, doseq=True)}" if given else path, None)
+        """Parsed JSON. Raises Unavailable, Rejected, Usage."""
+        return self._call("GET", _with_query(path, query), None)
 
-    def post(self, path: str, body: Mapping[str, Any]) -> Any:
-        """As :meth:`get`."""
-        return self._call("POST", path, json.dumps(body).encode())
+    def post(self, path: str, body: Mapping[str, Any], key: str = "") -> Any:
+        """As :meth:`get`. ``key``: the same for each try of one order, so that it is carried out once (``Idempotency-Key``)."""
+        return self._call("POST", path, json.dumps(body).encode(), {"Idempotency-Key": key} if key else {})
 
     def delete(self, path: str) -> Any:
         """As :meth:`get`."""
@@ -75,14 +79,26 @@ class ApiClient:
         """The bytes at a path. Raises as :meth:`get`."""
         return self._send("GET", path, None)
 
-    def _call(self, method: str, path: str, body: bytes | None) -> Any:
+    def lines(self, path: str, headers: Mapping[str, str], timeout_s: float, **query: Any) -> Iterator[bytes]:
+        """Lines of an answer that does not end, each without its end. Raises as :meth:`get`, also where none comes for ``timeout_s``."""
+        url = self._url + _with_query(path, query)
+        given = {"Authorization": f"Bearer {self._token}", "Accept": "text/event-stream", **headers}
+        request = urllib.request.Request(url, headers=given)  # noqa: S310 - scheme checked
+        with self._opened(request, timeout_s) as answer:
+            try:
+                while line := answer.readline(MOST_LINE_BYTES):
+                    yield line.rstrip(b"\r\n")
+            except (OSError, ValueError, http.client.HTTPException) as error:
+                raise Unavailable(f"the stream of {self._url} was cut off: {error}") from None
+
+    def _call(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str] = NO_HEADERS) -> Any:
         try:
-            return json.loads(self._send(method, path, body))
+            return json.loads(self._send(method, path, body, headers))
         except (ValueError, RecursionError) as error:
             raise Unavailable(f"{self._url} answered with something else than JSON: {error}") from None
 
-    def _send(self, method: str, path: str, body: bytes | None) -> bytes:
-        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
+    def _send(self, method: str, path: str, body: bytes | None, more: Mapping[str, str] = NO_HEADERS) -> bytes:
+        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json", **more}
         request = urllib.request.Request(self._url + path, data=body, headers=headers, method=method)  # noqa: S310 - scheme checked
         for _ in range(self._tries - 1):
             try:
@@ -96,20 +112,32 @@ class ApiClient:
 
     def _once(self, request: urllib.request.Request) -> bytes:
         try:
-            with self._opener.open(request, timeout=self._timeout_s) as answer:
+            with self._opened(request, self._timeout_s) as answer:
                 content = bytes(answer.read(MOST_BYTES + 1))
+        except (OSError, ValueError) as error:
+            raise self._no_answer(error) from None
+        if len(content) > MOST_BYTES:
+            raise Unavailable(f"{self._url} answered with more than {MOST_BYTES} bytes")
+        return content
+
+    def _opened(self, request: urllib.request.Request, timeout_s: float) -> Any:
+        try:
+            return self._opener.open(request, timeout=timeout_s)
         except urllib.error.HTTPError as error:
             raise _refusal(
                 error.code, error.read(_MOST_REFUSAL_BYTES), error.headers.get("Retry-After") or ""
             ) from None
         except (OSError, ValueError) as error:
-            why = getattr(error, "reason", error)
-            raise Unavailable(
-                f"the controller at {self._url} does not answer: {why}; is `holdfast controller` running?"
-            ) from None
-        if len(content) > MOST_BYTES:
-            raise Unavailable(f"{self._url} answered with more than {MOST_BYTES} bytes")
-        return content
+            raise self._no_answer(error) from None
+
+    def _no_answer(self, error: Exception) -> Unavailable:
+        why = getattr(error, "reason", error)
+        return Unavailable(f"the controller at {self._url} does not answer: {why}; is `holdfast controller` running?")
+
+
+def _with_query(path: str, query: Mapping[str, Any]) -> str:
+    given = {k: v for k, v in query.items() if v is not None}
+    return f"{path}?{urllib.parse.urlencode(given, doseq=True)}" if given else path
 
 
 class _Limited(Rejected):

@@ -22,6 +22,7 @@ from holdfast.api.quota import AgentQuota
 from holdfast.api.readers import ReaderQuotas, metered
 from holdfast.api.shared import SharedAnswers
 from holdfast.api.stranger_turns import Strangers
+from holdfast.api.stream import Frame, Streams, frame_of
 from holdfast.config.sections import EnrolmentSection, QuorumSection
 from holdfast.controller.agents import AgentRegistry
 from holdfast.controller.orders import OrderHub
@@ -30,9 +31,13 @@ from holdfast.decisions.inputs import Input
 from holdfast.decisions.parts import Certificate
 from holdfast.decisions.turn import STAGES
 from holdfast.metrics.tally import Tally
+from holdfast.model.action import Intent
 from holdfast.model.book import World
 from holdfast.model.cluster import Node
 from holdfast.model.enrolment import EnrolmentProof, StsIdentity
+from holdfast.model.event import Event, EventKind
+from holdfast.model.idempotency import FirstOrder
+from holdfast.model.incident import Incident
 from holdfast.model.parts import DiskRoom, NotifierState, ProcessSeen
 from holdfast.model.policy import Mode
 from holdfast.model.report import Report, SeenFinding
@@ -79,6 +84,61 @@ class ApiStore(Store, TokenStore, Protocol):
 
     def evidence(self, incident_id: str) -> EvidenceBundle | None:
         """The incident's newest evidence bundle."""
+        ...
+
+    def list_incidents(
+        self,
+        *,
+        only_open: bool = False,
+        node: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        before: tuple[datetime, str] | None = None,
+        limit: int = 200,
+    ) -> Sequence[Incident]:
+        """Newest first, of those opened in [since, until). ``before``: continue after the one that was opened then and has this id."""
+        ...
+
+    def list_intents(
+        self,
+        *,
+        incident_id: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        before: tuple[datetime, int, str] | None = None,
+        limit: int = 200,
+    ) -> Sequence[Intent]:
+        """Newest first, of those planned in [since, until). ``before``: continue after the one of this time, order and key."""
+        ...
+
+    def list_events(
+        self,
+        *,
+        incident_id: str | None = None,
+        node: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        after_id: int = 0,
+        kinds: tuple[EventKind, ...] = (),
+        limit: int = 200,
+    ) -> Sequence[Event]:
+        """Oldest first, of those of [since, until)."""
+        ...
+
+    def begin_order(self, token: str, key: str, request: str, at: datetime) -> FirstOrder | None:
+        """The order that has this key of this token already; None: this one has it now. Raises Rejected for too many keys."""
+        ...
+
+    def finish_order(self, token: str, key: str, status: int, answer: str) -> None:
+        """Record the answer of the order with this key."""
+        ...
+
+    def forget_order(self, token: str, key: str) -> None:
+        """Give the key of an order back that has done nothing."""
+        ...
+
+    def newest_event_id(self) -> int:
+        """Number of the newest record; 0: there is none."""
         ...
 
     def findings(
@@ -233,6 +293,7 @@ class Api:
     counters: ApiCounters
     strangers: Strangers
     shared: SharedAnswers
+    streams: Streams
 
     @classmethod
     def of(cls, deps: ApiDeps) -> Api:
@@ -240,6 +301,15 @@ class Api:
         auth = Authenticator(deps.store, threads.read, deps.clock)
         counters, monotonic_s = ApiCounters(), deps.clock.monotonic_s
         readers = ReaderQuotas(monotonic_s, refused=counters.limited.inc)
-        return cls(
-            deps, threads, auth, AgentQuota(monotonic_s), readers, counters, Strangers(), SharedAnswers(monotonic_s)
+        streams = Streams(
+            lambda after_id, most: threads.read(lambda: frames_after(deps.store, after_id, most)),
+            lambda: threads.read(deps.store.newest_event_id),
+            monotonic_s,
         )
+        quota, shared = AgentQuota(monotonic_s), SharedAnswers(monotonic_s)
+        return cls(deps, threads, auth, quota, readers, counters, Strangers(), shared, streams)
+
+
+def frames_after(store: ApiStore, after_id: int, most: int) -> Sequence[Frame]:
+    """Records after one, as streams send them. In a thread."""
+    return [frame_of(event) for event in store.events(after_id=after_id, limit=most)]

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from holdfast.api.shape import Essential, Open, Shape
-from holdfast.api.shapes import RecoveryShape
+from holdfast.api.shapes import NextCursor, RecoveryShape
 from holdfast.model.action import IntentState
 from holdfast.model.elastic import GroupRole
 from holdfast.model.job_ends import Again, Cause, Reading, Sign
@@ -174,4 +174,7 @@ class ElasticJobShape(Shape):
 
 class JobsShape(Shape):
     jobs: Annotated[list[JobShape], Essential()]
-    elastic: list[ElasticJobShape] = Field(description="Those that run or wait now.")
+    elastic: list[ElasticJobShape] = Field(
+        description="Those that run or wait now; with the first page alone, whatever the filters."
+    )
+    next_cursor: NextCursor = None

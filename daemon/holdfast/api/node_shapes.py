@@ -9,7 +9,7 @@ from pydantic import Field
 
 from holdfast.api.restraint_shapes import RestraintsShape
 from holdfast.api.shape import Essential, Shape
-from holdfast.api.shapes import IncidentShape
+from holdfast.api.shapes import IncidentShape, NextCursor
 
 
 class AgentShape(Shape):
@@ -73,7 +73,9 @@ class ClusterShape(RestraintsShape):
 
     cluster: str
     slurm_read_at: datetime | None = Field(description="When Slurm was last read; null: it does not answer.")
-    untaken: str | None = Field(description="Which planned step no actor takes, and what to do; null: steps are taken.")
+    untaken: str | None = Field(
+        description="Which planned step no actor takes, or which limit of the actor's own holds steps back, and what to do; null: neither."
+    )
     failing: list[str] = Field(
         default=[], description="Parts of the controller that fail unexpectedly at present, each with its error."
     )
@@ -86,6 +88,7 @@ class ClusterShape(RestraintsShape):
         default=None, description="When the first of them was met; null: none was."
     )
     nodes: Annotated[list[NodeShape], Essential()]
+    next_cursor: NextCursor = None
 
 
 class OutageShape(Shape):

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from holdfast.api.deps import Api
 from holdfast.api.guarded import READERS, guarded_router
 from holdfast.api.notice_shapes import DeliveryShape, NoticeShape, NoticesShape
-from holdfast.api.reading import LimitQuery, SinceQuery
+from holdfast.api.reading import Limit, SinceQuery
 from holdfast.model.event import Event, EventKind
 from holdfast.model.notice import NoticeLevel
 from holdfast.unknown import read_word
@@ -25,7 +25,7 @@ def notices_router(api: Api) -> APIRouter:
     deps, threads = api.deps, api.threads
 
     @router.get("/v1/notices", response_model=NoticesShape)
-    async def notices(since: SinceQuery = None, limit: LimitQuery = 200) -> Response:
+    async def notices(since: SinceQuery = None, limit: Limit = 200) -> Response:
         """Messages to people, newest first: about what, to which addresses, and whether each took it. Without `since`: of 7 days."""
         start = since if since is not None else deps.clock.now() - WITHOUT_SINCE
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import partial
 from typing import Annotated
 
@@ -17,8 +16,21 @@ from holdfast.api.elastic import elastic_shapes
 from holdfast.api.errors import ApiError, answers
 from holdfast.api.guarded import READERS, caller_of, guarded_router
 from holdfast.api.job_shapes import JobsShape, WhyShape
+from holdfast.api.lists import (
+    ActionFilters,
+    EventFilters,
+    IncidentFilters,
+    JobFilters,
+    NodeFilters,
+    actions_page,
+    events_page,
+    incidents_page,
+    jobs_page,
+    nodes_page,
+)
 from holdfast.api.node_shapes import ClusterShape
 from holdfast.api.operator_shapes import SuppressionShape, SuppressionsShape
+from holdfast.api.paging import Cursor, InPartition, MostOrAll
 from holdfast.api.shapes import (
     MAX_ID,
     ActionsShape,
@@ -40,16 +52,20 @@ from holdfast.api.views import (
     timings_shape,
 )
 from holdfast.api.why import job_id_of, why_shape
+from holdfast.decisions.parts import held_back_by_actor
 from holdfast.metrics.timings import measure
-from holdfast.model.action import Intent
-from holdfast.model.event import Event, EventKind
-from holdfast.model.incident import Incident
+from holdfast.model.action import IntentState
+from holdfast.model.event import EventKind
+from holdfast.model.incident import IncidentKind, IncidentState
 
 IncidentIdInPath = Annotated[str, Path(pattern="^[0-9a-z]{1,32}$", description="Id of an incident.")]
 OfIncident = Annotated[str | None, Query(pattern="^[0-9a-z]{1,32}$", description="Only of this incident.")]
 OfNode = Annotated[str | None, Query(pattern="^[A-Za-z0-9._-]{1,252}$", description="Only of this node.")]
 SinceQuery = Annotated[Since | None, Query(description="Not before this time (ISO 8601; UTC without an offset).")]
-LimitQuery = Annotated[int, Query(ge=1, le=1000, description="How many at most.")]
+UntilQuery = Annotated[Since | None, Query(description="Before this time (ISO 8601; UTC without an offset).")]
+OfCheck = Annotated[list[str] | None, Query(description="Only of one of these checks: `gpu.xid`.", max_length=50)]
+OfKind = Annotated[list[IncidentKind] | None, Query(description="Only of one of these kinds.", max_length=50)]
+Limit = Annotated[int, Query(ge=1, le=1000, description="How many at most.")]
 
 
 def reading_router(api: Api) -> APIRouter:
@@ -57,20 +73,39 @@ def reading_router(api: Api) -> APIRouter:
     deps, threads, store = api.deps, api.threads, api.deps.store
 
     @router.get("/v1/nodes", response_model=ClusterShape)
-    async def nodes() -> Response:
+    async def nodes(
+        state: Annotated[
+            list[str] | None,
+            Query(description="Only in one of these states or flags of Slurm: `idle`, `drain`.", max_length=50),
+        ] = None,
+        partition: InPartition = None,
+        check: OfCheck = None,
+        kind: OfKind = None,
+        limit: MostOrAll = None,
+        cursor: Cursor = None,
+    ) -> Response:
         """Every node: Slurm's view, its agents, open incidents, spares, and what holds Holdfast back."""
-        return await threads.render(partial(_nodes, deps, deps.agents.views()))
+        filters = NodeFilters(state, partition, check, kind)
+        return await threads.render(lambda: _nodes(deps, deps.agents.views(), filters, cursor, limit))
 
     @router.get("/v1/incidents", response_model=IncidentsShape)
     async def incidents(
         node: OfNode = None,
         since: SinceQuery = None,
         only_open: Annotated[bool, Query(alias="open", description="Only open ones.")] = False,
-        limit: LimitQuery = 200,
+        limit: Limit = 200,
+        until: UntilQuery = None,
+        state: Annotated[
+            list[IncidentState] | None, Query(description="Only in one of these states.", max_length=50)
+        ] = None,
+        kind: OfKind = None,
+        check: OfCheck = None,
+        partition: InPartition = None,
+        cursor: Cursor = None,
     ) -> Response:
-        """Incidents, newest first."""
-        found = partial(store.incidents, only_open=only_open, node=node, since=since, limit=limit)
-        return await threads.render(lambda: _incidents(found()))
+        """Incidents, newest first. With filters a page may hold fewer than `limit`, even none, while `next_cursor` is there."""
+        filters = IncidentFilters(only_open, node, since, until, state, kind, check, partition)
+        return await threads.render(lambda: incidents_page(store, deps.world(), filters, cursor, limit))
 
     @router.get("/v1/incidents/{incident_id}", responses=answers(404), response_model=IncidentStory)
     async def incident(incident_id: IncidentIdInPath) -> Response:
@@ -93,9 +128,22 @@ def reading_router(api: Api) -> APIRouter:
         return SuppressionsShape(suppressions=[SuppressionShape.model_validate(each) for each in held])
 
     @router.get("/v1/actions", response_model=ActionsShape)
-    async def actions(incident: OfIncident = None, limit: LimitQuery = 200) -> Response:
-        """Every step outside, planned, done, failed, refused or withheld."""
-        return await threads.render(lambda: _actions(store.intents(incident_id=incident, limit=limit)))
+    async def actions(
+        incident: OfIncident = None,
+        limit: Limit = 200,
+        node: OfNode = None,
+        since: SinceQuery = None,
+        until: UntilQuery = None,
+        state: Annotated[
+            list[IntentState] | None, Query(description="Only in one of these states.", max_length=50)
+        ] = None,
+        kind: Annotated[list[str] | None, Query(description="Only these: `Drain`, `Requeue`.", max_length=50)] = None,
+        partition: InPartition = None,
+        cursor: Cursor = None,
+    ) -> Response:
+        """Every step outside, planned, done, failed, refused or withheld: the newest, oldest first; `next_cursor` leads to older ones."""
+        filters = ActionFilters(incident, node, since, until, state, kind, partition)
+        return await threads.render(lambda: actions_page(store, deps.world(), filters, cursor, limit))
 
     @router.get("/v1/events", response_model=EventsShape)
     async def events(
@@ -103,12 +151,15 @@ def reading_router(api: Api) -> APIRouter:
         incident: OfIncident = None,
         since: SinceQuery = None,
         kind: Annotated[list[EventKind] | None, Query(description="Only these kinds.", max_length=50)] = None,
-        limit: LimitQuery = 200,
+        limit: Limit = 200,
+        node: OfNode = None,
+        until: UntilQuery = None,
+        partition: InPartition = None,
+        cursor: Cursor = None,
     ) -> Response:
-        """The append-only record, oldest first."""
-        kinds = tuple(kind or ())
-        found = partial(store.events, incident_id=incident, since=since, after_id=after_id, kinds=kinds, limit=limit)
-        return await threads.render(lambda: _events(found(), after_id))
+        """The append-only record, oldest first. Both cursors lead on; `after_id` also where all was read, to what comes."""
+        filters = EventFilters(incident, node, since, until, kind, partition)
+        return await threads.render(lambda: events_page(store, deps.world(), filters, after_id, cursor, limit))
 
     return router
 
@@ -123,14 +174,24 @@ def jobs_router(api: Api) -> APIRouter:
         request: Request,
         job_id: Annotated[int | None, Query(ge=0, le=MAX_ID, description="Only this job.")] = None,
         since: SinceQuery = None,
+        until: UntilQuery = None,
+        state: Annotated[
+            list[str] | None,
+            Query(description="Only in one of these states of Slurm, or with a recovery in this phase.", max_length=50),
+        ] = None,
+        partition: InPartition = None,
+        limit: MostOrAll = None,
+        cursor: Cursor = None,
     ) -> Response:
         """Jobs that were recovered or registered checkpoints, and those made of replica groups; a user sees those of the own uid."""
-        uid = caller_of(request).uid
+        uid, filters = caller_of(request).uid, JobFilters(job_id, since, until, state, partition)
 
         def shown() -> JobsShape:
             found, world = deps.store.recoveries(job_id=job_id, since=since), deps.world()
-            jobs = [j for j in job_shapes(found, world, uid) if job_id in (None, j.job_id)]
-            return JobsShape(jobs=jobs, elastic=elastic_shapes(world, uid, job_id))
+            mine = [j for j in job_shapes(found, world, uid) if job_id in (None, j.job_id)]
+            jobs, after = jobs_page(mine, world, filters, cursor, limit)
+            elastic = elastic_shapes(world, uid, job_id) if cursor is None else []
+            return JobsShape(jobs=jobs, elastic=elastic, next_cursor=after)
 
         return await api.threads.render(shown)
 
@@ -160,25 +221,13 @@ def jobs_router(api: Api) -> APIRouter:
     return router
 
 
-def _nodes(deps: ApiDeps, agents: Agents) -> ClusterShape:
+def _nodes(deps: ApiDeps, agents: Agents, filters: NodeFilters, cursor: str | None, limit: int | None) -> ClusterShape:
     shown = cluster_shape(deps.world(), agents, deps.clock.now(), head_of(deps), slurm_seen_at=deps.slurm_seen_at())
     shown.failing = [f"{part}: {error}" for part, error in sorted(unexpected.standing().items())]
     shown.set_aside = [each.text for each in deps.aside()]
+    shown.nodes, shown.next_cursor = nodes_page(shown.nodes, filters, cursor, limit)
     aside = {"unreadable": unknown.unreadable(), "unreadable_since": unknown.unreadable_since()}
-    return shown.model_copy(update={**aside, "untaken": deps.untaken.problem()})
-
-
-def _incidents(found: Iterable[Incident]) -> IncidentsShape:
-    return IncidentsShape(incidents=[incident_shape(i) for i in found])
-
-
-def _actions(found: Iterable[Intent]) -> ActionsShape:
-    return ActionsShape(actions=[action_shape(i) for i in found])
-
-
-def _events(found: Iterable[Event], after_id: int) -> EventsShape:
-    events = [EventShape.model_validate(e) for e in found]
-    return EventsShape(events=events, next_after_id=max((e.id for e in events), default=after_id))
+    return shown.model_copy(update={**aside, "untaken": held_back_by_actor(deps.actor()) or deps.untaken.problem()})
 
 
 def incident_story(api: Api, incident_id: str) -> IncidentStory:

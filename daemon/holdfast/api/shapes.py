@@ -156,17 +156,25 @@ class FindingShape(Shape):
     would_remedy: Annotated[Open[Remedy] | None, Field(description="What it would call for, likewise.")]
 
 
+NextCursor = Annotated[
+    str | None, Field(description="Pass as `cursor`, with the same filters, to read on; null: there is no more.")
+]
+
+
 class IncidentsShape(Shape):
     incidents: Annotated[list[IncidentShape], Essential()]
+    next_cursor: NextCursor = None
 
 
 class EventsShape(Shape):
     events: Annotated[list[EventShape], Essential()]
     next_after_id: int = Field(description="Pass as `after_id` to read on.")
+    next_cursor: NextCursor = None
 
 
 class ActionsShape(Shape):
     actions: Annotated[list[ActionShape], Essential()]
+    next_cursor: NextCursor = None
 
 
 class SpreadShape(Shape):

@@ -4,6 +4,7 @@ same; what a user sees is the user's own, and is not shared."""
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import math
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
@@ -36,6 +37,25 @@ def key_of(request: Request) -> str | None:
     if request.method != "GET" or request.url.path not in PATHS:
         return None
     return f"{request.url.path}?{request.url.query}"
+
+
+def tagged(response: Response) -> Response:
+    """The answer with the tag of its content, which is the same as long as its bytes are."""
+    if response.status_code == 200 and "ETag" not in response.headers:
+        response.headers["ETag"] = f'"{hashlib.sha256(response.body).hexdigest()[:32]}"'
+        response.headers["Cache-Control"] = "private, no-cache"
+    return response
+
+
+def unchanged(request: Request, response: Response) -> Response:
+    """304 without the content where the client has it already (``If-None-Match``), or the answer."""
+    tag, known = response.headers.get("ETag"), request.headers.get("If-None-Match", "")
+    if tag is None or not known:
+        return response
+    tags = {each.strip().removeprefix("W/") for each in known.split(",")}
+    if not tags & {tag, "*"}:
+        return response
+    return Response(status_code=304, headers={"ETag": tag, "Cache-Control": response.headers["Cache-Control"]})
 
 
 class SharedAnswers:

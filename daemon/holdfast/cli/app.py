@@ -24,6 +24,7 @@ from holdfast.cli import (
     practice,
     reading,
     restoring,
+    runbooks,
     schema,
     spares,
     status,
@@ -85,6 +86,7 @@ for look in (
 ):
     app.command(rich_help_panel="Look")(watched(look))
 app.command(rich_help_panel="Look")(top.top)
+app.command(rich_help_panel="Look")(runbooks.runbook)
 app.command(rich_help_panel="Look")(schema.schema)
 _incident = _group("incident", "One incident: its timeline, and what to do with it.", "Look")
 _incident.command()(watched(reading.show))

@@ -243,13 +243,23 @@ def _diagnosis(settings: ControllerSettings) -> list[Advice]:
     from holdfast.head.wiring import provider_of, scheduler_of  # noqa: PLC0415
 
     provider = provider_of(settings) if settings.provider != "none" else None
-    shown = _cluster()
+    shown, not_asked, no_answer = _cluster()
     rows = Aside(sum(shown.unreadable.values()), shown.unreadable_since) if shown is not None else Aside()
     untaken = shown.untaken if shown is not None else None
     controller = _controller(shown) if shown is not None else None
     site, agents = site_of(settings, provider), _agents(shown)
     tokens = _tokens(settings)
-    return run(scheduler_of(settings), site, agents, rows=rows, untaken=untaken, controller=controller, tokens=tokens)
+    return run(
+        scheduler_of(settings),
+        site,
+        agents,
+        rows=rows,
+        untaken=untaken,
+        controller=controller,
+        tokens=tokens,
+        not_asked=not_asked,
+        no_answer=no_answer,
+    )
 
 
 def _tokens(settings: ControllerSettings) -> tuple[TokenRow, ...]:
@@ -263,16 +273,18 @@ def _tokens(settings: ControllerSettings) -> tuple[TokenRow, ...]:
         return ()
 
 
-def _cluster() -> ClusterShape | None:
-    """The cluster as the controller shows it; None when it was not asked or did not answer."""
+def _cluster() -> tuple[ClusterShape | None, str, str]:
+    """The cluster as the controller shows it, or why it could not be asked (no token, no right), or why it did not answer."""
     from holdfast.api.client import ApiClient  # noqa: PLC0415
     from holdfast.api.node_shapes import ClusterShape  # noqa: PLC0415
     from holdfast.cli.answers import read  # noqa: PLC0415
 
     try:
-        return read(ClusterShape, ApiClient().get("/v1/nodes"))
-    except (Usage, OutsideError):
-        return None
+        return read(ClusterShape, ApiClient().get("/v1/nodes")), "", ""
+    except Usage as error:
+        return None, str(error), ""
+    except OutsideError as error:
+        return None, "", str(error)
 
 
 def _agents(shown: ClusterShape | None) -> dict[str, tuple[AgentView, ...]] | None:

@@ -125,7 +125,7 @@ def cluster_lines(got: ClusterShape) -> list[str]:
     lines += held_lines(got)
     if got.untaken:
         lines.append(got.untaken)
-    lines += [f"failing: {each}; see docs/runbooks/turn-fails.md" for each in got.failing]
+    lines += [f"failing: {each}; see `holdfast runbook turn-fails`" for each in got.failing]
     return lines + [f"set aside: {each}; no decision is made about it" for each in got.set_aside]
 
 

@@ -48,7 +48,7 @@ def restore(
                 + (f"; the store before is {done.replaced}" if done.replaced else "")
             )
     line("next: systemctl start holdfast-quorum holdfast-actor holdfast-controller; holdfast status")
-    line("Holdfast starts paused: look at what it names (docs/runbooks/store-lost.md), then holdfast resume")
+    line("Holdfast starts paused: look at what it names (`holdfast runbook store-lost`), then holdfast resume")
 
 
 def _keep_out(path: Path, locks: ExitStack) -> None:

@@ -36,7 +36,7 @@ def held_lines(got: RestraintsShape) -> list[str]:
 
 def brake_line(brake: BrakeShape) -> str:
     since = f"tripped at {moment(brake.tripped_at)[:19]} UTC"
-    release = f"docs/runbooks/brake.md, then release it with `holdfast release {brake.kind}`"
+    release = f"`holdfast runbook brake`, then release it with `holdfast release {brake.kind}`"
     return f"brake {brake.kind} holds: {brake.reason}; {since}; {release}"
 
 

@@ -109,7 +109,7 @@ def _late(v: Vitals) -> str | None:
 
 
 def _store(v: Vitals) -> PartState:
-    name, look = PartName.STORE, "docs/runbooks/store-takes-no-write.md"
+    name, look = PartName.STORE, "holdfast runbook store-takes-no-write"
     if v.disk is not None:
         look = f"df -h {v.disk.mount}; findmnt -T {v.disk.store}   # {look}"
     if v.ping_problem is not None:
@@ -129,7 +129,7 @@ def disk_part(room: DiskRoom | None) -> PartState:
     if room is None:
         return PartState(name, Condition.UNKNOWN, "the store's disk is not on this machine, or cannot be read")
     text = disk_text(room)
-    look = f"make room on {room.mount} (df -h {room.mount})   # docs/runbooks/store-takes-no-write.md"
+    look = f"make room on {room.mount} (df -h {room.mount})   # holdfast runbook store-takes-no-write"
     if room.free_bytes < DISK_FULL_BYTES:
         return PartState(name, Condition.FAILED, text, look)
     if room.free_bytes < max(DISK_LOW_BYTES, room.store_bytes):  # a backup before a migration would not fit
@@ -155,7 +155,7 @@ def _loop(v: Vitals) -> PartState:
         young = Condition.UNKNOWN if v.turned_s is None else Condition.FAILED
         return PartState(name, young, late, "journalctl -u holdfast-controller", ready=False)
     if v.trouble is not None:
-        return PartState(name, Condition.FAILED, v.trouble, "docs/runbooks/turn-fails.md", ready=False)
+        return PartState(name, Condition.FAILED, v.trouble, "holdfast runbook turn-fails", ready=False)
     return _good(name, "cycles pass")
 
 
@@ -164,7 +164,7 @@ def _lease(v: Vitals) -> PartState:
     if why is None:
         return _good(name, "this controller leads")
     if v.trouble is not None:
-        return PartState(name, Condition.WARNING, why, "docs/runbooks/store-takes-no-write.md", ready=False)
+        return PartState(name, Condition.WARNING, why, "holdfast runbook store-takes-no-write", ready=False)
     return PartState(name, Condition.GOOD, why, ready=False)
 
 
@@ -189,9 +189,20 @@ def not_leading(*, leads: bool, led_by: str | None, trouble: str | None, disk: D
     return f"this controller does not lead, as it could not renew its lease ({cause}); {who}"
 
 
+def held_back_by_actor(actor: ProcessSeen | None) -> str | None:
+    """The actor's own limit that holds steps back now, as an actor that lives reports it; None: none does.
+
+    It explains a step that is not taken: such an actor works, and a restart changes nothing."""
+    lives = actor is not None and actor.silent_s <= ACTOR_SILENT_S
+    return (actor.state.held_back or None) if lives and actor is not None and actor.state is not None else None
+
+
 def _actor(v: Vitals) -> PartState:
-    name, to_do = PartName.ACTOR, "systemctl restart holdfast-actor   # docs/runbooks/no-actor.md"
+    name, to_do = PartName.ACTOR, "systemctl restart holdfast-actor   # holdfast runbook no-actor"
     seen = v.actor
+    if (held := held_back_by_actor(seen)) is not None:
+        look = "journalctl -u holdfast-actor -g own_limit   # holdfast runbook no-actor"
+        return PartState(name, Condition.FAILED, held, look)
     if v.untaken is not None:
         return PartState(name, Condition.FAILED, v.untaken, to_do, ready=False)
     if seen is None:
@@ -222,7 +233,7 @@ def _notifier(v: Vitals) -> PartState:
     if notifier.error:
         since = f" since {notifier.failing_since:%Y-%m-%d %H:%M} UTC" if notifier.failing_since else ""
         text = f"messages to people are not delivered{since}: {notifier.error}"
-        return PartState(name, Condition.FAILED, text, "docs/runbooks/notifier-fails.md")
+        return PartState(name, Condition.FAILED, text, "holdfast runbook notifier-fails")
     if not notifier.addresses:
         text = "no address is set: messages to people go to the log alone"
         return PartState(name, Condition.WARNING, text, 'controller.toml: [notify] urls = ["mailto://…"]')
@@ -233,7 +244,7 @@ _OF_A_STANDBY = "the controller that leads reads it"
 
 
 def _slurm(v: Vitals) -> PartState:
-    name, to_do = PartName.SLURM, "scontrol ping; systemctl status slurmctld munge   # docs/runbooks/slurm-away.md"
+    name, to_do = PartName.SLURM, "scontrol ping; systemctl status slurmctld munge   # holdfast runbook slurm-away"
     why = f": {v.slurm_error}" if v.slurm_error else ""
     if not v.leads:
         return PartState(name, Condition.UNKNOWN, _OF_A_STANDBY)
@@ -274,7 +285,7 @@ def _agents(v: Vitals) -> PartState:
     text = f"{heard} report, {silent} silent, {unknown} have not reported since the controller's start"
     if silent or unknown:
         return PartState(
-            PartName.AGENTS, Condition.WARNING, text, "holdfast nodes   # docs/runbooks/agent-not-reporting.md"
+            PartName.AGENTS, Condition.WARNING, text, "holdfast nodes   # holdfast runbook agent-not-reporting"
         )
     return _good(PartName.AGENTS, text) if heard else PartState(PartName.AGENTS, Condition.UNKNOWN, "none is known")
 
@@ -301,4 +312,4 @@ def _connections(v: Vitals) -> PartState:
     if not seen.turned_away:
         return _good(name, text)
     away = f"{seen.turned_away} were closed or refused for want of room in 10 minutes, most from {seen.address}"
-    return PartState(name, Condition.WARNING, f"{text}; {away}", "docs/runbooks/too-many-connections.md")
+    return PartState(name, Condition.WARNING, f"{text}; {away}", "holdfast runbook too-many-connections")

@@ -18,13 +18,7 @@ _Agents = Mapping[str, tuple[AgentView, ...]]
 
 def heard(slurm: SlurmFacts, facts: DoctorFacts) -> Iterator[Advice]:
     if facts.agents is None:
-        yield Advice(
-            "agents.not_asked",
-            AdviceLevel.WARNING,
-            "the controller did not answer which agents report",
-            "Not checked: whether every node has an agent and a correct clock.",
-            "systemctl status holdfast-controller   # on the head node; then run the doctor again",
-        )
+        yield _not_asked(facts.not_asked) if facts.not_asked else _no_answer(facts.no_answer)
         return
     missing = [node.name for node in slurm.computing if not node.out_of_service and not facts.agents.get(node.name)]
     if missing:
@@ -44,6 +38,30 @@ def heard(slurm: SlurmFacts, facts: DoctorFacts) -> Iterator[Advice]:
             "Their findings reach no job. Mostly the host's name differs from Slurm's NodeName.",
             'agent.toml: node = "NODENAME"   # as scontrol show nodes spells it',
         )
+
+
+_UNCHECKED = "Not checked: whether every node has an agent and a correct clock, and the parts of the controller."
+
+
+def _not_asked(why: str) -> Advice:
+    """Nothing is known of the controller: the doctor had no address or token for it."""
+    return Advice(
+        "agents.not_asked",
+        AdviceLevel.WARNING,
+        f"the controller could not be asked: {why}",
+        _UNCHECKED,
+        "export HOLDFAST_URL=https://HEAD:8460 HOLDFAST_TOKEN=TOKEN; sudo --preserve-env=HOLDFAST_URL,HOLDFAST_TOKEN …   # docs/doctor.md",
+    )
+
+
+def _no_answer(why: str) -> Advice:
+    return Advice(
+        "agents.no_answer",
+        AdviceLevel.WARNING,
+        f"the controller did not answer which agents report{f': {why}' if why else ''}",
+        _UNCHECKED,
+        "systemctl status holdfast-controller   # on the head node; then run the doctor again",
+    )
 
 
 def silent(_: SlurmFacts, facts: DoctorFacts) -> Iterator[Advice]:

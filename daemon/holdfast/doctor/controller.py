@@ -17,7 +17,7 @@ def failing(facts: DoctorFacts) -> Iterator[Advice]:
             AdviceLevel.ERROR,
             f"parts of the controller fail unexpectedly: {names(facts.controller.failing)}",
             "What such a part does is left undone until it passes again; while turns fail no node is drained and no job recovered.",
-            "journalctl -u holdfast-controller -g unexpected_error   # docs/runbooks/turn-fails.md",
+            "journalctl -u holdfast-controller -g unexpected_error   # holdfast runbook turn-fails",
         )
 
 
@@ -28,7 +28,7 @@ def set_aside(facts: DoctorFacts) -> Iterator[Advice]:
             AdviceLevel.ERROR,
             f"set aside, as no decision can be made about it: {names(facts.controller.set_aside)}",
             "It is kept in the store; the controller decides as if it were not known, and tries it again every ten minutes.",
-            "journalctl -u holdfast-controller -g input_set_aside   # docs/runbooks/turn-fails.md",
+            "journalctl -u holdfast-controller -g input_set_aside   # holdfast runbook turn-fails",
         )
 
 
@@ -39,7 +39,7 @@ def held(facts: DoctorFacts) -> Iterator[Advice]:
             AdviceLevel.ERROR,
             f"nodes that are held, as no decision can be made about an incident of theirs: {names(facts.controller.held)}",
             "Nothing but a drain for another fault is done about such a node until an operator has closed the incident.",
-            "holdfast nodes; holdfast incident show ID; holdfast incident close ID   # docs/runbooks/turn-fails.md",
+            "holdfast nodes; holdfast incident show ID; holdfast incident close ID   # holdfast runbook turn-fails",
         )
 
 

@@ -48,6 +48,8 @@ class DoctorSite:
     """Address that its rendezvous listen on."""
     rooms_aside: Callable[[], FilesSetAside] | None = None
     """What the quorum service has set aside; None: it cannot be asked. May raise OutsideError."""
+    actor_state: Path | None = None
+    """The file that the actor of this machine writes about itself; its owner is the actor's account. None: not looked for."""
     server: ServerSection = field(default_factory=ServerSection)
     """Where the controller listens, and with which certificate."""
 
@@ -61,7 +63,8 @@ def site_of(settings: ControllerSettings, provider: Provider | None = None) -> D
     rooms = QuorumLink(settings.quorum.socket) if settings.quorum.enabled else None
     path = Path(url.removeprefix(_SQLITE)) if url.startswith(_SQLITE) else None
     aside = rooms.set_aside if rooms is not None else None
-    return DoctorSite(settings.policy, path, provider, rooms, settings.quorum.bind, aside, settings.server)
+    state = settings.run.dir / "actor" / "state"
+    return DoctorSite(settings.policy, path, provider, rooms, settings.quorum.bind, aside, state, settings.server)
 
 
 def run(
@@ -73,14 +76,18 @@ def run(
     untaken: str | None = None,
     controller: ControllerFacts | None = None,
     tokens: tuple[TokenRow, ...] = (),
+    not_asked: str = "",
+    no_answer: str = "",
 ) -> list[Advice]:
     """Gather and diagnose. ``agents``: as the controller hears them, None when it was not asked or did not answer; ``rows``: of the
     store, that it could not read; ``untaken``: which planned step no actor takes, as the controller says it; ``controller``: what else it
-    reports of itself; ``tokens``: of the store, as far as it can be read."""
+    reports of itself; ``tokens``: of the store, as far as it can be read; ``not_asked``: why the controller could not be asked;
+    ``no_answer``: the error with which it did not answer."""
     facts = gather(scheduler, site, agents, now or datetime.now(UTC))
     controller = controller or ControllerFacts()
+    asked = replace(facts, not_asked=not_asked, no_answer=no_answer)
     return diagnose(
-        replace(facts, unreadable_rows=rows or Aside(), untaken=untaken, controller=controller, tokens=tokens)
+        replace(asked, unreadable_rows=rows or Aside(), untaken=untaken, controller=controller, tokens=tokens)
     )
 
 
@@ -98,6 +105,7 @@ def gather(
         now=now,
         policy=site.policy,
         user=getpass.getuser(),
+        actor_user=_owner(site.actor_state),
         slurm=slurm,
         slurm_problem=problem,
         agents=agents,
@@ -183,6 +191,14 @@ def may_reserve(scheduler: Scheduler) -> bool | None:
     except OutsideError:
         return None
     return True
+
+
+def _owner(file: Path | None) -> str:
+    """Account that owns a file; empty: it is not there, may not be read, or has no account here."""
+    try:
+        return file.owner() if file is not None else ""
+    except (OSError, KeyError):
+        return ""
 
 
 def _mounts() -> str:

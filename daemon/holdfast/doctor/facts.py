@@ -167,6 +167,12 @@ class DoctorFacts:
     slurm_problem: str = ""
     agents: Mapping[str, tuple[AgentView, ...]] | None = None
     """Node → agents that have reported to the controller; None: the controller was not asked or did not answer."""
+    not_asked: str = ""
+    """Why the doctor could not ask the controller at all: no token, no URL; empty: it asked."""
+    no_answer: str = ""
+    """The error with which the controller did not answer; empty: it did, or it was not asked."""
+    actor_user: str = ""
+    """Account that the actor of this machine runs as; empty: not known."""
     untaken: str | None = None
     """Which planned step no actor takes, as the controller says it; None: it says nothing of the kind."""
     controller: ControllerFacts = field(default_factory=ControllerFacts)

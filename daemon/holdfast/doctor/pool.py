@@ -20,7 +20,8 @@ def spares(slurm: SlurmFacts, facts: DoctorFacts) -> Iterator[Advice]:
             AdviceLevel.WARNING,
             f"no spare: there is no node in the reservation {pool}",
             "A recovered job waits until some node comes free, or until the bad one is repaired.",
-            f"scontrol create reservation ReservationName={pool} StartTime=now Duration=UNLIMITED Users={owner} Nodes=NODE",
+            f"scontrol create reservation ReservationName={pool} StartTime=now Duration=UNLIMITED Users={owner} "
+            "Flags=IGNORE_JOBS Nodes=NODE",
         )
     elif all(node.out_of_service for node in found):
         yield Advice(

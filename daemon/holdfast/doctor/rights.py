@@ -66,4 +66,19 @@ def private_data(slurm: SlurmFacts, facts: DoctorFacts) -> Iterator[Advice]:
         )
 
 
-RULES = (permission, private_data)
+def other_user(slurm: SlurmFacts, facts: DoctorFacts) -> Iterator[Advice]:
+    """Rights are those of who runs the doctor: root has all of them, and would hide one that the actor lacks."""
+    actor = facts.actor_user
+    if slurm.may_change is not True or facts.user == actor or (not actor and facts.user != "root"):
+        return
+    known = f"the actor runs as {actor}" if actor else "the actor may run as another user"
+    yield Advice(
+        "slurm.permission_other_user",
+        AdviceLevel.HINT,
+        f"rights in Slurm and at the provider were tried as {facts.user}, and {known}",
+        "A right that the actor lacks is not seen.",
+        f"sudo -u {actor or 'holdfast-actor'} holdfast doctor   # docs/doctor.md",
+    )
+
+
+RULES = (permission, other_user, private_data)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from holdfast.doctor.advice import Advice, AdviceLevel
 from holdfast.doctor.facts import DoctorFacts
+from holdfast.model.parts import PartName
 from holdfast.model.policy import Mode
 
 MEMORY_FILESYSTEMS = frozenset({"tmpfs", "ramfs"})
@@ -71,9 +72,16 @@ def untaken(facts: DoctorFacts) -> Iterator[Advice]:
             "site.steps_untaken",
             AdviceLevel.ERROR,
             facts.untaken,
-            "Faults are recorded, and no node is drained and no job is recovered. The actor is dead, hangs, or is of another release.",
-            "systemctl restart holdfast-actor   # on the head node, of this release; journalctl -u holdfast-actor",
+            "Faults are recorded, and no node is drained and no job is recovered.",
+            _of_actor(facts)
+            or "systemctl restart holdfast-actor   # on the head node, of this release; journalctl -u holdfast-actor",
         )
+
+
+def _of_actor(facts: DoctorFacts) -> str:
+    """Next step as the controller names it for the same cause; empty: it names none."""
+    parts = (p for p in facts.controller.parts if p.name is PartName.ACTOR and p.text == facts.untaken)
+    return next((p.next_step for p in parts), "")
 
 
 RULES = (slurm_answers, untaken, store_place, mode, consent)

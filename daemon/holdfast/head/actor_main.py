@@ -34,7 +34,7 @@ def run(config: Path) -> int:
     pulse = WatchdogPulse()
 
     def turned() -> None:
-        parts.state.beat(parts.actor.problem)
+        parts.state.beat(parts.actor.problem, parts.actor.held_back)
         if watch.is_alive():
             pulse.beat()
 

@@ -54,7 +54,7 @@ def _page(
     where = f" on {controller_name(settings)}" if settings is not None else ""
     page = Page(
         f"Holdfast{where}: the {process} cannot start",
-        f"{error}\nNext step: journalctl -u holdfast-{process}   # docs/runbooks/cannot-start.md",
+        f"{error}\nNext step: journalctl -u holdfast-{process}   # holdfast runbook cannot-start",
     )
     if final or settings is None:  # the service manager does not retry: this is the only chance to page
         section = settings.notify if settings is not None else NotifySection(urls_of(config))

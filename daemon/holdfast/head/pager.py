@@ -97,7 +97,7 @@ def pages_of_actor(controller: ProcessSeen, problem: str, who: str) -> dict[str,
         return {}
     gone = f"the controller of this machine has given no sign of life for {controller.silent_s:.0f} s"
     also = f"\nThe actor: {problem}" if problem else ""
-    body = f"{gone}: nothing is decided.{also}\nNext step: journalctl -u holdfast-controller   # docs/runbooks/cannot-start.md"
+    body = f"{gone}: nothing is decided.{also}\nNext step: journalctl -u holdfast-controller   # holdfast runbook cannot-start"
     return {"controller": Page(f"Holdfast on {who}: the controller is gone", body, controller.silent_s)}
 
 

@@ -33,13 +33,15 @@ class StateWriter:
     _written_s: float | None = None
     _failed: bool = False
 
-    def beat(self, problem: str = "") -> None:
-        """Record that the process is alive. Written at most every two seconds; a failed write is logged once."""
+    def beat(self, problem: str = "", held_back: str = "") -> None:
+        """Record that the process is alive. Written at most every two seconds; a failed write is logged once.
+
+        ``held_back``: the actor's own limit that holds steps back; empty: none."""
         now_s = self.clock_s()
         if self._written_s is not None and 0 <= now_s - self._written_s < WRITE_EVERY_S:
             return
         self._written_s = now_s
-        state = ProcessState(now_s, __version__, problem, self.notifier())
+        state = ProcessState(now_s, __version__, problem, self.notifier(), held_back)
         try:
             write_whole(self.path, json.dumps(asdict(state), default=datetime.isoformat), 0o660)
         except OSError as error:
@@ -84,4 +86,5 @@ def _state(found: dict[str, Any]) -> ProcessState:
     notifier = NotifierState(int(given.get("addresses", 0)), str(given.get("error", "")))
     if given.get("failing_since"):
         notifier = replace(notifier, failing_since=datetime.fromisoformat(str(given["failing_since"])))
-    return ProcessState(float(found["at_s"]), str(found.get("release", "")), str(found.get("problem", "")), notifier)
+    release, problem, held_back = (str(found.get(name, "")) for name in ("release", "problem", "held_back"))
+    return ProcessState(float(found["at_s"]), release, problem, notifier, held_back)

@@ -94,6 +94,8 @@ class ProcessState:
     problem: str = ""
     """Current problem, such as not reaching the store; empty: none."""
     notifier: NotifierState = field(default_factory=NotifierState)
+    held_back: str = ""
+    """The actor's own limit that holds steps back, and what to do; empty: none does, or its release does not write it."""
 
 
 @dataclass(frozen=True, slots=True)

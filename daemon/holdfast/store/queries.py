@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, func, select
 
 from holdfast.model.action import Intent, SendOrder, UnknownAction
 from holdfast.model.event import Event, EventKind
@@ -62,6 +62,11 @@ def events(
     if of_incidents:
         query = query.where(e.incident_id != UPKEEP)
     return tuple(rows.event_of(row) for row in connection.execute(query).mappings())
+
+
+def newest_event_id(connection: Connection) -> int:
+    """Numbers grow in the order of commits, since the store takes one write at a time (:mod:`holdfast.store.engines`)."""
+    return connection.execute(select(func.max(t.events.c.id))).scalar() or 0
 
 
 def recoveries(

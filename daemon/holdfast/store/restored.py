@@ -22,7 +22,7 @@ from holdfast.store.failures import translated
 log = logging.getLogger(__name__)
 
 _PAUSE = (
-    "holdfast restore: the store is a backup, and what was done since it was made is not known; see docs/runbooks/store-lost.md, "
+    "holdfast restore: the store is a backup, and what was done since it was made is not known; see `holdfast runbook store-lost`, "
     "then holdfast resume"
 )
 _LEFT_OUT = "planned before the store was restored: decided again if it is still called for"

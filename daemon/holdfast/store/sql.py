@@ -14,6 +14,7 @@ from holdfast.model.action import Intent
 from holdfast.model.book import Book, Change
 from holdfast.model.errors import HoldfastError, NotFound, Rejected
 from holdfast.model.event import Event, EventKind
+from holdfast.model.idempotency import FirstOrder
 from holdfast.model.incident import Incident, Recovery
 from holdfast.model.job_ends import JobEnd
 from holdfast.model.lookback import SHIPPED, Lookback
@@ -26,8 +27,10 @@ from holdfast.store import (
     books,
     changes,
     evidence,
+    idempotency,
     intents,
     leases,
+    listing,
     operations,
     queries,
     reports,
@@ -169,6 +172,49 @@ class SqlStore:
     ) -> tuple[Event, ...]:
         return self._read(lambda c: queries.events(c, incident_id, since, after_id, kinds, limit, of_incidents))
 
+    def list_incidents(
+        self,
+        *,
+        only_open: bool = False,
+        node: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        before: listing.IncidentPlace | None = None,
+        limit: int = 200,
+    ) -> tuple[Incident, ...]:
+        """A page, newest first, of those opened in [since, until); ``before``: continue after this one."""
+        return self._read(lambda c: listing.incidents(c, only_open, node, since, until, before, limit))
+
+    def list_intents(
+        self,
+        *,
+        incident_id: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        before: listing.IntentPlace | None = None,
+        limit: int = 200,
+    ) -> tuple[Intent, ...]:
+        """A page, newest first, of those planned in [since, until); ``before``: continue after this one."""
+        return self._read(lambda c: listing.intents(c, incident_id, since, until, before, limit))
+
+    def list_events(
+        self,
+        *,
+        incident_id: str | None = None,
+        node: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        after_id: int = 0,
+        kinds: tuple[EventKind, ...] = (),
+        limit: int = 200,
+    ) -> tuple[Event, ...]:
+        """A page, oldest first, of those of [since, until)."""
+        return self._read(lambda c: listing.events(c, incident_id, node, since, until, after_id, kinds, limit))
+
+    def newest_event_id(self) -> int:
+        """Number of the newest event; 0: there is none."""
+        return self._read(queries.newest_event_id)
+
     def recoveries(
         self, *, job_id: int | None = None, incident_id: str | None = None, since: datetime | None = None
     ) -> tuple[Recovery, ...]:
@@ -189,6 +235,20 @@ class SqlStore:
     def inventories(self, node: str) -> dict[str, Inventory]:
         """Machine → newest inventory, for every machine that reported for the node, serving or not yet."""
         return self._read(lambda c: queries.inventories(c, node))
+
+    # Orders that a client repeats
+
+    def begin_order(self, token: str, key: str, request: str, at: datetime) -> FirstOrder | None:
+        """The order that has this key already; None: this one has it now. Raises Rejected for too many keys of a token."""
+        return self._writer.run(lambda c: idempotency.begin(c, token, key, request, at))
+
+    def finish_order(self, token: str, key: str, status: int, answer: str) -> None:
+        """Record the answer of the order with this key."""
+        self._writer.run(lambda c: idempotency.finish(c, token, key, status, answer))
+
+    def forget_order(self, token: str, key: str) -> None:
+        """Give the key of an order back that has done nothing."""
+        self._writer.run(lambda c: idempotency.forget(c, token, key))
 
     # Notes
 

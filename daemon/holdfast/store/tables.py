@@ -225,6 +225,18 @@ evidence = Table(
     Index("evidence_received_at", "received_at"),
 )
 
+idempotency = Table(
+    # Operators' orders by the key that the client gave, with the answer: a repeated order is answered and not carried out again.
+    "idempotency",
+    metadata,
+    Column("token", SafeText, primary_key=True),  # its hash
+    Column("key", SafeText, primary_key=True),
+    Column("request", SafeText, nullable=False),  # digest
+    Column("at", UtcDateTime, nullable=False),
+    Column("status", SmallWhole),  # null: it has not been answered
+    Column("answer", SafeText),
+    Index("idempotency_at", "at"),
+)
 tokens = Table(
     "tokens",
     metadata,

@@ -146,7 +146,7 @@ def test_one_that_a_human_has_to_repair_names_the_evidence_and_the_runbook() -> 
     assert note.startswith(
         f"{finding.check} {finding.code} on /scratch: no step of Holdfast repairs this; repair the node"
     )
-    assert "docs/runbooks/awaiting-human.md" in note
+    assert "holdfast runbook awaiting-human" in note
     (page,) = [sent for sent in site.notices.sent if "needs an operator" in sent]
     assert "host.disk full on /scratch" in page
 

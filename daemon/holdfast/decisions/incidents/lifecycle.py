@@ -207,7 +207,7 @@ def _why_not_down(world: World, view: ClusterView, incident: Incident) -> str:
         if waits is fencing.Waits.FENCE:
             return (
                 f"dead; the old run of job {job.key} could still write: make sure that the machine is off, then scontrol update "
-                f"nodename={incident.node} state=down (docs/runbooks/cannot-fence.md); otherwise Slurm sets it DOWN at SlurmdTimeout"
+                f"nodename={incident.node} state=down (holdfast runbook cannot-fence); otherwise Slurm sets it DOWN at SlurmdTimeout"
             )
     return "dead; waits until it is set DOWN"
 

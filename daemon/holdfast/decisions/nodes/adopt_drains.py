@@ -46,7 +46,7 @@ def lost_memory(world: World) -> str | None:
     shown = ", ".join(f"{name} ({incident_id})" for name, incident_id in sorted(unknown.items()))
     return (
         f"Slurm shows drains of Holdfast's that this store has no record of: {shown}; the store was lost, or is an older copy; check these "
-        "nodes and their jobs, then resume (docs/runbooks/store-lost.md)"
+        "nodes and their jobs, then resume (holdfast runbook store-lost)"
     )
 
 

@@ -136,7 +136,7 @@ def next_rung(world: World, incident: Incident) -> Choice:
 
 
 _NO_STEP = (
-    "no step of Holdfast repairs this; repair the node, then resume it in Slurm (docs/runbooks/awaiting-human.md)"
+    "no step of Holdfast repairs this; repair the node, then resume it in Slurm (holdfast runbook awaiting-human)"
 )
 _MOST_NAMED = 3
 
@@ -175,7 +175,7 @@ def _climb(world: World, provider: ProviderView, incident: Incident) -> Choice:
 
 _NO_FINDING = (
     "no check finds anything wrong with the machine, and a drain of Slurm's is no ground to exchange it; look at slurm.conf, gres.conf and "
-    "slurmd's log on the node, restart slurmd, then resume it (docs/runbooks/awaiting-human.md)"
+    "slurmd's log on the node, restart slurmd, then resume it (holdfast runbook awaiting-human)"
 )
 
 

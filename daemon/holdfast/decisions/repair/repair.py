@@ -293,7 +293,7 @@ def _tell(world: World, incident: Incident) -> list[Proposal]:
     fit = f"Once the node is fit: scontrol update nodename={incident.node} state=resume"
     body = (
         f"{incident.headline}\n{incident.note}\nWhat was found and done: holdfast incident show {incident.id}\n"
-        f"Next step: docs/runbooks/awaiting-human.md. {fit}; for another machine: holdfast incident retry {incident.id}"
+        f"Next step: holdfast runbook awaiting-human. {fit}; for another machine: holdfast incident retry {incident.id}"
     )
     notify = Notify(
         f"{incident.node} needs an operator: {incident.note}", body, NoticeLevel.NEEDS_SOMEBODY, Topic.AWAITING_HUMAN
