@@ -15,7 +15,7 @@ import pytest
 from holdfast.api.auth import hash_token
 from holdfast.api.connections import Ended
 from holdfast.api.errors import ApiError
-from holdfast.api.stream import Frame, StreamBounds, Streams, Viewer, Wanted, cursor_of, frame_of
+from holdfast.api.stream import StreamBounds, StreamFrame, Streams, Viewer, WantedRecords, cursor_of, frame_of
 from holdfast.model.book import Change
 from holdfast.model.errors import Unavailable
 from holdfast.model.event import Event, EventKind
@@ -30,20 +30,20 @@ def event(text: str, kind: EventKind = EventKind.PAUSED, node: str | None = None
     return Event(AT, kind, node=node, text=text)
 
 
-def frame(number: int, node: str | None = None) -> Frame:
-    return Frame(number, EventKind.PAUSED, node, None, f"id: {number}\n\n".encode())
+def frame(number: int, node: str | None = None) -> StreamFrame:
+    return StreamFrame(number, EventKind.PAUSED, node, None, f"id: {number}\n\n".encode())
 
 
 class TestViewer:
     def test_it_gets_what_it_wants_once(self) -> None:
-        viewer = Viewer(Wanted(node="n1"), position=2, behind=10)
+        viewer = Viewer(WantedRecords(node="n1"), position=2, behind=10)
         viewer.offer([frame(2, "n1"), frame(3, "n2"), frame(4, "n1")])
         viewer.offer([frame(4, "n1"), frame(5, "n1")])
         assert [f.id for f in asyncio.run(viewer.next(0))] == [4, 5]
 
     def test_one_that_takes_none_is_cut_off_and_keeps_nothing(self) -> None:
         cut: list[int] = []
-        viewer = Viewer(Wanted(), position=0, behind=3, cut=lambda: cut.append(1))
+        viewer = Viewer(WantedRecords(), position=0, behind=3, cut=lambda: cut.append(1))
         viewer.offer([frame(n) for n in range(1, 4)])
         assert not viewer.lost
         viewer.offer([frame(4)])
@@ -52,14 +52,14 @@ class TestViewer:
     @pytest.mark.parametrize(
         ("wanted", "takes"),
         [
-            (Wanted(), True),
-            (Wanted(kinds=frozenset({EventKind.PAUSED})), True),
-            (Wanted(kinds=frozenset({EventKind.RESUMED})), False),
-            (Wanted(node="n2"), False),
-            (Wanted(incident_id="x"), False),
+            (WantedRecords(), True),
+            (WantedRecords(kinds=frozenset({EventKind.PAUSED})), True),
+            (WantedRecords(kinds=frozenset({EventKind.RESUMED})), False),
+            (WantedRecords(node="n2"), False),
+            (WantedRecords(incident_id="x"), False),
         ],
     )
-    def test_filters(self, wanted: Wanted, takes: bool) -> None:
+    def test_filters(self, wanted: WantedRecords, takes: bool) -> None:
         assert wanted.takes(frame(1, "n1")) is takes
 
 
@@ -96,7 +96,7 @@ class Source:
         self.reads = 0
         self.away = False
 
-    async def read(self, after_id: int, most: int) -> Sequence[Frame]:
+    async def read(self, after_id: int, most: int) -> Sequence[StreamFrame]:
         self.reads += 1
         if self.away:
             raise Unavailable("the database does not answer")
@@ -111,7 +111,7 @@ async def ids_of(streams: Streams, source: Source, after: int, until_id: int) ->
         return True
 
     found: list[int] = []
-    async for line in streams.watch(Viewer(Wanted(), after, 1000), valid, source.read):
+    async for line in streams.watch(Viewer(WantedRecords(), after, 1000), valid, source.read):
         found += [int(line[4:])] if line.startswith(b"id: ") else []
         if found and found[-1] == until_id:
             break

@@ -9,7 +9,7 @@ import pytest
 from holdfast.metrics import traces
 from holdfast.metrics.otlp import traces_request
 from holdfast.metrics.timings import Phase, measure, phase_intervals
-from holdfast.metrics.traces import Span, SpanStatus, trace_of
+from holdfast.metrics.traces import SpanStatus, TraceSpan, trace_of
 from holdfast.model.event import Event, EventKind
 from support.whole_recovery import JOB, WHOLE, at, event
 
@@ -29,7 +29,7 @@ SPANS = trace_of("a", STORY)
 ROOT, CHILDREN = SPANS[0], SPANS[1:]
 
 
-def named(name: str) -> Span:
+def named(name: str) -> TraceSpan:
     (found,) = [span for span in CHILDREN if span.name == name]
     return found
 

@@ -22,7 +22,7 @@ from holdfast.api.quota import AgentQuota
 from holdfast.api.readers import ReaderQuotas, metered
 from holdfast.api.shared import SharedAnswers
 from holdfast.api.stranger_turns import Strangers
-from holdfast.api.stream import Frame, Streams, frame_of
+from holdfast.api.stream import StreamFrame, Streams, frame_of
 from holdfast.config.sections import EnrolmentSection, QuorumSection
 from holdfast.controller.agents import AgentRegistry
 from holdfast.controller.orders import OrderHub
@@ -310,6 +310,6 @@ class Api:
         return cls(deps, threads, auth, quota, readers, counters, Strangers(), shared, streams)
 
 
-def frames_after(store: ApiStore, after_id: int, most: int) -> Sequence[Frame]:
+def frames_after(store: ApiStore, after_id: int, most: int) -> Sequence[StreamFrame]:
     """Records after one, as streams send them. In a thread."""
     return [frame_of(event) for event in store.events(after_id=after_id, limit=most)]

@@ -11,7 +11,7 @@ from typing import Any
 from holdfast.api.deps import ApiStore
 from holdfast.api.job_shapes import JobShape
 from holdfast.api.node_shapes import NodeShape
-from holdfast.api.paging import Place, cursor_of, digest_of, page, place_of, sliced
+from holdfast.api.paging import PagePlace, cursor_of, digest_of, page, place_of, sliced
 from holdfast.api.shapes import ActionsShape, EventShape, EventsShape, IncidentsShape
 from holdfast.api.views import action_shape, incident_shape
 from holdfast.model.action import Intent, IntentState
@@ -31,7 +31,7 @@ def _plain(value: Any) -> Any:
     return sorted(map(str, value)) if isinstance(value, list | tuple | set | frozenset) else value
 
 
-def _cursor(name: str, filters: Any, place: Place | None) -> str | None:
+def _cursor(name: str, filters: Any, place: PagePlace | None) -> str | None:
     return cursor_of(name, _digest(filters), place) if place is not None else None
 
 

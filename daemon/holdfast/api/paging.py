@@ -14,7 +14,7 @@ from fastapi import Query
 from holdfast.api.errors import ApiError
 
 T = TypeVar("T")
-Place = tuple[Any, ...]
+PagePlace = tuple[Any, ...]
 
 SCANNED = 5000
 """Rows that are read for one page at most: a filter that lets few through ends a page early, and its cursor continues."""
@@ -22,7 +22,7 @@ BATCH = 200
 _VERSION = 1
 _MOST_CHARS = 1024
 
-Cursor = Annotated[
+PageCursor = Annotated[
     str | None,
     Query(
         max_length=_MOST_CHARS,
@@ -41,7 +41,7 @@ def digest_of(filters: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(given, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
 
-def cursor_of(name: str, digest: str, place: Place) -> str:
+def cursor_of(name: str, digest: str, place: PagePlace) -> str:
     """``name``: of the list; ``place``: the sort key of the last row shown."""
     key = [part.isoformat() if isinstance(part, datetime) else part for part in place]
     return base64.urlsafe_b64encode(json.dumps([_VERSION, name, digest, *key]).encode()).decode().rstrip("=")
@@ -94,10 +94,10 @@ def _wrong(why: str) -> ApiError:
 def page(
     fetch: Callable[[Any, int], Sequence[T]],
     takes: Callable[[T], bool],
-    place: Callable[[T], Place],
+    place: Callable[[T], PagePlace],
     start: Any,
     limit: int,
-) -> tuple[list[T], Place | None]:
+) -> tuple[list[T], PagePlace | None]:
     """At most ``limit`` rows that ``takes`` lets through, from a place on, and the place to continue from; None: there are no more.
 
     ``fetch``: at most a given number of rows after a place (None: from the start). Where few pass, a page ends after ``SCANNED`` rows."""
@@ -118,8 +118,8 @@ def page(
 
 
 def sliced(
-    rows: Sequence[T], place: Callable[[T], Place], start: Any, limit: int | None
-) -> tuple[list[T], Place | None]:
+    rows: Sequence[T], place: Callable[[T], PagePlace], start: Any, limit: int | None
+) -> tuple[list[T], PagePlace | None]:
     """The same of rows that are all at hand, sorted by their place: smallest first."""
     left = [row for row in rows if start is None or place(row) > start]
     if limit is None or len(left) <= limit:

@@ -30,7 +30,7 @@ from holdfast.api.lists import (
 )
 from holdfast.api.node_shapes import ClusterShape
 from holdfast.api.operator_shapes import SuppressionShape, SuppressionsShape
-from holdfast.api.paging import Cursor, InPartition, MostOrAll
+from holdfast.api.paging import InPartition, MostOrAll, PageCursor
 from holdfast.api.shapes import (
     MAX_ID,
     ActionsShape,
@@ -82,7 +82,7 @@ def reading_router(api: Api) -> APIRouter:
         check: OfCheck = None,
         kind: OfKind = None,
         limit: MostOrAll = None,
-        cursor: Cursor = None,
+        cursor: PageCursor = None,
     ) -> Response:
         """Every node: Slurm's view, its agents, open incidents, spares, and what holds Holdfast back."""
         filters = NodeFilters(state, partition, check, kind)
@@ -101,7 +101,7 @@ def reading_router(api: Api) -> APIRouter:
         kind: OfKind = None,
         check: OfCheck = None,
         partition: InPartition = None,
-        cursor: Cursor = None,
+        cursor: PageCursor = None,
     ) -> Response:
         """Incidents, newest first. With filters a page may hold fewer than `limit`, even none, while `next_cursor` is there."""
         filters = IncidentFilters(only_open, node, since, until, state, kind, check, partition)
@@ -139,7 +139,7 @@ def reading_router(api: Api) -> APIRouter:
         ] = None,
         kind: Annotated[list[str] | None, Query(description="Only these: `Drain`, `Requeue`.", max_length=50)] = None,
         partition: InPartition = None,
-        cursor: Cursor = None,
+        cursor: PageCursor = None,
     ) -> Response:
         """Every step outside, planned, done, failed, refused or withheld: the newest, oldest first; `next_cursor` leads to older ones."""
         filters = ActionFilters(incident, node, since, until, state, kind, partition)
@@ -155,7 +155,7 @@ def reading_router(api: Api) -> APIRouter:
         node: OfNode = None,
         until: UntilQuery = None,
         partition: InPartition = None,
-        cursor: Cursor = None,
+        cursor: PageCursor = None,
     ) -> Response:
         """The append-only record, oldest first. Both cursors lead on; `after_id` also where all was read, to what comes."""
         filters = EventFilters(incident, node, since, until, kind, partition)
@@ -181,7 +181,7 @@ def jobs_router(api: Api) -> APIRouter:
         ] = None,
         partition: InPartition = None,
         limit: MostOrAll = None,
-        cursor: Cursor = None,
+        cursor: PageCursor = None,
     ) -> Response:
         """Jobs that were recovered or registered checkpoints, and those made of replica groups; a user sees those of the own uid."""
         uid, filters = caller_of(request).uid, JobFilters(job_id, since, until, state, partition)

@@ -56,7 +56,7 @@ class StreamBounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class StreamFrame:
     """A record as it is sent."""
 
     id: int
@@ -66,22 +66,22 @@ class Frame:
     content: bytes
 
 
-def frame_of(event: Event) -> Frame:
+def frame_of(event: Event) -> StreamFrame:
     """JSON has no bare line break, so that no text of an agent or a user can begin a line."""
     shown = EventShape.model_validate(event)
     text = f"id: {event.id}\ndata: {shown.model_dump_json(by_alias=True)}\n\n"
-    return Frame(event.id, shown.kind, event.node, event.incident_id, text.encode())
+    return StreamFrame(event.id, shown.kind, event.node, event.incident_id, text.encode())
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedRecords:
     """What a reader asked for; empty: everything."""
 
     kinds: frozenset[EventKind] = frozenset()
     node: str | None = None
     incident_id: str | None = None
 
-    def takes(self, frame: Frame) -> bool:
+    def takes(self, frame: StreamFrame) -> bool:
         return (
             (not self.kinds or frame.kind in self.kinds)
             and self.node in (None, frame.node)
@@ -93,7 +93,7 @@ class Wanted:
 class Viewer:
     """One reader: what waits for it. In one event loop."""
 
-    wanted: Wanted
+    wanted: WantedRecords
     position: int
     """The newest record that it has, or does not want."""
     behind: int
@@ -101,10 +101,10 @@ class Viewer:
     """Disconnects it at once, whatever it has not read."""
     lost: bool = False
     """It did not keep up."""
-    _waiting: deque[Frame] = field(default_factory=deque)
+    _waiting: deque[StreamFrame] = field(default_factory=deque)
     _news: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def offer(self, frames: Sequence[Frame]) -> None:
+    def offer(self, frames: Sequence[StreamFrame]) -> None:
         """Have these wait for it. It is disconnected where too many do."""
         new = [f for f in frames if f.id > self.position]
         self._waiting.extend(filter(self.wanted.takes, new))
@@ -116,7 +116,7 @@ class Viewer:
         if self._waiting or self.lost:
             self._news.set()
 
-    async def next(self, within_s: float) -> Sequence[Frame]:
+    async def next(self, within_s: float) -> Sequence[StreamFrame]:
         """What has come, at latest after this time; empty: nothing has."""
         try:
             async with asyncio.timeout(within_s):
@@ -134,7 +134,7 @@ class Streams:
 
     def __init__(
         self,
-        read: Callable[[int, int], Awaitable[Sequence[Frame]]],
+        read: Callable[[int, int], Awaitable[Sequence[StreamFrame]]],
         newest: Callable[[], Awaitable[int]],
         monotonic_s: Callable[[], float],
         bounds: StreamBounds = StreamBounds(),
@@ -165,7 +165,7 @@ class Streams:
         self,
         viewer: Viewer,
         still_valid: Callable[[], Awaitable[bool]],
-        read: Callable[[int, int], Awaitable[Sequence[Frame]]],
+        read: Callable[[int, int], Awaitable[Sequence[StreamFrame]]],
     ) -> AsyncIterator[bytes]:
         """What one reader is sent. ``read``: as of the constructor, within the reader's quota; ``still_valid``: whether its token is."""
         checked_s = sent_s = self._monotonic_s()
@@ -187,7 +187,9 @@ class Streams:
         finally:
             self._viewers.discard(viewer)
 
-    async def _missed(self, viewer: Viewer, read: Callable[[int, int], Awaitable[Sequence[Frame]]]) -> Sequence[Frame]:
+    async def _missed(
+        self, viewer: Viewer, read: Callable[[int, int], Awaitable[Sequence[StreamFrame]]]
+    ) -> Sequence[StreamFrame]:
         """A batch of what the reader has missed. Where it has missed nothing, it is fed by the poll from now on."""
         try:
             if not self._viewers:
@@ -233,7 +235,7 @@ class Streams:
         if not full:
             await asyncio.sleep(self.bounds.poll_s)
 
-    def _hand_out(self, frames: Sequence[Frame]) -> None:
+    def _hand_out(self, frames: Sequence[StreamFrame]) -> None:
         if frames:
             self._at = max(self._at or 0, frames[-1].id)
             for viewer in tuple(self._viewers):

@@ -14,7 +14,7 @@ from holdfast.api.errors import ApiError
 from holdfast.api.guarded import READERS, caller_of, guarded_router
 from holdfast.api.reading import OfIncident, OfNode
 from holdfast.api.shapes import MAX_ID
-from holdfast.api.stream import EventStream, Frame, Viewer, Wanted, cursor_of
+from holdfast.api.stream import EventStream, StreamFrame, Viewer, WantedRecords, cursor_of
 from holdfast.model.errors import OutsideError
 from holdfast.model.event import EventKind
 
@@ -42,7 +42,7 @@ def streaming_router(api: Api) -> APIRouter:
         """All records as they are made: `id:` is the record's number, `data:` the record as `GET /v1/events` shows it. A comment comes each
         15 s. It ends when the token does, and where its reader does not keep up; 4 of one token at a time, 64 in all."""
         newest = await api.threads.read(api.deps.store.newest_event_id)
-        wanted = Wanted(frozenset(kind or ()), node, incident)
+        wanted = WantedRecords(frozenset(kind or ()), node, incident)
         viewer = Viewer(wanted, cursor_of(last_event_id, after_id, newest), api.streams.bounds.behind)
         return EventStream(api.streams, caller_of(request).token, viewer, lambda v: _lines(api, request, v))
 
@@ -52,7 +52,7 @@ def streaming_router(api: Api) -> APIRouter:
 def _lines(api: Api, request: Request, viewer: Viewer) -> AsyncIterator[bytes]:
     caller = caller_of(request)
 
-    async def missed(after_id: int, most: int) -> Sequence[Frame]:
+    async def missed(after_id: int, most: int) -> Sequence[StreamFrame]:
         async with api.readers.turn(caller):
             return await api.threads.read(lambda: frames_after(api.deps.store, after_id, most))
 

@@ -50,7 +50,7 @@ from holdfast.head.wiring import (
     controller_state,
     scheduler_of,
 )
-from holdfast.metrics.traces import Attributes
+from holdfast.metrics.traces import TraceAttributes
 from holdfast.model.ids import incident_id
 from holdfast.model.lookback import needed
 from holdfast.ports import Clock
@@ -201,7 +201,7 @@ def _traces(
     if not telemetry.otlp_url:
         return None
 
-    def resource() -> Attributes:
+    def resource() -> TraceAttributes:
         return {"service.name": "holdfast", "service.version": __version__, "slurm.cluster": cluster_of(deps)}
 
     return TraceSender(store, clock, fence, OtlpReceiver(telemetry.otlp_url, telemetry.otlp_header_file).send, resource)

@@ -18,7 +18,7 @@ import urllib3
 
 from holdfast import __version__, unexpected
 from holdfast.metrics.otlp import traces_request
-from holdfast.metrics.traces import Attributes, Span, trace_of
+from holdfast.metrics.traces import TraceAttributes, TraceSpan, trace_of
 from holdfast.model.errors import LeaderFencedOff, OutsideError, Rejected, Stale, Unavailable
 from holdfast.model.event import Event, EventKind
 from holdfast.ports import Clock, Store
@@ -92,7 +92,7 @@ def _rejected(answer: bytes) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class SentTraces:
     """Where the sender is."""
 
     after_id: int
@@ -104,7 +104,7 @@ class Sent:
         return json.dumps({"after_id": self.after_id, "since": self.since.isoformat()})
 
     @classmethod
-    def read(cls, note: str | None, now: datetime) -> Sent:
+    def read(cls, note: str | None, now: datetime) -> SentTraces:
         """A note that cannot be read is as none: traces begin with what is closed from now on."""
         try:
             given = json.loads(note or "")
@@ -122,7 +122,7 @@ class TraceSender:
     fence: Callable[[], int | None]
     """Fence of this process's lease; None: it does not lead."""
     send: Callable[[bytes], None]
-    resource: Callable[[], Attributes]
+    resource: Callable[[], TraceAttributes]
     _failing: bool = False
 
     def run(self, stop: Stop) -> None:
@@ -148,10 +148,10 @@ class TraceSender:
         if fence is None:
             return 0
         before = self.store.note(NOTE)
-        sent = Sent.read(before, self.clock.now())
+        sent = SentTraces.read(before, self.clock.now())
         for closed in self._due(sent):
             self._send(closed)
-            sent = Sent(closed.id, sent.since)
+            sent = SentTraces(closed.id, sent.since)
             if not self._keep(before, sent, fence):
                 return count
             before, count = sent.dump(), count + 1
@@ -159,13 +159,13 @@ class TraceSender:
             self._keep(before, sent, fence)
         return count
 
-    def _due(self, sent: Sent) -> list[Event]:
+    def _due(self, sent: SentTraces) -> list[Event]:
         kinds, settled_at = (EventKind.INCIDENT_CLOSED,), self.clock.now() - timedelta(seconds=SETTLE_S)
         found = self.store.events(since=sent.since, after_id=sent.after_id, kinds=kinds, limit=PAGE)
         young = next((n for n, e in enumerate(found) if e.at > settled_at), len(found))
         return [e for e in found[:young] if e.incident_id is not None]
 
-    def _keep(self, before: str | None, sent: Sent, fence: int) -> bool:
+    def _keep(self, before: str | None, sent: SentTraces, fence: int) -> bool:
         try:
             self.store.record_once(NOTE, before, sent.dump(), (), fence)
         except (Stale, LeaderFencedOff):
@@ -174,7 +174,7 @@ class TraceSender:
 
     def _send(self, closed: Event) -> None:
         number = closed.incident_id or ""
-        spans: tuple[Span, ...] = trace_of(number, self.store.events(incident_id=number))
+        spans: tuple[TraceSpan, ...] = trace_of(number, self.store.events(incident_id=number))
         body = json.dumps(traces_request(spans, self.resource(), __version__), separators=(",", ":")).encode()
         try:
             if spans:

@@ -9,21 +9,21 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from holdfast.metrics.traces import Attributes, Span, SpanEvent
+from holdfast.metrics.traces import SpanEvent, TraceAttributes, TraceSpan
 
 _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 _INTERNAL = 1
 """SPAN_KIND_INTERNAL."""
 
 
-def traces_request(spans: Iterable[Span], resource: Attributes, version: str) -> dict[str, Any]:
+def traces_request(spans: Iterable[TraceSpan], resource: TraceAttributes, version: str) -> dict[str, Any]:
     """The body of ``POST /v1/traces``."""
     scope = {"name": "holdfast", "version": version}
     scoped = {"scope": scope, "spans": [_span(span) for span in spans]}
     return {"resourceSpans": [{"resource": {"attributes": _attributes(resource)}, "scopeSpans": [scoped]}]}
 
 
-def _span(span: Span) -> dict[str, Any]:
+def _span(span: TraceSpan) -> dict[str, Any]:
     parent = {"parentSpanId": span.parent_id.hex()} if span.parent_id is not None else {}
     return {
         "traceId": span.trace_id.hex(),
@@ -47,7 +47,7 @@ def _nanos(at: datetime) -> str:
     return str((at - _EPOCH) // timedelta(microseconds=1) * 1_000)
 
 
-def _attributes(attributes: Attributes) -> list[dict[str, Any]]:
+def _attributes(attributes: TraceAttributes) -> list[dict[str, Any]]:
     return [{"key": key, "value": _value(value)} for key, value in attributes.items()]
 
 

@@ -29,7 +29,7 @@ class SpanStatus(IntEnum):
     ERROR = 2
 
 
-Attributes = Mapping[str, str | int | float | bool]
+TraceAttributes = Mapping[str, str | int | float | bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +38,11 @@ class SpanEvent:
 
     name: str
     at: datetime
-    attributes: Attributes = field(default_factory=dict)
+    attributes: TraceAttributes = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TraceSpan:
     """One span; ``parent_id`` None: the root."""
 
     trace_id: bytes
@@ -53,20 +53,20 @@ class Span:
     name: str
     start: datetime
     end: datetime
-    attributes: Attributes = field(default_factory=dict)
+    attributes: TraceAttributes = field(default_factory=dict)
     events: tuple[SpanEvent, ...] = ()
     status: SpanStatus = SpanStatus.UNSET
     status_text: str = ""
 
 
-def trace_of(incident_id: str, events: Sequence[Event]) -> tuple[Span, ...]:
+def trace_of(incident_id: str, events: Sequence[Event]) -> tuple[TraceSpan, ...]:
     """All spans of an incident, the root first. Empty: it is not closed, or nothing is on record of it."""
     ordered = sorted(events, key=lambda e: (e.at, e.id))
     closed = [e for e in ordered if e.kind is EventKind.INCIDENT_CLOSED]
     if not closed:
         return ()
     start, end = ordered[0].at, max(ordered[-1].at, closed[-1].at)
-    root = Span(
+    root = TraceSpan(
         _id("trace", incident_id, 16),
         _id("root", incident_id, 8),
         None,
@@ -84,9 +84,11 @@ def _id(kind: str, text: str, length: int) -> bytes:
     return hashlib.sha256(f"{kind}/{text}".encode()).digest()[:length]
 
 
-def _child(root: Span, key: str, name: str, start: datetime, end: datetime, attributes: Attributes) -> Span:
+def _child(
+    root: TraceSpan, key: str, name: str, start: datetime, end: datetime, attributes: TraceAttributes
+) -> TraceSpan:
     number = root.attributes["holdfast.incident.id"]
-    return Span(
+    return TraceSpan(
         root.trace_id, _id("span", f"{number}/{key}", 8), root.span_id, name, start, max(start, end), attributes
     )
 
@@ -136,17 +138,17 @@ def _said(event: Event) -> dict[str, str]:
     return {"holdfast.text": event.text[:MOST_CHARACTERS], **job, **action}
 
 
-def _phases(root: Span, events: Sequence[Event]) -> Iterator[Span]:
+def _phases(root: TraceSpan, events: Sequence[Event]) -> Iterator[TraceSpan]:
     for phase, (start, end) in phase_intervals(events).items():
         attributes = {"holdfast.phase": phase.value}
         yield _child(root, f"phase {phase.value}", f"phase {phase.value}", start, end, attributes)
 
 
-def _jobs(root: Span, events: Sequence[Event]) -> Iterator[Span]:
+def _jobs(root: TraceSpan, events: Sequence[Event]) -> Iterator[TraceSpan]:
     (timings,) = measure(events) or (None,)
     for job in timings.jobs if timings is not None else ():
         back_at = job.running_at or root.end
-        attributes: Attributes = {
+        attributes: TraceAttributes = {
             "slurm.job": job.job,
             "holdfast.gpus": job.gpus,
             "holdfast.running_again": job.running_at is not None,
@@ -161,7 +163,7 @@ _ENDS = {
 }
 
 
-def _steps(root: Span, events: Sequence[Event]) -> Iterator[Span]:
+def _steps(root: TraceSpan, events: Sequence[Event]) -> Iterator[TraceSpan]:
     """From a step's start, else its plan, to its end."""
     begun: dict[str, Event] = {}
     for event in events:
@@ -172,7 +174,7 @@ def _steps(root: Span, events: Sequence[Event]) -> Iterator[Span]:
             yield _step(root, key, begun.pop(key, event), event)
 
 
-def _step(root: Span, key: str, begun: Event, ended: Event) -> Span:
+def _step(root: TraceSpan, key: str, begun: Event, ended: Event) -> TraceSpan:
     name = action_name(str(ended.detail.get("kind") or "step"), ended.detail.get("verb"))
     attributes = {
         "holdfast.action": name,
@@ -182,7 +184,7 @@ def _step(root: Span, key: str, begun: Event, ended: Event) -> Span:
     }
     span = _child(root, f"step {key}", name, begun.at, ended.at, attributes)
     text = ended.text[:MOST_CHARACTERS] if _ENDS[ended.kind] is SpanStatus.ERROR else ""
-    return Span(
+    return TraceSpan(
         span.trace_id,
         span.span_id,
         span.parent_id,
