@@ -25,6 +25,7 @@ from holdfast.api.deps import ApiDeps, ApiSettings
 from holdfast.api.gauges import Gauges
 from holdfast.cli.app import EPILOG, app
 from holdfast.clock import SystemClock
+from holdfast.config.node_sets import NODES
 from holdfast.config.example import SettingRow, rows
 from holdfast.config.profiles import PROFILES
 from holdfast.controller.agents import AgentRegistry
@@ -82,7 +83,7 @@ def configuration() -> str:
             section = row.section
             lines += [
                 "",
-                f"## `[{section}]`" if section else "## At the top",
+                (f"## `[[{section}]]`" if section == NODES else f"## `[{section}]`") if section else "## At the top",
                 "",
                 "| key | default | meaning |",
                 "|---|---|---|",

@@ -33,7 +33,7 @@ from holdfast.model.book import World
 from holdfast.model.cluster import Node
 from holdfast.model.enrolment import EnrolmentProof, StsIdentity
 from holdfast.model.parts import DiskRoom, NotifierState, ProcessSeen
-from holdfast.model.policy import Mode
+from holdfast.model.policy import Mode, Policy
 from holdfast.model.report import Report, SeenFinding
 from holdfast.ports import Accepted, Clock, QuorumRooms, Store
 from holdfast_checks.acting import Lists
@@ -121,6 +121,8 @@ class ApiDeps:
     """Monotonic seconds at the end of the loop's last complete turn; None before the first."""
     mode: Mode = Mode.ACT
     """In observe no order is handed out that does more than ask."""
+    policy: Policy = field(default_factory=lambda: Policy(mode=Mode.ACT))
+    """As this process's settings say."""
     leader: Callable[[], bool] = lambda: True
     """Whether this controller holds the lease now."""
     committed_at: Callable[[], float | None] = lambda: None

@@ -60,6 +60,8 @@ class Gauges(Collector):
         yield _plain(
             "holdfast_lemons", "Nodes whose history makes them the last choice.", sum(n.lemon for n in shown.nodes)
         )
+        waiting = "Steps that wait for an operator's accept (mode propose)."
+        yield _plain("holdfast_proposals_open", waiting, shown.proposals_open)
         yield _plain("holdfast_paused", "1 while an operator has paused Holdfast.", shown.paused is not None)
         yield _plain("holdfast_leader", "1 on the controller that leads.", shown.leader)
         yield _plain("holdfast_slurm_answers", "1 while Slurm answers.", shown.slurm_read_at is not None)

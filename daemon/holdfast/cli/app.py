@@ -19,6 +19,7 @@ from holdfast.cli import (
     maintaining,
     operating,
     practice,
+    proposing,
     reading,
     restoring,
     spares,
@@ -68,6 +69,7 @@ for look in (
     spares.nodes,
     spares.spares,
     reading.incidents,
+    proposing.proposals,
     reading.jobs,
     why.why,
     checks.checks,
@@ -85,6 +87,8 @@ app.command(rich_help_panel="Operate")(operating.release)
 app.command(rich_help_panel="Operate")(maintaining.maintain)
 for mute in (suppressing.suppress, suppressing.suppressions, suppressing.unsuppress):
     app.command(rich_help_panel="Operate")(mute)
+for verdict in (proposing.accept, proposing.dismiss, proposing.snooze, proposing.reopen):
+    app.command(rich_help_panel="Operate")(verdict)
 _budget = _group("budget", "Machines that may still be ended, cycled and bought.", "Operate")
 _budget.command()(budgets.show)
 _budget.command()(budgets.extend)

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 
 from holdfast.decisions.common import facts, gpu_link
 from holdfast.decisions.common.elastic_jobs import ReplicaGroup, elastic_jobs, elastic_spec
+from holdfast.decisions.common.node_policy import least_of
 from holdfast.decisions.elastic.naming import known_room, outlived
 from holdfast.decisions.planned import notices
 from holdfast.model.action import Drain, Intent, IntentState, Requeue, SetDown
@@ -19,6 +20,7 @@ from holdfast.model.cluster import ClusterView, Job
 from holdfast.model.ids import slurm_reason
 from holdfast.model.incident import Incident
 from holdfast.model.policy import Mode
+from holdfast.model.proposals import StepKind
 from holdfast.model.rooms import GroupRun, RoomView, run_of
 from holdfast_checks.result import Severity
 
@@ -164,7 +166,7 @@ def _stops(world: World, view: ClusterView, intent: Intent, run: GroupRun, job: 
     if isinstance(action, SetDown):
         return f"node {action.node} is set DOWN" if action.jobs is None or run.job_id in action.jobs else None
     incident = world.book.incidents.get(intent.incident_id)
-    if incident is None or not _ends_jobs(world, incident, job):
+    if incident is None or not _ends_jobs(world, incident, job) or _asked_first(world, action.node, job):
         return None
     return None if _withheld(world, run, job) else f"node {action.node}: {incident.headline}"
 
@@ -187,6 +189,12 @@ def _ends_jobs(world: World, incident: Incident, job: Job) -> bool:
     the time to leave on their own."""
     fatal = facts.acting(incident) and incident.severity is Severity.FATAL and not incident.resumed_in_doubt
     return fatal and gpu_link.hits(world, incident, job) and not notices.planned(world, incident)
+
+
+def _asked_first(world: World, node: str, job: Job) -> bool:
+    """Whether no run may be stopped here, or an operator has to accept that: a drain, accepted or not, is no leave to do so."""
+    policy = least_of((node, *job.nodes), world)
+    return policy.mode is Mode.OBSERVE or StepKind.STOP_JOB in policy.asks
 
 
 def _withheld(world: World, run: GroupRun, job: Job) -> bool:
