@@ -377,7 +377,7 @@ def restraints() -> str:
     names = {each: f"`{each.value}`" for each in Restraint}
     lines = ["| way | what it does | held by | where that is looked at |", "|---|---|---|---|"]
     for way in WAYS:
-        by = "all five" if way.held_by == set(Restraint) else ", ".join(n for e, n in names.items() if e in way.held_by)
+        by = "all six" if way.held_by == set(Restraint) else ", ".join(n for e, n in names.items() if e in way.held_by)
         lines.append(f"| {way.name} | {way.what} | {by or 'nothing to hold'} | {way.asked} |")
     lines += ["", "| held by | means |", "|---|---|"]
     lines += [f"| {name} | {_cell(docstrings(Restraint)[each.name])} |" for each, name in names.items()]

@@ -497,8 +497,8 @@ class Operation:
     """An operator's order to Holdfast itself."""
 
     verb: str
-    """pause, resume, acknowledge, close, retry, release_brake, suppress, unsuppress, maintain, end_maintenance, extend_budget; of a proposal
-    accept, dismiss, snooze, reopen."""
+    """pause, resume, acknowledge, close, retry, release_brake, suppress, unsuppress, maintain, end_maintenance, extend_budget; of a
+    proposal accept, dismiss, snooze, reopen."""
     who: str
     target: str = ""
     """Incident id, kind of brake or budget, id of a suppression or proposal, or nodes."""

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from holdfast.decisions.brakes.planned_steps import forbids, restricts
 from holdfast.decisions.common import facts, gpu_link
 from holdfast.decisions.common.elastic_jobs import ReplicaGroup, elastic_jobs, elastic_spec
 from holdfast.decisions.common.node_policy import least_of
@@ -139,7 +140,16 @@ def _waits(world: World, intent: Intent) -> bool:
     """Whether the actor will not start this step now. A drain ends no run: one that is done counts only while runs may be stopped."""
     if world.book.paused is not None:
         return intent.state is IntentState.PLANNED or isinstance(intent.action, Drain)
-    return intent.state is IntentState.PLANNED and _overtaken(world, intent)
+    return intent.state is IntentState.PLANNED and (_overtaken(world, intent) or _forbidden(world, intent))
+
+
+def _forbidden(world: World, intent: Intent) -> bool:
+    """Whether the actor will not begin it: by a node set, or for want of an operator's accept."""
+    if world.view is None or not restricts(world.policy):
+        return False
+    key = intent.action.target.job
+    job = world.view.jobs.get(key.job_id) if key is not None else None
+    return forbids(world.policy, world.book, intent, world.view.nodes, job) is not None
 
 
 def _overtaken(world: World, intent: Intent) -> bool:
