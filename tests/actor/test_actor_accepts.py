@@ -36,9 +36,9 @@ def test_what_the_settings_do_not_allow_is_not_begun_whatever_the_store_plans(po
         assert outcome.state is IntentState.FAILED
 
 
-def test_act_without_tables_asks_slurm_nothing() -> None:
+def test_act_without_tables_asks_slurm_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     site = Site(2)
-    site.slurm.answers = False
+    monkeypatch.setattr(site.slurm, "all_nodes", None)
     assert forbidden(POLICY, site.book, planned(site, Drain("n1", "x")), site.slurm) is None
 
 

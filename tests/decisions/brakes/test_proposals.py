@@ -83,8 +83,8 @@ def test_a_whole_repair_with_three_accepts() -> None:
     site = Site(4, policy=PROPOSE)
     site.fault("n1", sticky=True, remedy=Remedy.REBOOT)
     asked = []
-    for _ in range(6):
-        site.run(300)
+    for _ in range(8):
+        site.run(300, step_s=10)
         if not site.incident("n1").open:
             break
         for record in proposals(site, "n1", S.OPEN):
@@ -104,7 +104,7 @@ def test_a_replacement_asks_once_for_launch_hand_over_and_termination() -> None:
     assert record.question.kind is StepKind.REPLACE
     assert not site.provider.terminated
     say(site, "accept", record, for_s=60)
-    site.run(3600, step_s=5)
+    site.run(3600, step_s=15)
     assert [k for k in site.kinds() if k in ("Launch", "Terminate", "Assign")] == ["Launch", "Terminate", "Assign"]
     assert not site.incident("n1").open, site.story()
 
@@ -124,16 +124,16 @@ def test_an_accept_survives_a_restart_of_the_controller_and_of_the_actor() -> No
     assert site.kinds().count("Drain") == 1
 
 
-def test_a_crash_of_the_actor_in_the_accepted_step_repeats_nothing() -> None:
-    for moment in ("planned", "started", "acted"):
-        site = Site(4, policy=proposing("reboot"))
-        site.fault("n1", sticky=True, remedy=Remedy.REBOOT)
-        site.run(120)
-        site.kill_at = ("Reboot", moment)
-        say(site, "accept", only(site))
-        site.run(400, step_s=2)
-        assert site.killed == 1
-        assert site.kinds().count("Reboot") == 1, moment
+@pytest.mark.parametrize("moment", ["planned", "started", "acted"])
+def test_a_crash_of_the_actor_in_the_accepted_step_repeats_nothing(moment: str) -> None:
+    site = Site(4, policy=proposing("reboot"))
+    site.fault("n1", sticky=True, remedy=Remedy.REBOOT)
+    site.run(60, step_s=5)
+    site.kill_at = ("Reboot", moment)
+    say(site, "accept", only(site))
+    site.run(300, step_s=5)
+    assert site.killed == 1
+    assert site.kinds().count("Reboot") == 1
 
 
 def test_a_dismissed_step_is_never_done() -> None:
@@ -141,7 +141,7 @@ def test_a_dismissed_step_is_never_done() -> None:
     site.fault("n1", sticky=True, severity=Severity.DEGRADED)
     site.run(30)
     say(site, "dismiss", only(site), for_s=None)
-    site.run(3600, step_s=10)
+    site.run(1800, step_s=30)
     assert touched(site) == set()
     assert [p.status for p in proposals(site)] == [S.DISMISSED]
     assert "dismissed by ops: drill" in site.incident("n1").note
@@ -176,7 +176,7 @@ def test_a_snoozed_step_is_asked_for_again_after_its_time() -> None:
 def test_what_no_one_answers_expires_and_an_operator_can_be_asked_again() -> None:
     site = Site(4, policy=proposing("drain", expires_s=600))
     site.fault("n1", sticky=True)
-    site.run(700, step_s=10)
+    site.run(700, step_s=20)
     (record,) = proposals(site)
     assert record.status is S.EXPIRED
     assert [s for s in site.notices.sent if "no one answered" in s] == [
@@ -184,7 +184,7 @@ def test_what_no_one_answers_expires_and_an_operator_can_be_asked_again() -> Non
     ]
     with pytest.raises(Rejected, match="has expired"):
         say(site, "accept", record)
-    site.run(3600, step_s=10)
+    site.run(1800, step_s=30)
     assert touched(site) == set()
     say(site, "reopen", record, for_s=None)
     site.run(5)
@@ -305,6 +305,15 @@ def test_brakes_hold_an_accepted_step() -> None:
     assert touched(site) == set()
 
 
+def test_what_no_one_answers_trips_no_brake_however_long_it_waits() -> None:
+    site = Site(16, policy=PROPOSE)
+    for number in range(1, 7):
+        site.fault(f"n{number}", sticky=True)
+        site.run(900, step_s=30)
+    assert not site.book.brakes
+    assert all(only(site, f"n{number}") for number in range(1, 7))
+
+
 def test_act_in_one_partition_and_observe_in_another() -> None:
     policy = replace(POLICY, nodes=(NodeSet(name="b", nodes="n3,n4", mode="observe"),))
     site = Site(4, policy=policy)
@@ -328,6 +337,7 @@ def test_never_touch_is_stronger_than_an_accept() -> None:
     assert "never_touch" in site.incident("n1").note
 
 
+UNBRAKED = replace(PROPOSE, brake=replace(POLICY.brake, drains_10min=20, drains_60min=20))
 HARMLESS = {"Notify", "CheckInstance", "SendOrder", "TellOwner", "DropHold"}
 TRUTH = ((Severity.FATAL, Remedy.REPLACE), (Severity.FATAL, Remedy.REBOOT), (Severity.WARNING, Remedy.NONE))
 
@@ -352,7 +362,7 @@ def an_hour(site: Site, seed: int, each: Callable[[], None] = lambda: None) -> d
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_an_hour_of_drawn_faults_does_nothing_and_says_what_it_would_have_done(seed: int) -> None:
-    site = Site(20, policy=PROPOSE)
+    site = Site(20, policy=UNBRAKED)
     truth = an_hour(site, seed)
     assert set(site.kinds()) <= HARMLESS, site.kinds()
     assert not touched(site)
@@ -363,7 +373,7 @@ def test_an_hour_of_drawn_faults_does_nothing_and_says_what_it_would_have_done(s
 
 @pytest.mark.parametrize("seed", [3, 4])
 def test_an_hour_of_drawn_faults_and_accepts_does_each_accepted_step_once(seed: int) -> None:
-    site, drawn, accepted = Site(20, policy=PROPOSE), random.Random(seed), list[tuple[str, StepKind | None]]()
+    site, drawn, accepted = Site(20, policy=UNBRAKED), random.Random(seed), list[tuple[str, StepKind | None]]()
 
     def answer() -> None:
         for incident in site.book.open_incidents():
@@ -378,7 +388,7 @@ def test_an_hour_of_drawn_faults_and_accepts_does_each_accepted_step_once(seed: 
     for kind, step in (("Drain", StepKind.DRAIN), ("Reboot", StepKind.REBOOT), ("Launch", StepKind.REPLACE)):
         done = [e.incident_id for e in site.store.events(kinds=(EventKind.ACTION_DONE,)) if e.detail["kind"] == kind]
         allowed = [incident for incident, each in accepted if each is step]
-        assert all(done.count(each) <= allowed.count(each) for each in done), kind
+        assert all(done.count(each) <= allowed.count(str(each)) for each in done), kind
     assert accepted
 
 
