@@ -25,8 +25,8 @@ from holdfast.api.deps import ApiDeps, ApiSettings
 from holdfast.api.gauges import Gauges
 from holdfast.cli.app import EPILOG, app
 from holdfast.clock import SystemClock
-from holdfast.config.node_sets import NODES
 from holdfast.config.example import SettingRow, rows
+from holdfast.config.node_sets import NODES
 from holdfast.config.profiles import PROFILES
 from holdfast.controller.agents import AgentRegistry
 from holdfast.controller.orders import OrderHub

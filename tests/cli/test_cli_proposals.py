@@ -50,7 +50,7 @@ class Controller:
 
 @pytest.fixture(autouse=True)
 def controller(monkeypatch: pytest.MonkeyPatch) -> type[Controller]:
-    monkeypatch.setattr(proposing, "Client", Controller)
+    monkeypatch.setattr(proposing, "ApiClient", Controller)
     monkeypatch.setattr(Controller, "posted", [])
     return Controller
 

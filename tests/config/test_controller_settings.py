@@ -165,7 +165,7 @@ class TestProfile:
 
 BAD: list[tuple[str, str, str]] = [
     ("a kind of step", "[propose]\nsteps = ['rebot']\n", "propose.steps: 'rebot' is none of drain, set_down"),
-    ("no time to answer", "[propose]\nexpires_s = 5\n", "propose: expires_s and accepted_s are 60 at least"),
+    ("no time to answer", "[propose]\nexpires_s = 5\n", "propose.expires_s: 5 is less than 60: no one could answer"),
     ("a set that is no list", "[nodes]\nname = 'a'\n", "nodes: expected tables [[nodes]], found"),
     ("a set without a name", "[[nodes]]\nnodes = 'n1'\n", "nodes[1].name: give the set a name"),
     (
@@ -178,7 +178,7 @@ BAD: list[tuple[str, str, str]] = [
     (
         "a set's mode",
         "[[nodes]]\nname = 'a'\nnodes = 'n1'\nmode = 'ask'\n",
-        "nodes[1].mode: 'ask' is none of observe, propose, act",
+        "nodes[1].mode: 'ask' is none of , observe, propose, act",
     ),
     (
         "a set's rung",

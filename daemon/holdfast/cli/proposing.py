@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import typer
 
-from holdfast.api.client import Client
+from holdfast.api.client import ApiClient
 from holdfast.cli.answers import read
 from holdfast.cli.options import Json, Reason, Url
 from holdfast.cli.reading import listed
@@ -35,7 +35,7 @@ def proposals(
     every: Annotated[bool, typer.Option("--all", help="Also answered and withdrawn ones of open incidents.")] = False,
 ) -> None:
     """Steps that wait for an operator's accept (mode propose): what would be done, to what, why, and until when it is asked."""
-    got = Client(url).get("/v1/proposals", all="true" if every else None)
+    got = ApiClient(url).get("/v1/proposals", all="true" if every else None)
     if as_data:
         as_json(got)
         return
@@ -101,5 +101,5 @@ def _answers(verb: str, ids: list[str], body: Mapping[str, object], url: str | N
     for name in ids:
         if not _ID.fullmatch(name):
             raise Usage(f"{name!r} is no proposal's id such as 0h3k5d2m8x1q.1; `holdfast proposals` shows them")
-    client = Client(url)
+    client = ApiClient(url)
     return [read(ProposalShape, client.post(f"/v1/proposals/{quote(name, safe='')}/{verb}", body)) for name in ids]

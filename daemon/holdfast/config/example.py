@@ -41,7 +41,9 @@ def rows() -> Iterator[SettingRow]:
         if name == "provider":
             yield from _provider_rows()
         if name == "propose":
-            yield from (SettingRow(NODES, f.name, default_of(f), declaration_of(f).doc) for f in dataclasses.fields(NodeSet))
+            yield from (
+                SettingRow(NODES, f.name, default_of(f), declaration_of(f).doc) for f in dataclasses.fields(NodeSet)
+            )
 
 
 def _provider_rows() -> Iterator[SettingRow]:

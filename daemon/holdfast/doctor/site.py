@@ -67,7 +67,7 @@ def node_sets(facts: DoctorFacts) -> Iterator[Advice]:
             what = f"names no partition of Slurm's: {', '.join(unknown)}" if unknown else "matches no node"
             yield Advice(
                 "site.node_set",
-                Level.WARNING,
+                AdviceLevel.WARNING,
                 f"the node set {each.name!r} {what}",
                 "Nodes that it is meant for are treated as every other one, which may be more than you want.",
                 "controller.toml: correct partitions, features or nodes of that [[nodes]] table   # sinfo -N -o '%N %P %f'",

@@ -30,7 +30,8 @@ class NodeSet:
         one_of=("", "observe", "propose", "act"),
     )
     steps: tuple[str, ...] = option(
-        (), "In mode propose, the kinds of steps that wait for an accept; empty: those of [propose] steps.",
+        (),
+        "In mode propose, the kinds of steps that wait for an accept; empty: those of [propose] steps.",
         one_of=StepKind,
     )
     rungs: tuple[str, ...] = option(

@@ -92,7 +92,7 @@ def test_policy_of_a_node(
     wanted: Mode,
     asks: frozenset[StepKind],
 ) -> None:
-    found = policy_for("n1", shown, Policy(mode=mode, other_nodes=others, nodes=sets))
+    found = policy_for("n1", shown, Policy(mode=mode, other_nodes=others or "", nodes=sets))
     assert (found.mode, found.asks) == (wanted, asks)
     assert found.never_touch == any(each.never_touch for each in sets)
     assert found.why

@@ -137,7 +137,9 @@ def guard(world: World, proposals: tuple[Proposal, ...]) -> Guarded:
     )
 
 
-def _reasons(asks: Iterable[Ask], verdicts: Iterable[tuple[Proposal, WithheldProposal | None]]) -> list[tuple[Ask, WithheldProposal]]:
+def _reasons(
+    asks: Iterable[Ask], verdicts: Iterable[tuple[Proposal, WithheldProposal | None]]
+) -> list[tuple[Ask, WithheldProposal]]:
     whys = {id(p): why for p, why in verdicts}
     return [(ask, why) for ask in asks if (why := whys[id(ask.proposal)]) is not None]
 

@@ -69,7 +69,7 @@ def site_policy(policy: Policy) -> NodePolicy:
 
 def least_of(nodes: Iterable[str], world: World) -> NodePolicy:
     """What may be done to what runs on all of these nodes: the most restrictive of them counts. Without nodes: as the site says."""
-    if not world.policy.nodes and world.not policy.other_nodes:
+    if not world.policy.nodes and not world.policy.other_nodes:
         return site_policy(world.policy)
     return reduce(NodePolicy.and_also, (policy_of(node, world) for node in nodes), site_policy(world.policy))
 
