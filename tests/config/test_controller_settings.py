@@ -50,7 +50,7 @@ def test_every_key_of_the_policy_can_be_set_and_is_explained() -> None:
         for field in dataclasses.fields(table.fills)
         if table.fills is not ControllerSettings and not is_declared(field)
     }
-    assert by_hand == {("RepairPolicy", "provider")}
+    assert by_hand == {("RepairPolicy", "provider"), ("Policy", "nodes")}
     assert {(name, key) for name, table in SECTIONS.items() for key in table.keys} <= keys
     assert [row for row in rows() if len(row.doc) < 10] == []
 

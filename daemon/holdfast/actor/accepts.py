@@ -15,7 +15,7 @@ from holdfast.ports import IntentOutcome, Scheduler
 
 
 def forbidden(policy: Policy, book: Book, intent: Intent, scheduler: Scheduler) -> IntentOutcome | None:
-    """IntentOutcome of a planned step that these settings do not allow; None: they do. While Slurm does not answer, nothing is begun for
+    """Outcome of a planned step that these settings do not allow; None: they do. While Slurm does not answer, nothing is begun for
     which it would have to be asked."""
     if intent.state is not IntentState.PLANNED or not restricts(policy):
         return None
