@@ -28,6 +28,7 @@ from holdfast.api.record_totals import RecordTotals
 from holdfast.cli.app import EPILOG, app
 from holdfast.clock import SystemClock
 from holdfast.config.example import SettingRow, rows
+from holdfast.config.node_sets import NODES
 from holdfast.config.profiles import PROFILES
 from holdfast.controller.agents import AgentRegistry
 from holdfast.controller.orders import OrderHub
@@ -85,7 +86,7 @@ def configuration() -> str:
             section = row.section
             lines += [
                 "",
-                f"## `[{section}]`" if section else "## At the top",
+                (f"## `[[{section}]]`" if section == NODES else f"## `[{section}]`") if section else "## At the top",
                 "",
                 "| key | default | meaning |",
                 "|---|---|---|",
@@ -390,7 +391,7 @@ def restraints() -> str:
     names = {each: f"`{each.value}`" for each in Restraint}
     lines = ["| way | what it does | held by | where that is looked at |", "|---|---|---|---|"]
     for way in WAYS:
-        by = "all five" if way.held_by == set(Restraint) else ", ".join(n for e, n in names.items() if e in way.held_by)
+        by = "all six" if way.held_by == set(Restraint) else ", ".join(n for e, n in names.items() if e in way.held_by)
         lines.append(f"| {way.name} | {way.what} | {by or 'nothing to hold'} | {way.asked} |")
     lines += ["", "| held by | means |", "|---|---|"]
     lines += [f"| {name} | {_cell(docstrings(Restraint)[each.name])} |" for each, name in names.items()]

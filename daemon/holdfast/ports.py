@@ -520,10 +520,11 @@ class Operation:
     """An operator's order to Holdfast itself."""
 
     verb: str
-    """pause, resume, acknowledge, close, retry, release_brake, suppress, unsuppress, maintain, end_maintenance, extend_budget."""
+    """pause, resume, acknowledge, close, retry, release_brake, suppress, unsuppress, maintain, end_maintenance, extend_budget; of a
+    proposal accept, dismiss, snooze, reopen."""
     who: str
     target: str = ""
-    """Incident id, kind of brake or budget, id of a suppression, or nodes."""
+    """Incident id, kind of brake or budget, id of a suppression or proposal, or nodes."""
     reason: str = ""
     suppression: Suppression | None = None
     """The suppression that ``suppress`` records."""
@@ -535,3 +536,5 @@ class Operation:
     """The extension that ``extend_budget`` records."""
     in_service: bool = False
     """Whether Slurm shows the node of the incident to ``close`` in service."""
+    until: datetime | None = None
+    """Until when an ``accept`` counts, or when a proposal in ``snooze`` is asked again."""

@@ -24,6 +24,7 @@ from holdfast_checks.result import Remedy, Severity
 
 T0 = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 ID = "0h3k5d2m8x1q"
+PROPOSAL = f"{ID}.1"
 
 INCIDENT = Incident(
     id=ID,
@@ -327,6 +328,11 @@ ROUTES = [
     ("GET", "/v1/suppressions"),
     ("POST", "/v1/suppressions"),
     ("DELETE", "/v1/suppressions/000000000000"),
+    ("GET", "/v1/proposals"),
+    ("POST", f"/v1/proposals/{PROPOSAL}/accept"),
+    ("POST", f"/v1/proposals/{PROPOSAL}/dismiss"),
+    ("POST", f"/v1/proposals/{PROPOSAL}/snooze"),
+    ("POST", f"/v1/proposals/{PROPOSAL}/reopen"),
     ("GET", "/v1/budgets"),
     ("POST", "/v1/budgets/ended/extend"),
     ("POST", f"/v1/incidents/{ID}/acknowledge"),
@@ -349,6 +355,7 @@ _PARAMETERS = {
     "ended": "{kind}",
     "7": "{job_id}",
     "000000000000": "{suppression_id}",
+    PROPOSAL: "{proposal_id}",
 }
 
 

@@ -50,7 +50,7 @@ def test_every_key_of_the_policy_can_be_set_and_is_explained() -> None:
         for field in dataclasses.fields(table.fills)
         if table.fills is not ControllerSettings and not is_declared(field)
     }
-    assert by_hand == {("RepairPolicy", "provider")}
+    assert by_hand == {("RepairPolicy", "provider"), ("Policy", "nodes")}
     assert {(name, key) for name, table in SECTIONS.items() for key in table.keys} <= keys
     assert [row for row in rows() if len(row.doc) < 10] == []
 
@@ -164,6 +164,33 @@ class TestProfile:
 
 
 BAD: list[tuple[str, str, str]] = [
+    ("a kind of step", "[propose]\nsteps = ['rebot']\n", "propose.steps: 'rebot' is none of drain, set_down"),
+    ("no time to answer", "[propose]\nexpires_s = 5\n", "propose.expires_s: 5 is less than 60: no one could answer"),
+    ("a set that is no list", "[nodes]\nname = 'a'\n", "nodes: expected tables [[nodes]], found"),
+    ("a set without a name", "[[nodes]]\nnodes = 'n1'\n", "nodes[1].name: give the set a name"),
+    (
+        "a set of no nodes",
+        "[[nodes]]\nname = 'a'\n",
+        "nodes[1]: it selects no nodes: give it partitions, features or nodes",
+    ),
+    ("two sets of a name", "[[nodes]]\nname = 'a'\nnodes = 'n1'\n" * 2, "nodes: two tables have the name 'a'"),
+    ("a host list", "[[nodes]]\nname = 'a'\nnodes = 'n[1'\n", "nodes[1].nodes: not a host list"),
+    (
+        "a set's mode",
+        "[[nodes]]\nname = 'a'\nnodes = 'n1'\nmode = 'ask'\n",
+        "nodes[1].mode: 'ask' is none of , observe, propose, act",
+    ),
+    (
+        "a set's rung",
+        "[[nodes]]\nname = 'a'\nnodes = 'n1'\nrungs = ['rebot']\n",
+        "nodes[1].rungs: 'rebot' is none of reset_gpu, reboot",
+    ),
+    (
+        "steps where nothing is asked",
+        "[[nodes]]\nname = 'a'\nnodes = 'n1'\nmode = 'act'\nsteps = ['drain']\n",
+        "nodes[1].steps: steps wait for an accept only with mode",
+    ),
+    ("a set's key", "[[nodes]]\nname = 'a'\nnode = 'n1'\n", "nodes[1]: unknown key 'node'; did you mean 'nodes'?"),
     ("not TOML", "a = ", "not TOML"),
     ("unknown section", "[repairs]\nquiet_s = 1\n", "unknown key 'repairs'; did you mean 'repair'?"),
     ("unknown key", "[repair]\nquite_s = 1\n", "repair: unknown key 'quite_s'; did you mean 'quiet_s'?"),
@@ -180,8 +207,12 @@ BAD: list[tuple[str, str, str]] = [
         "[repair]\nrungs = ['rebooot']\n",
         "repair.rungs: 'rebooot' is none of reset_gpu, reboot, stop_start, replace; did you mean 'reboot'?",
     ),
-    ("mode", "[mode]\nmode = 'obsreve'\n", "mode.mode: 'obsreve' is none of observe, act; did you mean 'observe'?"),
-    ("mode in capitals is no mode", "[mode]\nmode = 'ACT'\n", "mode.mode: 'ACT' is none of observe, act"),
+    (
+        "mode",
+        "[mode]\nmode = 'obsreve'\n",
+        "mode.mode: 'obsreve' is none of observe, propose, act; did you mean 'observe'?",
+    ),
+    ("mode in capitals is no mode", "[mode]\nmode = 'ACT'\n", "mode.mode: 'ACT' is none of observe, propose, act"),
     (
         "check",
         "[checks]\nact_on = ['gpu.nvlnk']\n",

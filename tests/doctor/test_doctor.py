@@ -14,6 +14,7 @@ from holdfast.doctor import AdviceLevel, DoctorFacts, SlurmFacts, diagnose, exit
 from holdfast.doctor.facts import ControllerFacts, MetadataFacts, PluginFacts, SlurmScript, SpankLine
 from holdfast.model.cluster import Node, Partition, Reservation
 from holdfast.model.machine import ProviderCan
+from holdfast.model.node_sets import NodeSet
 from holdfast.model.parts import Condition, DiskRoom, PartName, PartState
 from holdfast.model.policy import JobPolicy, Mode, Policy, RepairPolicy
 from holdfast.model.report import AgentView
@@ -367,6 +368,13 @@ TABLE = [
     ("site.metadata_untried", AdviceLevel.HINT, site(metadata=MetadataFacts(False)), "could not be tried"),
     ("site.no_provider", AdviceLevel.HINT, policy(repair=RepairPolicy(provider="none")), "no provider"),
     ("site.observe", AdviceLevel.HINT, OBSERVING, "observes"),
+    ("site.node_set", AdviceLevel.WARNING, policy(nodes=(NodeSet(name="a", nodes="x[1-8]"),)), "'a' matches no node"),
+    (
+        "site.node_set",
+        AdviceLevel.WARNING,
+        policy(nodes=(NodeSet(name="a", partitions=("trian",)),)),
+        "partition of Slurm's: trian",
+    ),
     ("controller.store", AdviceLevel.ERROR, part(PartName.STORE), "drill"),
     ("controller.loop", AdviceLevel.ERROR, part(PartName.LOOP), "drill"),
     ("controller.actor", AdviceLevel.ERROR, part(PartName.ACTOR), "drill"),

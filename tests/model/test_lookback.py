@@ -22,6 +22,7 @@ BACKWARDS = re.compile(r"_s$|_window|_per_hour|_per_day|_(10|60)min|restarts_wit
 NOTHING_PAST = frozenset(
     {
         # deadlines and pauses of what is open, unsettled or not final
+        *("propose.expires_s", "propose.accepted_s"),
         *("control.action_backoff_s", "control.watch_s", "death.probe_timeout_s", "death.reprobe_s"),
         *("death.reboot_grace_s", "jobs.survey_s", "jobs.survey_wait_s", "jobs.quick_death_s"),
         *(

@@ -98,6 +98,8 @@ TEXTS = [
     (steps.notify_silent("the cluster", AT), "Notify/silent.the_cluster.1782909015"),
     (steps.notify_silent("n1", AT, 2), "Notify/silent.n1.1782909015.2"),
     (steps.notify_silent("the cluster", AT, 2, 5), "Notify/silent.the_cluster.1782909015.2.5"),
+    (steps.notify_proposals(2, AT), "Notify/proposal.2.1782909015"),
+    (steps.notify_proposal_expired(2), "Notify/proposal_expired.2"),
     (steps.notify_own_stops(1000), "Notify/own_stops.1000"),
     (steps.notify_own_stops(None), "Notify/own_stops.all"),
 ]

@@ -14,6 +14,7 @@ from datetime import timedelta
 from threading import Event as Stop
 
 from holdfast import unexpected
+from holdfast.actor.accepts import forbidden
 from holdfast.actor.adapters import Outside
 from holdfast.actor.begun import Begun
 from holdfast.actor.carry_out import carry_out
@@ -39,7 +40,7 @@ from holdfast.model.action import (
 )
 from holdfast.model.book import Book
 from holdfast.model.errors import LeaderFencedOff, OutsideError
-from holdfast.model.policy import Mode
+from holdfast.model.policy import Mode, Policy
 from holdfast.ports import IntentOutcome, Lease, Provider, Scheduler, Store
 
 log = logging.getLogger(__name__)
@@ -78,6 +79,8 @@ class Actor:
     """Makes the workers of each lane (``controller/lanes.py``)."""
     mode: Mode = Mode.ACT
     """Mode from this process's own configuration. In observe mode, steps that were planned earlier wait."""
+    policy: Policy | None = None
+    """From this process's own configuration: node sets, and the steps that wait for an accept. None: as ``mode`` says alone."""
     limits: ActorLimits | None = None
     """Upper limits on steps, whatever the store says; None: no limits."""
     begun: Begun | None = None
@@ -277,6 +280,14 @@ class Actor:
                 if said is not None:
                     self.store.finish_intent(intent.key, fence, said, now())
                     return
+            held = (
+                forbidden(self.policy, self.store.load_book(now()), intent, self.outside.scheduler)
+                if self.policy
+                else None
+            )
+            if held is not None:
+                self.store.finish_intent(intent.key, fence, held, now())
+                return
             if intent.state is IntentState.PLANNED and not self._may_begin(intent.action):
                 return
             if self.begun is not None:

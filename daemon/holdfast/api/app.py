@@ -21,6 +21,7 @@ from holdfast.api.measuring import measuring_router
 from holdfast.api.notices import notices_router
 from holdfast.api.operating import operating_router
 from holdfast.api.overview import overview_router
+from holdfast.api.proposing import proposing_router
 from holdfast.api.reading import jobs_router, reading_router
 from holdfast.api.rooms import rooms_router
 from holdfast.api.selfcheck import self_router
@@ -78,6 +79,7 @@ def create_app(deps: ApiDeps) -> FastAPI:
         jobs_router(api),
         operating_router(api),
         suppressing_router(api),
+        proposing_router(api),
         maintaining_router(api),
         windows_router(api),
         budgets_router(api),

@@ -39,7 +39,7 @@ from holdfast.model.event import Event, EventKind
 from holdfast.model.idempotency import FirstOrder
 from holdfast.model.incident import Incident
 from holdfast.model.parts import DiskRoom, NotifierState, ProcessSeen
-from holdfast.model.policy import Mode
+from holdfast.model.policy import Mode, Policy
 from holdfast.model.report import Report, SeenFinding
 from holdfast.ports import Accepted, Clock, QuorumRooms, Store
 from holdfast_checks.acting import Lists
@@ -182,6 +182,8 @@ class ApiDeps:
     """Monotonic seconds at the end of the loop's last complete turn; None before the first."""
     mode: Mode = Mode.ACT
     """In observe no order is handed out that does more than ask."""
+    policy: Policy = field(default_factory=lambda: Policy(mode=Mode.ACT))
+    """As this process's settings say."""
     leader: Callable[[], bool] = lambda: True
     """Whether this controller holds the lease now."""
     committed_at: Callable[[], float | None] = lambda: None

@@ -109,6 +109,8 @@ class ClusterGauges(Collector):
             "holdfast_inputs_set_aside", "Inputs that no decision can be made about, by part.", "part", about
         )
         yield from _spares(deps)
+        waiting = "Steps that wait for an operator's accept (mode propose)."
+        yield _plain("holdfast_proposals_open", waiting, shown.proposals_open)
         yield _plain("holdfast_paused", "1 while an operator has paused Holdfast.", shown.paused is not None)
         yield _plain("holdfast_slurm_answers", "1 while Slurm answers.", shown.slurm_read_at is not None)
         yield from _trouble(world)

@@ -19,12 +19,13 @@ from holdfast.api.auth import Principal, Role
 from holdfast.api.body import parse_object, read_body
 from holdfast.api.convert import Notes, to_report
 from holdfast.api.counters import ApiCounters
-from holdfast.api.deps import Api
+from holdfast.api.deps import Api, ApiDeps
 from holdfast.api.errors import ApiError, answers
 from holdfast.api.quota import Load
 from holdfast.api.wire import HeartbeatBody, Items, ReportBody, check_version, clean, parse, parse_items
 from holdfast.controller.agents import Hello
 from holdfast.controller.claims import ShownJobs
+from holdfast.decisions.common.node_policy import policy_for
 from holdfast.decisions.nodes.job_gate import closed_by
 from holdfast.model.action import Intent, SendOrder
 from holdfast.model.policy import Mode
@@ -162,7 +163,7 @@ class _Ingest:
             pause_s = math.inf
             if hub.may_have_orders(node, boot) and not await request.is_disconnected():
                 found = await self._api.threads.write(
-                    partial(self._deps.store.take_orders, observes=self._deps.mode is Mode.OBSERVE),
+                    partial(self._deps.store.take_orders, observes=_observes(self._deps, node)),
                     node,
                     instance_id,
                     boot_id,
@@ -235,6 +236,13 @@ def order_json(intent: Intent, now: datetime) -> dict[str, Any]:
         "instance_id": action.instance_id,
         "expires_s": round(max(left_s, 0.0), 3),
     }
+
+
+def _observes(deps: ApiDeps, node: str) -> bool:
+    """Whether nothing may be done to the node, by this process's settings and Slurm as last read."""
+    world = deps.world()
+    shown = world.view.nodes.get(node) if world is not None and world.view is not None else None
+    return deps.mode is Mode.OBSERVE or policy_for(node, shown, deps.policy).mode is Mode.OBSERVE
 
 
 def _own_node(mine: str | None, named: str) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from holdfast.api.proposal_shapes import NodePolicyShape
 from holdfast.api.restraint_shapes import RestraintsShape
 from holdfast.api.shape import Essential, Shape
 from holdfast.api.shapes import IncidentShape, NextCursor
@@ -66,6 +67,9 @@ class NodeShape(Shape):
     agents: list[AgentShape]
     incidents: list[IncidentShape]
     why: str = Field(description="One line: why the node is in this state.")
+    policy: NodePolicyShape | None = Field(
+        default=None, description="What Holdfast may do to it, and which setting says so; null: not known yet."
+    )
 
 
 class ClusterShape(RestraintsShape):

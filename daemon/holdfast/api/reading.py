@@ -31,6 +31,7 @@ from holdfast.api.lists import (
 from holdfast.api.node_shapes import ClusterShape
 from holdfast.api.operator_shapes import SuppressionShape, SuppressionsShape
 from holdfast.api.paging import InPartition, MostOrAll, PageCursor
+from holdfast.api.proposal_shapes import proposals_of
 from holdfast.api.shapes import (
     MAX_ID,
     ActionsShape,
@@ -245,4 +246,5 @@ def incident_story(api: Api, incident_id: str) -> IncidentStory:
         actions=[action_shape(i) for i in store.intents(incident_id=incident_id)],
         recoveries=[RecoveryShape.model_validate(r) for r in store.recoveries(incident_id=incident_id)],
         timings=timings_shape(timings[0]) if timings else None,
+        proposals=proposals_of(incident),
     )

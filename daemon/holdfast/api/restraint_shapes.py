@@ -32,7 +32,9 @@ class ExtensionShape(Shape):
 class RestraintsShape(Shape):
     """What holds Holdfast back, and what it may do beyond its settings. Of a controller that does not lead: as it last read it."""
 
-    mode: str = Field(description="observe: faults are recorded, nothing is done; act.")
+    mode: str = Field(
+        description="observe: faults are recorded, nothing is done; propose: an operator accepts steps first; act."
+    )
     leader: bool
     led_by: str | None = Field(description="Controller that leads, NAME/ID of its process; null: not known (yet).")
     not_leading: str | None = Field(
@@ -44,4 +46,5 @@ class RestraintsShape(Shape):
     )
     frozen: str | None = Field(description="Why nothing, or nothing about silent nodes, is decided; null: it is.")
     brakes: list[BrakeShape]
+    proposals_open: int = Field(default=0, description="Steps that wait for an operator's accept (mode propose).")
     extensions: list[ExtensionShape] = Field(default=[], description="Budgets that an operator has extended, now.")

@@ -12,6 +12,7 @@ from holdfast.decisions.silence.silent_nodes import freeze_reason
 from holdfast.model.book import Book, World
 from holdfast.model.parts import DiskRoom
 from holdfast.model.policy import Mode
+from holdfast.model.proposals import ProposalState
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +42,14 @@ def restraints_shape(world: World | None, now: datetime, head: Head) -> Restrain
         paused_at=book.paused_at,
         frozen=head.trouble or _frozen(world),
         brakes=_brakes(book),
+        proposals_open=open_proposals(book),
         extensions=[ExtensionShape.model_validate(e) for _, e in sorted(book.extensions.items()) if e.until > now],
     )
+
+
+def open_proposals(book: Book) -> int:
+    """Steps of open incidents that an operator is asked about now."""
+    return sum(r.status is ProposalState.OPEN for i in book.open_incidents() for r in i.proposals)
 
 
 def _frozen(world: World | None) -> str | None:

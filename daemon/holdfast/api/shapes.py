@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
+from holdfast.api.proposal_shapes import ProposalShape
 from holdfast.api.shape import Essential, Open, Shape
 from holdfast.model.action import IntentState
 from holdfast.model.event import EventKind
@@ -242,3 +243,6 @@ class IncidentStory(Shape):
     actions: list[ActionShape]
     recoveries: list[RecoveryShape]
     timings: TimingsShape | None
+    proposals: list[ProposalShape] = Field(
+        default=[], description="Steps that waited for an operator's accept, the oldest first."
+    )

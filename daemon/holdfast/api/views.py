@@ -8,15 +8,18 @@ from datetime import datetime, timedelta
 
 from holdfast.api.job_shapes import CheckpointShape, JobShape
 from holdfast.api.node_shapes import AgentShape, ClusterShape, NodeShape
+from holdfast.api.proposal_shapes import NodePolicyShape
 from holdfast.api.restraints import Head, restraints_shape
 from holdfast.api.shapes import ActionShape, FindingShape, IncidentShape, RecoveryShape, TimingsShape
 from holdfast.decisions.common import node_agents
+from holdfast.decisions.common.node_policy import NodePolicy, policy_of
 from holdfast.decisions.nodes import hands_off
 from holdfast.metrics.timings import IncidentTimings
 from holdfast.model.action import Intent
 from holdfast.model.book import Book, CheckpointRecord, World, told_of
 from holdfast.model.cluster import Job, Node
 from holdfast.model.incident import Incident, Recovery
+from holdfast.model.node_sets import RUNGS
 from holdfast.model.policy import DeathPolicy, Policy
 from holdfast.model.report import AgentView, SeenFinding
 
@@ -136,6 +139,18 @@ def _node(name: str, world: World | None, agents: tuple[AgentView, ...], now: da
         agents=[_agent(a, death, now) for a in agents] or [_never_heard()],
         incidents=[incident_shape(i) for i in incidents],
         why="; ".join(_why(name, world, incidents)),
+        policy=_policy(policy_of(name, world)) if world else None,
+    )
+
+
+def _policy(policy: NodePolicy) -> NodePolicyShape:
+    return NodePolicyShape(
+        mode=policy.mode.value,
+        why=policy.why,
+        asks=sorted(kind.value for kind in policy.asks),
+        rungs=[rung for rung in RUNGS if rung in policy.rungs],
+        never_touch=policy.never_touch,
+        sets=list(policy.sets),
     )
 
 

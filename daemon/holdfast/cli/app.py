@@ -22,6 +22,7 @@ from holdfast.cli import (
     notices,
     operating,
     practice,
+    proposing,
     reading,
     restoring,
     runbooks,
@@ -76,6 +77,7 @@ for look in (
     spares.nodes,
     spares.spares,
     reading.incidents,
+    proposing.proposals,
     reading.jobs,
     why.why,
     notices.notices,
@@ -99,6 +101,8 @@ app.command(rich_help_panel="Operate")(operating.release)
 app.command(rich_help_panel="Operate")(maintaining.maintain)
 for mute in (suppressing.suppress, watched(suppressing.suppressions), suppressing.unsuppress):
     app.command(rich_help_panel="Operate")(mute)
+for verdict in (proposing.accept, proposing.dismiss, proposing.snooze, proposing.reopen):
+    app.command(rich_help_panel="Operate")(verdict)
 _budget = _group("budget", "Machines that may still be ended, cycled and bought.", "Operate")
 _budget.command()(watched(budgets.show))
 _budget.command()(budgets.extend)

@@ -28,6 +28,7 @@ from holdfast.model.room_names import job_label
 if TYPE_CHECKING:
     from holdfast.api.job_shapes import CheckpointShape, ElasticJobShape, GroupShape, JobShape
     from holdfast.api.node_shapes import ClusterShape, NodeShape
+    from holdfast.api.proposal_shapes import ProposalShape
     from holdfast.api.shapes import EventShape, FindingShape, IncidentShape, SpreadShape, TimingsShape
 
 T = TypeVar("T")
@@ -209,6 +210,8 @@ def show(
     start = incident.fault_at
     for sentence in about_lines(incident):
         line(f"  {sentence}")
+    for proposal in story.proposals:
+        line(f"  {proposal_line(proposal)}")
     found = [finding_row(f) for f in sorted(story.findings, key=lambda f: f.fault_at)]
     if found:
         columns = ("FINDING", "SEVERITY", "REMEDY", "IF ENFORCED", "WHAT")
@@ -248,6 +251,13 @@ def about_lines(i: IncidentShape) -> list[str]:
         ),
     )
     return [text for known, text in about if known]
+
+
+def proposal_line(p: ProposalShape) -> str:
+    """A proposal with its answer, on `incident show`."""
+    until = f" until {moment(p.until)[:16]} UTC" if p.state in ("open", "accepted", "snoozed") and p.until else ""
+    by = f" by {p.by}{f': {p.why}' if p.why else ''}" if p.by else ""
+    return f"proposal {p.id} ({p.state}{until}{by}): {p.what}; {p.reason}"
 
 
 def finding_row(finding: FindingShape) -> list[object]:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 _MODES = {
     "observe": "mode observe: faults are recorded, and nothing is done about them",
+    "propose": "mode propose: steps wait for an operator's accept (holdfast proposals)",
     "act": "mode act: nodes are drained and repaired, jobs are recovered",
 }
 
@@ -31,6 +32,9 @@ def held_lines(got: RestraintsShape) -> list[str]:
         lines.append(f"paused{since} by {got.paused}; nothing is done until `holdfast resume`")
     if got.frozen:
         lines.append(f"frozen: {got.frozen}")
+    if got.proposals_open:
+        waits = "waits" if got.proposals_open == 1 else "wait"
+        lines.append(f"{counted(got.proposals_open, 'step')} {waits} for an operator's accept: holdfast proposals")
     return lines + [brake_line(b) for b in got.brakes] + [extension_line(e) for e in got.extensions]
 
 

@@ -17,6 +17,7 @@ from holdfast.model.ids import abbreviated
 
 if TYPE_CHECKING:
     from holdfast.api.node_shapes import NodeStory, OutageShape, SparesShape
+    from holdfast.api.proposal_shapes import NodePolicyShape
 
 
 def nodes(
@@ -76,6 +77,8 @@ def node_lines(got: NodeStory) -> list[str]:
         lines.append(f"machine {got.instance_id}")
     if node.why or node.reason:
         lines.append(abbreviated(node.why or node.reason))
+    if node.policy is not None:
+        lines.append(policy_line(node.policy))
     if got.checked_at:
         deep = f", deeply {moment(got.deep_at)[:19]}" if got.deep_at else ""
         lines.append(f"checked {moment(got.checked_at)[:19]}{deep} UTC: {got.check_note or 'OK'}")
@@ -84,6 +87,16 @@ def node_lines(got: NodeStory) -> list[str]:
         *lines,
         f"score {node.score}{reasons}" if got.history_read_at else "its history has not been read yet",
     ]
+
+
+def policy_line(policy: NodePolicyShape) -> str:
+    """What may be done to the node, and which setting says so."""
+    sets = f"; node sets: {', '.join(policy.sets)}" if policy.sets else ""
+    if policy.never_touch:
+        return f"never touched ({policy.why}){sets}"
+    asks = f"; asks before {', '.join(policy.asks)}" if policy.asks else ""
+    rungs = f"; rungs {', '.join(policy.rungs) or 'none'}"
+    return f"mode {policy.mode} ({policy.why}){asks}{rungs}{sets}"
 
 
 def spares(url: Url = None, as_data: Json = False) -> None:

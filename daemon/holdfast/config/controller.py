@@ -12,6 +12,7 @@ from holdfast.config import limits, strict
 from holdfast.config.binding import check_bind, networks
 from holdfast.config.check_ids import check_ids
 from holdfast.config.enrolment import check_enrolment
+from holdfast.config.node_sets import NODES, read_sets
 from holdfast.config.notify import check_notify
 from holdfast.config.profiles import PROFILES
 from holdfast.config.sections import (
@@ -87,7 +88,7 @@ def load(path: Path | str) -> ControllerSettings:
 def read(table: Mapping[str, Any], path: Path) -> ControllerSettings:
     """The same from a parsed table."""
     where = str(path)
-    strict.refuse_unknown(table, ["profile", *SECTIONS], where)
+    strict.refuse_unknown(table, ["profile", NODES, *SECTIONS], where)
     profile, changes = _profile(table, where)
     tables = {name: _table(table, name, changes, where) for name in SECTIONS}
     if "act" in tables["hangs"]:  # as before there was a setting of its own for groups
@@ -108,7 +109,7 @@ def read(table: Mapping[str, Any], path: Path) -> ControllerSettings:
     repair = replace(settings.policy.repair, provider=settings.provider)
     settings = replace(
         settings,
-        policy=replace(settings.policy, repair=repair),
+        policy=replace(settings.policy, repair=repair, nodes=read_sets(table.get(NODES, []), where)),
         provider_settings=_provider(settings.provider, tables["provider"], settings.cluster.name, where),
     )
     return _checked(_resolved(settings), where)

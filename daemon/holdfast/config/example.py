@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.config.controller import SECTIONS
+from holdfast.config.node_sets import ABOUT, NODES
 from holdfast.config.profiles import PROFILES
+from holdfast.model.node_sets import NodeSet
 from holdfast.providers.registry import KINDS
 from holdfast_checks.settings.option import declaration_of, default_of
 from holdfast_checks.settings.schema import toml
@@ -38,6 +40,10 @@ def rows() -> Iterator[SettingRow]:
             yield SettingRow(name, key, default_of(field), declaration_of(field).doc)
         if name == "provider":
             yield from _provider_rows()
+        if name == "propose":
+            yield from (
+                SettingRow(NODES, f.name, default_of(f), declaration_of(f).doc) for f in dataclasses.fields(NodeSet)
+            )
 
 
 def _provider_rows() -> Iterator[SettingRow]:
@@ -63,12 +69,18 @@ def example() -> str:
     for row in rows():
         if row.section != section:
             section = row.section
-            lines += ["", f"# {SECTIONS[section].doc}", f"[{section}]"]
+            lines += ["", *_head(section)]
         lines += [f"# {row.doc}", _line(row)]
     return "\n".join(lines) + "\n"
+
+
+def _head(section: str) -> list[str]:
+    """The example has none of the ``[[nodes]]`` tables: what they would say is a comment."""
+    return [f"# {ABOUT}", "# [[nodes]]"] if section == NODES else [f"# {SECTIONS[section].doc}", f"[{section}]"]
 
 
 def _line(row: SettingRow) -> str:
     shown = toml(row.default)
     of_one_kind = row.section == "provider" and row.key != "kind"
-    return f"# {row.key} = {shown}" if row.default is None or of_one_kind else f"{row.key} = {shown}"
+    optional = row.default is None or of_one_kind or row.section == NODES
+    return f"# {row.key} = {shown}" if optional else f"{row.key} = {shown}"

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from holdfast.model.errors import Rejected
 from holdfast.model.hostlist import expand
-from holdfast.model.policy import DeathPolicy, Policy
+from holdfast.model.node_sets import NodeSet
+from holdfast.model.policy import DeathPolicy, Mode, Policy
 
 _NAMED = 5
 _GRACE_S = 300.0
@@ -15,12 +16,23 @@ _GRACE_S = 300.0
 def doubts(policy: Policy) -> list[str]:
     """What is taken, and rarely meant."""
     grace_s = policy.death.reboot_grace_s
-    if grace_s >= _GRACE_S:
-        return []
-    return [
-        f"death.reboot_grace_s = {grace_s:g}: a silent machine is rebooted or replaced after {grace_s:g} s, which an ordinary reboot may "
-        "take (default: 900)"
+    sets = [
+        _less(each, policy) for each in policy.nodes if each.mode and Mode(each.mode).least(policy.mode) != each.mode
     ]
+    if grace_s >= _GRACE_S:
+        return sets
+    return [
+        *sets,
+        f"death.reboot_grace_s = {grace_s:g}: a silent machine is rebooted or replaced after {grace_s:g} s, which an ordinary reboot may "
+        "take (default: 900)",
+    ]
+
+
+def _less(each: NodeSet, policy: Policy) -> str:
+    return (
+        f"node set {each.name!r}: mode = {each.mode!r} has no effect, as [mode] mode = {policy.mode.value!r} is the "
+        "most that is done to any node; set that to the most, and [mode] other_nodes to what holds for the rest"
+    )
 
 
 def wrong_domains(death: DeathPolicy) -> str:

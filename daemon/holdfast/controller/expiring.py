@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from holdfast.decisions.brakes.guard import harmless
+from holdfast.decisions.brakes.planned_steps import forbids, restricts
 from holdfast.model.action import NEVER_BEGUN, Intent, IntentState, SendOrder, UnknownAction
 from holdfast.model.book import World
 from holdfast.model.policy import Mode
@@ -36,7 +37,7 @@ OBSERVED = IntentOutcome(
 
 
 def expired(world: World, intent: Intent) -> IntentOutcome | None:
-    """Outcome of an intent that will not be carried out any more; None: it continues, or has ended."""
+    """IntentOutcome of an intent that will not be carried out any more; None: it continues, or has ended."""
     action = intent.action
     if intent.settled:
         return None
@@ -45,6 +46,8 @@ def expired(world: World, intent: Intent) -> IntentOutcome | None:
     planned = intent.state is IntentState.PLANNED
     if world.policy.mode is Mode.OBSERVE and planned and not harmless(action):
         return OBSERVED
+    if planned and (why := _forbidden(world, intent)) is not None:
+        return IntentOutcome(IntentState.FAILED, why, retryable=True)
     if not isinstance(action, SendOrder) or not _late(world.now, intent, action):
         return None
     if planned:
@@ -52,6 +55,15 @@ def expired(world: World, intent: Intent) -> IntentOutcome | None:
     return (
         None if world.frozen is not None else LATE
     )  # the answer may still be in flight, as no controller took it before
+
+
+def _forbidden(world: World, intent: Intent) -> str | None:
+    """Why a planned step may not be begun by the node sets, or for want of an accept; None: it may, or it is not known now."""
+    if world.view is None or not restricts(world.policy):
+        return None
+    key = intent.action.target.job
+    job = world.view.jobs.get(key.job_id) if key is not None else None
+    return forbids(world.policy, world.book, intent, world.view.nodes, job)
 
 
 def _late(now: datetime, intent: Intent, order: SendOrder) -> bool:

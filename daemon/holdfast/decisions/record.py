@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast.decisions.brakes import own_word
+from holdfast.decisions.brakes import own_word, proposal_records
 from holdfast.decisions.brakes.guard import Guarded
 from holdfast.decisions.common import attempted_steps
 from holdfast.decisions.decide import Decision
@@ -19,13 +19,14 @@ from holdfast.model.steps import StepKey
 
 def record(world: World, decision: Decision, guarded: Guarded, fence: int) -> Change:
     """Change that the store must hold before any action is carried out."""
-    allowed = (*sorted(guarded.allowed, key=lambda p: p.order), *_told(world, guarded))
+    asked = proposal_records.follow(world, decision.proposals, guarded)
+    allowed = (*sorted(guarded.allowed, key=lambda p: p.order), *_told(world, guarded), *asked.notices)
     intents = [_intent(world, p, fence, n) for n, p in enumerate(allowed)]
     withheld = [_withheld(world, p, why.text, fence) for p, why in guarded.withheld]
     withheld = [i for i in withheld if i.key not in world.book.intents]
     recoveries, hurt = _recoveries(world, decision, guarded)
     return Change(
-        incidents=_notes(world, guarded),
+        incidents=_notes(world, guarded, asked.incidents),
         recoveries=recoveries,
         intents=(*intents, *withheld),
         brakes=guarded.tripped,
@@ -34,6 +35,7 @@ def record(world: World, decision: Decision, guarded: Guarded, fence: int) -> Ch
             *(_planned(i) for i in intents),
             *(_withheld_event(i) for i in withheld),
             *(_tripped(b) for b in guarded.tripped),
+            *asked.events,
         ),
     )
 
@@ -156,11 +158,15 @@ def _hurt_event(world: World, recovery: Recovery) -> Event:
     )
 
 
-def _notes(world: World, guarded: Guarded) -> tuple[Incident, ...]:
-    """An incident whose containment is withheld says why, on ``holdfast nodes`` and ``incident show``."""
+def _notes(world: World, guarded: Guarded, asked: tuple[Incident, ...]) -> tuple[Incident, ...]:
+    """An incident whose containment is withheld says why, on ``holdfast nodes`` and ``incident show``. ``asked``: those whose proposals
+    have changed."""
     notes = {p.incident_id: why.text for p, why in reversed(guarded.withheld)}
-    held_back = {number: world.book.incidents.get(number) for number in sorted(notes)}
-    noted = (replace(i, note=notes[i.id]) for i in held_back.values() if i is not None and i.open)
+    after = {i.id: i for i in asked}
+    held_back = {number: after.get(number) or world.book.incidents.get(number) for number in sorted({*notes, *after})}
+    noted = (
+        (replace(i, note=notes[i.id]) if i.id in notes else i) for i in held_back.values() if i is not None and i.open
+    )
     return tuple(i for i in noted if i != world.book.incidents[i.id])
 
 

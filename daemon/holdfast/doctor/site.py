@@ -54,6 +54,27 @@ def mode(facts: DoctorFacts) -> Iterator[Advice]:
         )
 
 
+def node_sets(facts: DoctorFacts) -> Iterator[Advice]:
+    """Tables that match no node that Slurm shows, or name a partition that it does not have."""
+    if facts.slurm is None:
+        return
+    partitions = {p.name for p in facts.slurm.partitions} or {
+        p for n in facts.slurm.nodes.values() for p in n.partitions
+    }
+    for each in facts.policy.nodes:
+        unknown = [name for name in each.partitions if name not in partitions]
+        empty = not any(each.has(name, node) for name, node in facts.slurm.nodes.items())
+        if unknown or empty:
+            what = f"names no partition of Slurm's: {', '.join(unknown)}" if unknown else "matches no node"
+            yield Advice(
+                "site.node_set",
+                AdviceLevel.WARNING,
+                f"the node set {each.name!r} {what}",
+                "Nodes that it is meant for are treated as every other one, which may be more than you want.",
+                "controller.toml: correct partitions, features or nodes of that [[nodes]] table   # sinfo -N -o '%N %P %f'",
+            )
+
+
 def consent(facts: DoctorFacts) -> Iterator[Advice]:
     job = facts.policy.job
     if not job.consent_partitions and not job.consent_qos:
@@ -84,4 +105,4 @@ def _of_actor(facts: DoctorFacts) -> str:
     return next((p.next_step for p in parts), "")
 
 
-RULES = (slurm_answers, untaken, store_place, mode, consent)
+RULES = (slurm_answers, untaken, store_place, mode, node_sets, consent)

@@ -147,6 +147,7 @@ def build_controller(settings: ControllerSettings) -> Controller:
         orders=hub,
         loop_turned_at=lambda: loop.turned_at_s,
         mode=settings.policy.mode,
+        policy=settings.policy,
         leader=lambda: loop.leads,
         committed_at=lambda: loop.committed_s,
         led_by=lambda: loop.shown_leader,

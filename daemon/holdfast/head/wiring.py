@@ -121,6 +121,7 @@ def build_actor(settings: ControllerSettings) -> ActorParts:
         bell.wait,
         ring,
         mode=settings.policy.mode,
+        policy=settings.policy,
         limits=limits,
         begun=Begun(settings.actor.dir),
         desk=desk,

@@ -350,7 +350,7 @@ class IntentState(StrEnum):
     REFUSED = "refused"
     """The actor checked again and the facts had changed (an operator's drain, a newer run): correctly not done."""
     WITHHELD = "withheld"
-    """A brake, a pause or observe mode: recorded as what would have been done."""
+    """A brake, a pause, observe mode or an accept that is not there: recorded as what would have been done."""
 
 
 SETTLED = frozenset({IntentState.DONE, IntentState.FAILED, IntentState.REFUSED, IntentState.WITHHELD})

@@ -7,6 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from holdfast.model.cluster import JobKey, JobRun
+from holdfast.model.proposals import ProposalRecord
 from holdfast_checks.result import Remedy, Severity
 from holdfast_checks.words import unknown_reads_as
 
@@ -263,6 +264,8 @@ class Incident:
     """The node is out of service, or to be, for what a user's job can cause (:attr:`users_doing`)."""
     note: str = ""
     """Reason for this state, for people: shown on ``holdfast nodes`` and ``incident show``."""
+    proposals: tuple[ProposalRecord, ...] = ()
+    """Steps that waited for an operator's answer, the oldest first (mode propose)."""
     operated: int = 0
     """Number of changes by operators. The store counts; it refuses a change made from an older count (Stale)."""
 

@@ -8,20 +8,30 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from holdfast.model.hangs import HangPolicy, StragglerPolicy
+from holdfast.model.node_sets import RUNGS, NodeSet
 from holdfast.model.planned import PlannedPolicy
+from holdfast.model.proposals import ProposePolicy
 from holdfast.model.resizing import ElasticPolicy
 from holdfast.model.suspects import SuspectPolicy
 from holdfast_checks.settings.option import TomlTable, option, share
 
-RUNGS = ("reset_gpu", "reboot", "stop_start", "replace")
-"""Rungs of the ladder that a site may leave out."""
 REFILLS = ("returned", "idle")
 
 
 class Mode(StrEnum):
     OBSERVE = "observe"
     """Decide and record, do nothing outside."""
+    PROPOSE = "propose"
+    """Steps of the kinds in ``[propose] steps`` wait until an operator accepts them; the others are done as in act."""
     ACT = "act"
+
+    def least(self, other: Mode) -> Mode:
+        """The more restrictive of the two."""
+        return min(self, other, key=_MODES.index)
+
+
+_MODES = (Mode.OBSERVE, Mode.PROPOSE, Mode.ACT)
+"""The most restrictive first."""
 
 
 _MODE = TomlTable("mode", "What Holdfast may do. Start with observe.")
@@ -355,17 +365,27 @@ class MaintenancePolicy:
 class Policy:
     mode: Mode = option(
         Mode.OBSERVE,
-        "observe decides and records, and does nothing outside; act does it.",
+        "observe decides and records, and does nothing outside; propose asks an operator before the steps in [propose] steps; "
+        "act does it. No [[nodes]] table allows more than this.",
         one_of=Mode,
+        table=_MODE,
+    )
+    other_nodes: str = option(
+        "",
+        "Mode of the nodes that no [[nodes]] table matches; empty: as mode. Never more than mode.",
+        one_of=("", *Mode),
         table=_MODE,
     )
     prolog: Mode = option(
         Mode.OBSERVE,
         "observe: prolog.sh and epilog.sh always succeed. act: they fail, upon which Slurm drains the node and requeues the job, on a node "
         "that the controller has decided to drain.",
-        one_of=Mode,
+        one_of=(Mode.OBSERVE, Mode.ACT),
         table=_MODE,
     )
+    propose: ProposePolicy = option(ProposePolicy(), "What an operator is asked in mode propose.")
+    nodes: tuple[NodeSet, ...] = ()
+    """Sets of nodes for which less may be done: the ``[[nodes]]`` tables."""
     join_window_s: float = option(
         300.0, "Findings of one node this close join one incident even when their component differs only in detail."
     )

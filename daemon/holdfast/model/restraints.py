@@ -14,6 +14,8 @@ class Restraint(StrEnum):
 
     OBSERVE = "observe"
     """`mode = "observe"`, the default."""
+    PROPOSE = "propose"
+    """`mode = "propose"`, until an operator accepts the step (`holdfast accept`)."""
     PAUSE = "pause"
     """`holdfast pause`."""
     BRAKE = "brake"
@@ -47,7 +49,7 @@ WAYS = (
         "waiting order",
         "an agent's `end_stuck_job`, `end_leftover_step`, `reset_gpu`, `ask_group_to_leave`, checks on demand",
         "by the store, when the agent asks for its orders",
-        _DECIDED - {Restraint.BRAKE},
+        _DECIDED - {Restraint.BRAKE, Restraint.PROPOSE},
     ),
     Way(
         "eviction",

@@ -328,6 +328,16 @@ def notify_brake(kind: str, tripped_at: datetime) -> Step:
     return Step("Notify", f"brake.{kind}.{int(tripped_at.timestamp())}")
 
 
+def notify_proposals(number: int, asked_at: datetime) -> Step:
+    """Steps of the incident wait for an operator's accept. ``number``: of the newest of them; ``asked_at``: when it was asked, last."""
+    return Step("Notify", f"proposal.{number}.{int(asked_at.timestamp())}")
+
+
+def notify_proposal_expired(number: int) -> Step:
+    """No one answered this proposal in time."""
+    return Step("Notify", f"proposal_expired.{number}")
+
+
 def notify_own_stops(uid: int | None) -> Step:
     """Hung jobs are no longer stopped for a while. ``uid``: the user whose limit it is; None: the limit in all."""
     return Step("Notify", f"own_stops.{'all' if uid is None else uid}")

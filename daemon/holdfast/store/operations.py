@@ -13,6 +13,7 @@ from holdfast.model.errors import NotFound, Rejected
 from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import Incident, IncidentState, MovedBy
 from holdfast.model.maintenance import Windows
+from holdfast.model.proposals import Answer, Said, answered, parse_id
 from holdfast.model.suppression import check_suppression
 from holdfast.model.transitions import IllegalTransition, Moved, move, returned
 from holdfast.ports import Operation
@@ -125,6 +126,26 @@ def _extend_budget(connection: Connection, operation: Operation, at: datetime) -
     rows.append(connection, [_event(operation, EventKind.OPERATOR, at)])
 
 
+def _answer(connection: Connection, operation: Operation, at: datetime) -> None:
+    incident_id, _ = parse_id(operation.target)
+    before = _open_incident(connection, replace(operation, target=incident_id))
+    incident, events = proposal_answered(before, operation, at)
+    _write(connection, incident)
+    rows.append(connection, events)
+
+
+def proposal_answered(incident: Incident, operation: Operation, at: datetime) -> Moved:
+    """An open incident after an operator's answer to one of its proposals, with its event. Raises NotFound, Rejected."""
+    if incident.acknowledged:
+        raise Rejected(f"incident {incident.id} was taken over by an operator: Holdfast does nothing about it")
+    said = Said(Answer(operation.verb), operation.who, operation.reason, at, operation.until)
+    records, record = answered(incident.proposals, incident.id, parse_id(operation.target)[1], said)
+    event = _event(operation, EventKind.OPERATOR, at, incident)
+    detail = {**event.detail, "proposal": operation.target, "step": record.question.kind, "what": record.what}
+    text = f"{event.text} ({record.what})"
+    return replace(incident, proposals=records), [replace(event, text=text, detail=detail)]
+
+
 _VERBS: Mapping[str, Callable[[Connection, Operation, datetime], None]] = {
     "pause": _pause,
     "resume": _resume,
@@ -137,6 +158,7 @@ _VERBS: Mapping[str, Callable[[Connection, Operation, datetime], None]] = {
     "maintain": _maintain,
     "end_maintenance": _end_maintenance,
     "extend_budget": _extend_budget,
+    **{answer.value: _answer for answer in Answer},
 }
 
 

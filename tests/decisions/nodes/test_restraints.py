@@ -1,4 +1,4 @@
-"""Observe, a pause, a brake, a suppression and an acknowledgement block every action: the table is tried row by row."""
+"""Observe, propose, a pause, a brake, a suppression and an acknowledgement block every action: the table is tried row by row."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 from holdfast.actor.second_look import Recheck, look_again, outlived
 from holdfast.agent.jobs.questions import Answers
 from holdfast.agent.node.job_gate import WORD_LASTS_S, JobGate
+from holdfast.decisions.brakes.planned_steps import forbids
 from holdfast.decisions.elastic.evictions import due, met_in
 from holdfast.decisions.nodes.job_gate import WORLD_MAX_AGE_S, closed_by
 from holdfast.model.action import (
@@ -50,6 +51,10 @@ ACTING = replace(POLICY, prolog=Mode.ACT)
 R = Restraint
 
 
+def _mode(restraint: Restraint | None) -> Mode:
+    return {R.OBSERVE: Mode.OBSERVE, R.PROPOSE: Mode.PROPOSE}.get(restraint, Mode.ACT) if restraint else Mode.ACT
+
+
 def _suppress(site: Site, node: str) -> None:
     now = site.clock.now()
     wanted = Suppression("0" * 12, now + timedelta(hours=1), "ops", "known", now, node=node)
@@ -58,8 +63,7 @@ def _suppress(site: Site, node: str) -> None:
 
 def _site(restraint: Restraint | None, then_s: float = 120) -> Site:
     """A fatal fault on n1 under a job that consents, and one restraint."""
-    mode = Mode.OBSERVE if restraint is R.OBSERVE else Mode.ACT
-    site = Site(16, policy=replace(ACTING, mode=mode))
+    site = Site(16, policy=replace(ACTING, mode=_mode(restraint)))
     for _ in range(16):
         site.slurm.submit(1, comment="holdfast", exclusive=True)
     site.run(2)
@@ -110,12 +114,12 @@ def _world(restraint: Restraint | None, *intents: Intent) -> World:
         paused="ops" if restraint is R.PAUSE else None,
         brakes=BRAKES if restraint is R.BRAKE else {},
     )
-    policy = replace(ACTING, mode=Mode.OBSERVE if restraint is R.OBSERVE else Mode.ACT)
+    policy = replace(ACTING, mode=_mode(restraint))
     return World(T0 + timedelta(seconds=2), policy, book, view_of(*four_groups()))
 
 
 def _planned(action: Action, state: IntentState = IntentState.PLANNED) -> Intent:
-    return Intent("inc1/Step/1", "inc1", action, "drill", 1, state, T0)
+    return Intent(f"inc1/{type(action).__name__}/n1/1", "inc1", action, "drill", 1, state, T0)
 
 
 def _held_step(restraint: Restraint | None) -> bool:
@@ -124,7 +128,9 @@ def _held_step(restraint: Restraint | None) -> bool:
         intent = _planned(action)
         world = _world(restraint, intent)
         looks.append(
-            outlived(world.book, intent) is None and look_again(world.book, intent, world.policy.mode) is Recheck.GO
+            outlived(world.book, intent) is None
+            and look_again(world.book, intent, world.policy.mode) is Recheck.GO
+            and forbids(world.policy, world.book, intent, {}, None) is None
         )
     assert len(set(looks)) == 1, looks
     return not looks[0]

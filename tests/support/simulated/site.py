@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from holdfast.actor.actor import Actor
@@ -195,6 +195,7 @@ class Site:
             lambda: None,
             self._boundary,
             mode=self.policy.mode,
+            policy=self.policy,
             desk=desk,
         )
 
@@ -372,8 +373,13 @@ class Site:
         machine, detail = self.machine(job.nodes[0]), {"fenced": True}
         self.agents.state(machine, "checkpoint.register", job.job_id, job.restarts, path="/ckpt", detail=detail)
 
-    def operate(self, verb: str, target: str = "", reason: str = "drill") -> None:
-        self.store.operate(Operation(verb, "ops", target, reason), self.clock.now())
+    def operate(
+        self, verb: str, target: str = "", reason: str = "drill", *, who: str = "ops", for_s: float | None = None
+    ) -> None:
+        """``for_s``: how long an accept counts, or until a snoozed proposal is asked again."""
+        now = self.clock.now()
+        until = now + timedelta(seconds=for_s) if for_s is not None else None
+        self.store.operate(Operation(verb, who, target, reason, until=until), now)
 
     def fault(self, node: str, **changed: Any) -> None:
         """The node's agent reports a finding (Xid 79 of GPU 3 unless said otherwise)."""

@@ -18,6 +18,7 @@ from holdfast.model.job_ends import JobEnd
 from holdfast.model.lookback import JOB_ENDS_S, SHIPPED, Lookback
 from holdfast.model.machine import ProviderView
 from holdfast.model.maintenance import Windows
+from holdfast.model.proposals import Answer, parse_id
 from holdfast.model.report import Finding, Inventory, OrderOutcome, Report
 from holdfast.model.room_names import KnownRoom
 from holdfast.model.suppression import Suppression, check_suppression
@@ -369,6 +370,7 @@ class MemoryStore:
             "acknowledge": lambda: self._acknowledge(operation.target, f"taken over by {who}"),
             "close": lambda: self._close(operation, at),
             "retry": lambda: self._move(operation, at),
+            **{answer.value: lambda: self._answered(operation, at) for answer in Answer},
         }
         verbs[operation.verb]()
 
@@ -405,6 +407,10 @@ class MemoryStore:
             record = self._nodes.get(incident.node) or NodeRecord(incident.node)
             self._nodes[incident.node] = replace(record, out_for=incident.id)
         self._append(e for e in events if e.kind is not EventKind.OPERATOR)
+
+    def _answered(self, operation: Operation, at: datetime) -> None:
+        incident, _ = operations.proposal_answered(self._open(parse_id(operation.target)[0]), operation, at)
+        self._operated(incident)
 
     def _operated(self, incident: Incident) -> None:
         self._incidents[incident.id] = replace(incident, operated=incident.operated + 1)

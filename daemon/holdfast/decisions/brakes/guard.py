@@ -7,11 +7,12 @@ they have separate limits (:mod:`own_word`)."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
 from holdfast.decisions.brakes.own_word import OwnStops, StopLimit
+from holdfast.decisions.brakes.proposing import Ask, asked, policy_about, why_waits
 from holdfast.decisions.brakes.tripping import too_early, trip
 from holdfast.decisions.common import node_incidents
 from holdfast.decisions.common.budgets import Purse, why_spent
@@ -32,6 +33,7 @@ from holdfast.model.action import (
     Proposal,
     Reboot,
     Replace,
+    ReportFault,
     SendOrder,
     SetDown,
     StopStart,
@@ -54,6 +56,10 @@ class Ban(Enum):
     """Kind of restraint that withholds a proposal."""
 
     OBSERVE_MODE = "observe_mode"
+    NEVER_TOUCH = "never_touch"
+    """A node set says that nothing is ever done to the node."""
+    PROPOSED = "proposed"
+    """An operator has not accepted it (yet)."""
     PAUSE = "pause"
     BRAKE = "brake"
     CAP = "cap"
@@ -90,6 +96,8 @@ class Guarded:
     tripped: tuple[Brake, ...] = ()
     too_many: tuple[StopLimit, ...] = ()
     """Limits on what jobs report of themselves that withhold something."""
+    asks: tuple[Ask, ...] = ()
+    """Steps that nothing holds back but the want of an operator's accept."""
 
 
 def guard(world: World, proposals: tuple[Proposal, ...]) -> Guarded:
@@ -98,6 +106,7 @@ def guard(world: World, proposals: tuple[Proposal, ...]) -> Guarded:
     holding = {k: b for k, b in world.book.brakes.items() if b.released_at is None} | {b.kind: b for b in tripped}
     purse, deaths, own_stops = Purse(world), _Deaths(world), OwnStops(world)
     too_many: list[StopLimit] = []
+    asks: list[Ask] = []
     early = too_early(world)
     in_dispute = contested(world) if any(touches_a_machine(p.action) for p in proposals) else NONE_CONTESTED
     refused: dict[str, WithheldProposal] = {}
@@ -107,7 +116,9 @@ def guard(world: World, proposals: tuple[Proposal, ...]) -> Guarded:
             _disputed(world, in_dispute, proposal)
             or _unasked(early, proposal)
             or deaths.withhold(proposal)
-            or _withhold(world, holding, purse, proposal)
+            or _withhold(world, holding, proposal)
+            or _unaccepted(world, proposal, asks)
+            or _unpaid(world, purse, proposal)
         )
         if why is None and (limit := own_stops.take(proposal)) is not None:
             too_many.append(limit)
@@ -115,13 +126,27 @@ def guard(world: World, proposals: tuple[Proposal, ...]) -> Guarded:
         verdicts.append((proposal, why))
         if why is not None and proposal.group:
             refused[proposal.group] = why
-    final = [(p, why or refused.get(p.group)) for p, why in verdicts]
+    waits = {ask.proposal.incident_id: why for ask, why in _reasons(asks, verdicts)}
+    final = [(p, why or refused.get(p.group) or _with_its_rung(p, waits)) for p, why in verdicts]
     return Guarded(
         allowed=tuple(p for p, why in final if why is None),
         withheld=tuple((p, why) for p, why in final if why is not None),
         tripped=tripped,
         too_many=tuple(too_many),
+        asks=tuple(asks),
     )
+
+
+def _reasons(
+    asks: Iterable[Ask], verdicts: Iterable[tuple[Proposal, WithheldProposal | None]]
+) -> list[tuple[Ask, WithheldProposal]]:
+    whys = {id(p): why for p, why in verdicts}
+    return [(ask, why) for ask in asks if (why := whys[id(ask.proposal)]) is not None]
+
+
+def _with_its_rung(proposal: Proposal, waits: Mapping[str, WithheldProposal]) -> WithheldProposal | None:
+    """The provider is notified of a fault together with the step that gives it the machine back, not before that is accepted."""
+    return waits.get(proposal.incident_id) if isinstance(proposal.action, ReportFault) else None
 
 
 def harmless(action: Action) -> bool:
@@ -130,15 +155,15 @@ def harmless(action: Action) -> bool:
     return isinstance(action, _HARMLESS) or (isinstance(action, SendOrder) and action.verb in HARMLESS_VERBS)
 
 
-def _withhold(world: World, holding: Mapping[str, Brake], purse: Purse, proposal: Proposal) -> WithheldProposal | None:
-    """Reason why this proposal must wait; None: it need not."""
+def _withhold(world: World, holding: Mapping[str, Brake], proposal: Proposal) -> WithheldProposal | None:
+    """Reason why this proposal must wait, whatever an operator accepts and whatever budget is left; None: it need not."""
     action = proposal.action
-    if harmless(action) or (
-        isinstance(action, DropHold | TellOwner) and world.policy.mode is Mode.ACT and not world.book.paused
-    ):
+    if harmless(action):
         return None
-    if world.policy.mode is Mode.OBSERVE:
-        return WithheldProposal(Ban.OBSERVE_MODE, "observe mode: recorded, not done")
+    if (never := _by_policy(world, proposal)) is not None:
+        return never
+    if isinstance(action, DropHold | TellOwner) and not world.book.paused:
+        return None
     if world.book.paused is not None:
         return WithheldProposal(Ban.PAUSE, f"paused by {world.book.paused}")
     if (held := _in_other_hands(world, proposal)) is not None:
@@ -154,6 +179,34 @@ def _withhold(world: World, holding: Mapping[str, Brake], purse: Purse, proposal
         return WithheldProposal(Ban.BRAKE, text)
     if brake is not None and budget_of(action) is not None:
         return WithheldProposal(Ban.BRAKE, f"brake {brake.kind.value!r} holds: no repair step begins ({brake.reason})")
+    return None
+
+
+def _by_policy(world: World, proposal: Proposal) -> WithheldProposal | None:
+    """Why the node sets or the mode forbid the step, with or without an accept; None: they do not."""
+    policy = policy_about(world, proposal)
+    if policy.never_touch:
+        return WithheldProposal(Ban.NEVER_TOUCH, f"{policy.why}: recorded, never done")
+    if policy.mode is Mode.OBSERVE:
+        everywhere = world.policy.mode is Mode.OBSERVE
+        return WithheldProposal(Ban.OBSERVE_MODE, f"{'observe mode' if everywhere else policy.why}: recorded, not done")
+    return None
+
+
+def _unaccepted(world: World, proposal: Proposal, asks: list[Ask]) -> WithheldProposal | None:
+    """Asked last but for the budgets: only a step that would be done is proposed, and one that waits spends no budget."""
+    if harmless(proposal.action):
+        return None
+    ask = asked(world, policy_about(world, proposal), proposal)
+    if ask is None:
+        return None
+    asks.append(ask)
+    return WithheldProposal(Ban.PROPOSED, why_waits(ask, world.book.incidents.get(proposal.incident_id)))
+
+
+def _unpaid(world: World, purse: Purse, proposal: Proposal) -> WithheldProposal | None:
+    """Why no budget is left for the step; None: there is, or it needs none."""
+    action = proposal.action
     cause = world.book.incidents.get(proposal.incident_id)
     if cause is not None and cause.users_doing and purse.half_spent(action):
         text = f"half of budget {budget_of(action)!s} is spent: the rest is for faults that no user's job can cause"

@@ -6,6 +6,7 @@ import math
 from datetime import datetime, timedelta
 
 from holdfast.decisions.brakes import own_word
+from holdfast.decisions.brakes.proposing import asked, policy_about
 from holdfast.decisions.common import node_incidents, slurm_view
 from holdfast.decisions.common.budgets import COUNTED
 from holdfast.decisions.death import evidence
@@ -15,6 +16,7 @@ from holdfast.model.action import Action, Drain, HoldJob, Intent, IntentState, P
 from holdfast.model.book import Brake, BrakeKind, World
 from holdfast.model.incident import Incident
 from holdfast.model.lookback import BRAKE_LONG_S, BRAKE_SHORT_S
+from holdfast.model.policy import Mode
 
 _SMALL = 0.05
 """A single job may hold most of the GPUs, and be stopped for its fault; further jobs on less than this share do not count."""
@@ -81,6 +83,7 @@ def _too_many_suspects(world: World, proposals: tuple[Proposal, ...], kind: Brak
         if isinstance(p.action, Drain | SetDown)
         and counts(p.incident_id)
         and _is_news(world, kind, p.incident_id)
+        and not _only_asked(world, p)
         and not _was_drained(world, p.incident_id, world.now)
     }
     for window_s, most in drain_limits(world):
@@ -124,6 +127,20 @@ def _is_news(world: World, kind: BrakeKind, incident_id: str) -> bool:
     return incident is not None and (released_at is None or incident.opened_at > released_at)
 
 
+def _only_asked(world: World, proposal: Proposal) -> bool:
+    """Whether the step waits for an operator's accept, or is only recorded by a node set: decided again in each turn for days, it is no
+    news. The fault itself counts in the windows."""
+    if world.policy.mode is Mode.OBSERVE:
+        return False
+    policy = policy_about(world, proposal)
+    return policy.mode is Mode.OBSERVE or asked(world, policy, proposal) is not None
+
+
+def _opened_by(world: World, incident_id: str, at: datetime) -> bool:
+    incident = world.book.incidents.get(incident_id)
+    return incident is not None and incident.opened_at <= at
+
+
 def _too_many_planned(world: World, proposals: tuple[Proposal, ...]) -> str | None:
     """Reason to trip: nodes taken out on notices that only their agents report. An agent or a check that is wrong on every node looks the
     same. None: few enough."""
@@ -132,7 +149,8 @@ def _too_many_planned(world: World, proposals: tuple[Proposal, ...]) -> str | No
     if not any((isinstance(p.action, Drain) or p.stops_running_job) and p.incident_id in alone for p in proposals):
         return None
     released = _released(world, BrakeKind.PLANNED_STOPS)
-    going = {p.incident_id for p in proposals if isinstance(p.action, Drain) or p.stops_running_job} & alone.keys()
+    taken = (p for p in proposals if (isinstance(p.action, Drain) or p.stops_running_job) and not _only_asked(world, p))
+    going = {p.incident_id for p in taken} & alone.keys()
     proposed = {alone[i].node for i in going if _is_news(world, BrakeKind.PLANNED_STOPS, i)}
     for window_s, most in drain_limits(world):
         since = max(world.now - timedelta(seconds=window_s), released)
@@ -158,6 +176,7 @@ def _too_many_stops(world: World, proposals: tuple[Proposal, ...]) -> str | None
         if p.stops_running_job
         and not _has_limits_of_its_own(world, p.incident_id)
         and _is_news(world, BrakeKind.JOB_STOPS, p.incident_id)
+        and not (_only_asked(world, p) and _opened_by(world, p.incident_id, since))
         and not _goes(world, p.incident_id)
         and p.incident_id not in early
     ]

@@ -9,8 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from holdfast.decisions.brakes.planned_steps import forbids, restricts
 from holdfast.decisions.common import gpu_link, node_incidents, slurm_view
 from holdfast.decisions.common.elastic_jobs import ReplicaGroup, elastic_jobs, elastic_spec
+from holdfast.decisions.common.node_policy import least_of
 from holdfast.decisions.elastic.naming import known_room, outlived
 from holdfast.decisions.planned import notices
 from holdfast.model.action import Drain, Intent, IntentState, Requeue, SetDown
@@ -19,6 +21,7 @@ from holdfast.model.cluster import ClusterView, Job
 from holdfast.model.ids import slurm_reason
 from holdfast.model.incident import Incident
 from holdfast.model.policy import Mode
+from holdfast.model.proposals import StepKind
 from holdfast.model.rooms import GroupRun, RoomView, run_of
 from holdfast_checks.result import Severity
 
@@ -137,7 +140,16 @@ def _waits(world: World, intent: Intent) -> bool:
     """Whether the actor will not start this step now. A drain ends no run: one that is done counts only while runs may be stopped."""
     if world.book.paused is not None:
         return intent.state is IntentState.PLANNED or isinstance(intent.action, Drain)
-    return intent.state is IntentState.PLANNED and _overtaken(world, intent)
+    return intent.state is IntentState.PLANNED and (_overtaken(world, intent) or _forbidden(world, intent))
+
+
+def _forbidden(world: World, intent: Intent) -> bool:
+    """Whether the actor will not begin it: by a node set, or for want of an operator's accept."""
+    if world.view is None or not restricts(world.policy):
+        return False
+    key = intent.action.target.job
+    job = world.view.jobs.get(key.job_id) if key is not None else None
+    return forbids(world.policy, world.book, intent, world.view.nodes, job) is not None
 
 
 def _overtaken(world: World, intent: Intent) -> bool:
@@ -164,7 +176,7 @@ def _stops(world: World, view: ClusterView, intent: Intent, run: GroupRun, job: 
     if isinstance(action, SetDown):
         return f"node {action.node} is set DOWN" if action.jobs is None or run.job_id in action.jobs else None
     incident = world.book.incidents.get(intent.incident_id)
-    if incident is None or not _ends_jobs(world, incident, job):
+    if incident is None or not _ends_jobs(world, incident, job) or _asked_first(world, action.node, job):
         return None
     return None if _withheld(world, run, job) else f"node {action.node}: {incident.headline}"
 
@@ -193,6 +205,12 @@ def _ends_jobs(world: World, incident: Incident, job: Job) -> bool:
     the time to leave on their own."""
     fatal = node_incidents.acting(incident) and incident.severity is Severity.FATAL and not incident.resumed_in_doubt
     return fatal and gpu_link.hits(world, incident, job) and not notices.planned(world, incident)
+
+
+def _asked_first(world: World, node: str, job: Job) -> bool:
+    """Whether no run may be stopped here, or an operator has to accept that: a drain, accepted or not, is no leave to do so."""
+    policy = least_of((node, *job.nodes), world)
+    return policy.mode is Mode.OBSERVE or StepKind.STOP_JOB in policy.asks
 
 
 def _withheld(world: World, run: GroupRun, job: Job) -> bool:

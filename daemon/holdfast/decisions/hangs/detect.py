@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from holdfast.decisions.common import mounts, slurm_view
 from holdfast.decisions.common.consent import consent
 from holdfast.decisions.common.elastic_jobs import ElasticJob, elastic_of
+from holdfast.decisions.common.node_policy import least_of
 from holdfast.decisions.hangs import shared_stalls, silent_fabric, stacks
 from holdfast.decisions.hangs.progress_stall import (
     BOUNDED,
@@ -176,7 +177,7 @@ def _run_is_over(world: World, incident: Incident, *, completed: bool) -> suspec
 
 def stack_orders(world: World, incident: Incident) -> list[Intent]:
     """Orders to read stacks that count; in observe mode also those that were withheld: what else would be done is recorded without them."""
-    observes = world.policy.mode is Mode.OBSERVE
+    observes = least_of((incident.node,) if incident.node else (), world).mode is Mode.OBSERVE
     return [
         i
         for i in world.book.intents_of(incident.id)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from holdfast.decisions.common import node_incidents
+from holdfast.decisions.common.node_policy import policy_of
 from holdfast.decisions.nodes import hands_off
 from holdfast.model.action import Drain, Intent, IntentState
 from holdfast.model.book import World
@@ -22,7 +23,9 @@ _DECIDED = frozenset({IntentState.PLANNED, IntentState.STARTED, IntentState.DONE
 def closed_by(world: World, node: str, now: datetime) -> str | None:
     """Id of the incident for which jobs are kept off the node; None: its prolog and epilog succeed."""
     policy, book = world.policy, world.book
-    if Mode.OBSERVE in (policy.mode, policy.prolog) or book.paused is not None or world.frozen is not None:
+    if Mode.OBSERVE in (policy.mode, policy.prolog) or policy_of(node, world).mode is not Mode.ACT:
+        return None  # a prolog that fails stops a job without an operator's accept
+    if book.paused is not None or world.frozen is not None:
         return None
     if now - world.now > timedelta(seconds=WORLD_MAX_AGE_S) or _in_other_hands(world, node):
         return None

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from holdfast.decisions.common import node_agents, node_drains, node_incidents, slurm_view
 from holdfast.decisions.common.budgets import COUNTED
+from holdfast.decisions.common.node_policy import policy_of
 from holdfast.decisions.death.verdict import Consequence
 from holdfast.decisions.machines import serving_now
 from holdfast.decisions.nodes import hands_off
@@ -221,7 +222,7 @@ def _above(rung: str) -> Rung:
 
 def _can_be_done(world: World, provider: ProviderView, incident: Incident, rung: Rung) -> bool:
     """The site has not switched the rung off, and the agent, the provider or Slurm is able to do it."""
-    if rung.value not in world.policy.repair.rungs:
+    if rung.value not in world.policy.repair.rungs or not _in_set(world, incident.node, rung):
         return False
     known = bool(incident.serving_id)
     match rung:
@@ -234,6 +235,12 @@ def _can_be_done(world: World, provider: ProviderView, incident: Incident, rung:
             return provider.can.stop_start and known
         case _:
             return provider.can.launch_first or (provider.can.replace_in_place and known)
+
+
+def _in_set(world: World, node: str, rung: Rung) -> bool:
+    """Whether the node's sets allow the rung. In a set where nothing is done at all, what would be done is still recorded."""
+    policy = policy_of(node, world)
+    return policy.never_touch or rung.value in policy.rungs
 
 
 def _replacements(world: World, incident: Incident) -> int:

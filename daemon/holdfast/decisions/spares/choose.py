@@ -6,6 +6,7 @@ import re
 from collections import Counter
 
 from holdfast.decisions.common import node_agents, node_incidents
+from holdfast.decisions.common.node_policy import policy_for
 from holdfast.decisions.nodes import hands_off
 from holdfast.decisions.spares import spare_checks
 from holdfast.decisions.spares.pool import kept, spare_pool, wanted
@@ -13,6 +14,7 @@ from holdfast.model.action import IntentState, PromoteSpare
 from holdfast.model.book import World
 from holdfast.model.cluster import HOLDING_STATES, ClusterView, Job, Node
 from holdfast.model.incident import Incident
+from holdfast.model.policy import Mode
 
 _GPU_TYPE = re.compile(r"(?:^|,)(?:gres[:/])?gpu:([A-Za-z][^:,()]*)")
 
@@ -100,6 +102,9 @@ def why_not_ready(world: World, view: ClusterView, node: Node, busy: frozenset[s
     """Reason why a spare cannot take a bad node's place now; None: it can. ``busy``: of :func:`busy_nodes`."""
     if node.out_of_service:
         return f"out of service: {node.reason or node.base_state}"
+    policy = policy_for(node.name, node, world.policy)
+    if policy.mode is Mode.OBSERVE and world.policy.mode is not Mode.OBSERVE:
+        return f"{policy.why}: nothing is done to it"
     if node.asleep:
         return "Slurm's power saving has it off"
     hands = hands_off.on(world, node.name)

@@ -33,7 +33,7 @@ _SPREAD = 0.75
 def check_spares(world: World) -> Part:
     """Orders for spares whose check is due. None in observe mode or while paused: a check by order costs the node something."""
     view = slurm_view.fresh_view(world)
-    if view is None or world.frozen is not None or world.policy.mode is not Mode.ACT or world.book.paused is not None:
+    if view is None or world.frozen is not None or world.policy.mode is Mode.OBSERVE or world.book.paused is not None:
         return Part()
     pool = kept(world, view)
     proposals: list[Proposal] = []

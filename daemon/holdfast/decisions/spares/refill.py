@@ -10,6 +10,7 @@ from collections import Counter
 from datetime import timedelta
 
 from holdfast.decisions.common import attempted_steps, slurm_view
+from holdfast.decisions.common.node_policy import policy_of
 from holdfast.decisions.common.part import Part
 from holdfast.decisions.elastic.grow import wants_nodes
 from holdfast.decisions.spares.choose import busy_nodes, why_not_ready
@@ -22,6 +23,7 @@ from holdfast.model.ids import UPKEEP
 from holdfast.model.lookback import SPARES_TOLD_S
 from holdfast.model.notice import NoticeLevel, Topic
 from holdfast.model.policy import Mode
+from holdfast.model.proposals import StepKind
 from holdfast.model.steps import Step
 
 
@@ -62,7 +64,11 @@ def _step(world: World, step: Step, action: Action, reason: str) -> list[Proposa
 def _give_back(world: World, view: ClusterView, pool: tuple[str, ...], number: int) -> list[Proposal]:
     """The last ready one by name that is no lemon: jobs get the better nodes, the pool keeps those that it rarely gives away."""
     busy = busy_nodes(view)
-    ready = [n for n in pool if n in view.nodes and why_not_ready(world, view, view.nodes[n], busy) is None]
+    ready = [
+        n
+        for n in pool
+        if n in view.nodes and _unasked(world, n) and why_not_ready(world, view, view.nodes[n], busy) is None
+    ]
     if not ready:
         return []
     node = max(ready, key=lambda name: (not world.background.lemon(name, world.now), name))
@@ -82,11 +88,16 @@ def _take_idle(world: World, view: ClusterView, pool: tuple[str, ...], number: i
             continue
         if world.background.lemon(node.name, world.now) or world.book.open_on(node.name):
             continue
-        if why_not_ready(world, view, node, busy) is None:
+        if _unasked(world, node.name) and why_not_ready(world, view, node, busy) is None:
             reason = f"{len(pool)} spares, {number} are wanted: an idle node joins them"
             step = steps.adopt_idle_node(node.name, attempted_steps.hour(world))
             return _step(world, step, AdoptSpare(node.name), reason)
     return []
+
+
+def _unasked(world: World, node: str) -> bool:
+    """Whether the pool may take or give back the node without an accept: of no incident, the step cannot be proposed."""
+    return StepKind.SPARE not in policy_of(node, world).asks
 
 
 def _idle(node: Node) -> bool:

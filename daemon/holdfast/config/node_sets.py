@@ -1,0 +1,49 @@
+"""``[[nodes]]``: what the tables may say beyond types, words and ranges."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.config import strict
+from holdfast.model.errors import ConfigError, Rejected
+from holdfast.model.hostlist import expand
+from holdfast.model.node_sets import NodeSet
+from holdfast.model.policy import Mode
+
+NODES = "nodes"
+"""Key of the ``[[nodes]]`` tables."""
+ABOUT = "Less for some nodes: any number of these tables. The most restrictive one that matches a node wins."
+_MOST_SETS = 200
+_MOST_CHARS = 64
+
+
+def read_sets(value: object, where: str) -> tuple[NodeSet, ...]:
+    """The ``[[nodes]]`` tables. Raises ConfigError in one line that names table and key."""
+    if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+        raise ConfigError(f"{where}: nodes: expected tables [[nodes]], found {value!r}")
+    if len(value) > _MOST_SETS:
+        raise ConfigError(f"{where}: nodes: {len(value)} tables, {_MOST_SETS} at most")
+    sets = tuple(_read_set(table, f"{where}: nodes[{index}]") for index, table in enumerate(value, 1))
+    names = [each.name for each in sets]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ConfigError(f"{where}: nodes: two tables have the name {twice!r}")
+    return sets
+
+
+def _read_set(table: Mapping[str, Any], where: str) -> NodeSet:
+    strict.refuse_unknown(table, [f.name for f in dataclasses.fields(NodeSet)], where)
+    found = strict.build(table, NodeSet, where)
+    if not found.name.strip() or not found.name.isprintable() or len(found.name) > _MOST_CHARS:
+        raise ConfigError(f"{where}.name: give the set a name of up to {_MOST_CHARS} characters")
+    if not (found.partitions or found.features or found.nodes):
+        raise ConfigError(f"{where}: it selects no nodes: give it partitions, features or nodes")
+    if found.steps and found.mode not in ("", Mode.PROPOSE):
+        raise ConfigError(f'{where}.steps: steps wait for an accept only with mode = "propose", not {found.mode!r}')
+    try:
+        expand(found.nodes) if found.nodes else None
+    except Rejected as error:
+        raise ConfigError(f"{where}.nodes: {error}") from None
+    return found
