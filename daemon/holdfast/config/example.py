@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.config import drain_rules
 from holdfast.config.controller import SECTIONS
 from holdfast.config.profiles import PROFILES
 from holdfast.providers.registry import KINDS
@@ -65,7 +66,7 @@ def example() -> str:
             section = row.section
             lines += ["", f"# {SECTIONS[section].doc}", f"[{section}]"]
         lines += [f"# {row.doc}", _line(row)]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n" + drain_rules.EXAMPLE
 
 
 def _line(row: SettingRow) -> str:

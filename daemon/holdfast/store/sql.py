@@ -18,7 +18,7 @@ from holdfast.model.incident import Incident, Recovery
 from holdfast.model.job_ends import JobEnd
 from holdfast.model.lookback import SHIPPED, Lookback
 from holdfast.model.machine import ProviderView
-from holdfast.model.report import Inventory, Report, SeenFinding
+from holdfast.model.report import Inventory, NodeMachine, Report, SeenFinding
 from holdfast.model.room_names import KnownRoom
 from holdfast.model.tokens import AGENT, TokenRow
 from holdfast.ports import Accepted, IntentOutcome, Lease, Operation
@@ -189,6 +189,23 @@ class SqlStore:
     def inventories(self, node: str) -> dict[str, Inventory]:
         """Machine → newest inventory, for every machine that reported for the node, serving or not yet."""
         return self._read(lambda c: queries.inventories(c, node))
+
+    def machines(self, node: str) -> tuple[NodeMachine, ...]:
+        """Every machine that reported for the node, with its newest inventory; the last one reported last."""
+        return self._read(lambda c: queries.machines(c, node))
+
+    def node_events(
+        self,
+        node: str,
+        kinds: Collection[EventKind],
+        shared: Collection[EventKind],
+        *,
+        since: datetime | None = None,
+        before_id: int | None = None,
+        limit: int = 200,
+    ) -> tuple[tuple[Event, ...], int | None]:
+        """As :meth:`holdfast.api.deps.ApiStore.node_events`."""
+        return self._read(lambda c: queries.node_events(c, node, kinds, shared, since, before_id, limit))
 
     # Notes
 
