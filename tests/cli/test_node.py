@@ -102,7 +102,8 @@ def test_an_order_is_waited_for(capsys: Any) -> None:
             self.asked += 1
             state = "done" if self.asked > 2 else "planned"
             key = "upkeep/DrainForOperator/n1.0000000000aa/1"
-            return {"actions": [{"key": key, "state": state, "outcome": "drained"}]}
+            planned = "2026-11-26T19:30:00Z"
+            return {"actions": [{"key": key, "kind": "x", "state": state, "outcome": "drained", "planned_at": planned}]}
 
     assert verbs._outcome(Acting(), "0000000000aa", "n1 is drained", 30, lambda _s: None) == 0  # type: ignore[arg-type]
     assert "done: drained" in capsys.readouterr().out

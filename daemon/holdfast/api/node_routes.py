@@ -38,7 +38,7 @@ from holdfast.model.incident import ABOUT_JOBS, Incident, IncidentState
 from holdfast.model.node_orders import NodeOrder, OrderVerb
 from holdfast.ports import Operation
 
-Cursor = Annotated[
+CursorQuery = Annotated[
     int | None, Query(ge=1, le=MAX_ID, description="Only what is older: `next_cursor` of the answer before.")
 ]
 _IN_REPAIR = frozenset({IncidentState.REPAIRING, IncidentState.VALIDATING})
@@ -68,7 +68,7 @@ def node_history_router(api: Api) -> APIRouter:
 
     @router.get("/v1/nodes/{name}/history", responses=answers(404), response_model=NodeHistoryShape)
     async def history(
-        name: NodeName, since: SinceQuery = None, cursor: Cursor = None, limit: LimitQuery = 200
+        name: NodeName, since: SinceQuery = None, cursor: CursorQuery = None, limit: LimitQuery = 200
     ) -> Response:
         """The node's newest entries, oldest first: every drain and its end, machines, incidents, checks, jobs, notes."""
         return await threads.render(lambda: history_shape(deps, name, since, cursor, limit))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.api.history_shapes import HistoryEntryShape, MachineShape, NodeHistoryShape
     from holdfast.api.shapes import ActionShape
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The node's name in Slurm.")]
+NodeArgument = Annotated[str, typer.Argument(metavar="NAME", help="The node's name in Slurm.")]
 TicketId = Annotated[str, typer.Option("--ticket", "-t", help="Id of a ticket in your own system, for the record.")]
 Wait = Annotated[float, typer.Option("--wait", min=0, max=600, help="Seconds to wait until it is done; 0: not at all.")]
 _EVERY_S = 0.5
@@ -46,7 +46,7 @@ CSV_COLUMNS = (
 
 
 def history(
-    name: Name,
+    name: NodeArgument,
     since: Annotated[
         str | None, typer.Option(help="Not before: 7d, 12h, yesterday, or a time (ISO 8601, UTC).")
     ] = None,
@@ -114,7 +114,7 @@ def entry_row(e: HistoryEntryShape) -> list[object]:
     return [moment(e.at)[:19], e.who, abbreviated(e.text) + category, lasted, e.ticket, e.incident_id]
 
 
-def health(name: Name, url: Url = None, as_data: Json = False) -> int:
+def health(name: NodeArgument, url: Url = None, as_data: Json = False) -> int:
     """One verdict on a node, for scripts. Exit status: 0 healthy; 1 degraded or unhealthy; 3 unknown, not evaluated, or no answer."""
     try:
         got = ApiClient(url).get(f"/v1/nodes/{quote(name, safe='')}/health")
@@ -138,7 +138,7 @@ _STATUS = {"healthy": Exit.OK, "degraded": Exit.PROBLEM, "unhealthy": Exit.PROBL
 
 
 def note(
-    name: Name,
+    name: NodeArgument,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="For the next reader.")],
     ticket: TicketId = "",
     url: Url = None,
@@ -149,7 +149,7 @@ def note(
 
 
 def drain(
-    name: Name,
+    name: NodeArgument,
     reason: Annotated[str, typer.Option("--reason", "-r", help="Why: it becomes a part of Slurm's reason.")],
     ticket: TicketId = "",
     wait: Wait = 15.0,
@@ -162,7 +162,7 @@ def drain(
 
 
 def release(
-    name: Name,
+    name: NodeArgument,
     note: Annotated[str, typer.Option("--note", "-n", help="What was done to it, for the record.")],
     ticket: TicketId = "",
     despite_repair: Annotated[

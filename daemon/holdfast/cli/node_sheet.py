@@ -13,7 +13,7 @@ import typer
 
 from holdfast.api.client import ApiClient
 from holdfast.cli.answers import read
-from holdfast.cli.node import Name
+from holdfast.cli.node import NodeArgument
 from holdfast.cli.options import Json, Url
 from holdfast.cli.show import line, moment, seconds
 from holdfast.model.errors import Usage
@@ -27,7 +27,7 @@ _MARKS = re.compile(r"([\\`*_{}\[\]<>#|~])")
 
 
 def sheet(
-    name: Name,
+    name: NodeArgument,
     incident: Annotated[str | None, typer.Option(help="Only of this incident; default: of the newest ten.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write; default: print it.")] = None,
     url: Url = None,
