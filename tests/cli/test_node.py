@@ -15,8 +15,6 @@ from holdfast.api.history_shapes import NodeHealthShape, NodeSheetShape
 from holdfast.cli import node as verbs
 from holdfast.cli.csv_rows import cell
 from holdfast.cli.node_sheet import markdown, plain
-from holdfast.cli.since import since
-from holdfast.model.errors import Usage
 
 ID = "0h3k5d2m8x1q"
 NOW = datetime(2026, 11, 26, 19, 30, tzinfo=UTC)
@@ -138,26 +136,3 @@ def test_nothing_of_an_agents_text_is_markdown() -> None:
 )
 def test_a_cell_is_no_formula(value: object, text: str) -> None:
     assert cell(value) == text
-
-
-@pytest.mark.parametrize(
-    ("said", "at"),
-    [
-        (None, None),
-        ("2h", "2026-11-26T17:30:00+00:00"),
-        ("7d", "2026-11-19T19:30:00+00:00"),
-        ("1w", "2026-11-19T19:30:00+00:00"),
-        ("today", "2026-11-26T00:00:00+00:00"),
-        ("Yesterday", "2026-11-25T00:00:00+00:00"),
-        ("2026-11-01", "2026-11-01T00:00:00+00:00"),
-        ("2026-11-01T12:00:00+02:00", "2026-11-01T10:00:00+00:00"),
-    ],
-)
-def test_times_as_people_say_them(said: str | None, at: str | None) -> None:
-    assert since(said, NOW) == at
-
-
-@pytest.mark.parametrize("said", ["", "soon", "7x", "-1d", "2026-13-01"])
-def test_what_is_no_time_is_one_line(said: str) -> None:
-    with pytest.raises(Usage, match="is no time such as"):
-        since(said, NOW)

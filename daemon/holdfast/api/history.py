@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from holdfast.api.history_shapes import Entry, HistoryEntryShape
-from holdfast.decisions.common.facts import DrainedBy
+from holdfast.decisions.common.node_drains import DrainedBy
 from holdfast.model.event import BY_OTHERS, Event, EventKind
 from holdfast.model.hostlist import names_node
 

@@ -30,7 +30,8 @@ from holdfast.api.reading import LimitQuery, OfIncident, SinceQuery
 from holdfast.api.shapes import MAX_ID
 from holdfast.api.spares import NodeName
 from holdfast.api.wire import clean
-from holdfast.decisions.common import facts
+from holdfast.decisions.common.node_drains import drained_by_others
+from holdfast.decisions.common.slurm_view import fresh_view
 from holdfast.model.book import World
 from holdfast.model.cluster import Node
 from holdfast.model.ids import incident_id as new_id
@@ -108,7 +109,7 @@ def node_orders_router(api: Api) -> APIRouter:
     async def drain(request: Request, name: NodeName, wanted: DrainOrder) -> Ordered:
         """Drain the node as an operator's drain: jobs on it continue, and Holdfast never takes it back on its own."""
         world, node = _shown(deps, name)
-        if node.out_of_service and facts.drained_by_others(world, node):
+        if node.out_of_service and drained_by_others(world, node):
             by = f"{node.reason_user or 'another user'}: {node.reason or 'no reason given'}"
             raise ApiError(409, "conflict", f"{name} is out of service already by {by}; add a note: holdfast node note")
         order = _order(deps, request, name, OrderVerb.DRAIN, wanted.reason, wanted.ticket)
@@ -167,7 +168,7 @@ def _order(deps: ApiDeps, request: Request, name: str, verb: OrderVerb, reason: 
 def _shown(deps: ApiDeps, name: str) -> tuple[World, Node]:
     """Raises ApiError 503 where Slurm's state is not current, 404 where Slurm does not show the node."""
     world = deps.world()
-    view = facts.fresh_view(replace(world, now=deps.clock.now())) if world is not None else None
+    view = fresh_view(replace(world, now=deps.clock.now())) if world is not None else None
     if world is None or view is None:
         raise ApiError(503, "unavailable", "Slurm does not answer: its state of the node is not known")
     if name not in view.nodes:

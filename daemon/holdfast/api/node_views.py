@@ -29,7 +29,7 @@ from holdfast.decisions.incidents import node_history
 from holdfast.decisions.incidents.node_history import CountedFault
 from holdfast.decisions.nodes.health import Health, NodeHealth, health_of, health_of_all
 from holdfast.model.book import World
-from holdfast.model.hostlist import natural
+from holdfast.model.fleet import natural
 from holdfast.model.incident import Incident
 from holdfast.model.policy import HistoryPolicy
 from holdfast.model.report import NodeMachine

@@ -16,7 +16,7 @@ from holdfast.cli.csv_rows import as_csv
 from holdfast.cli.options import Json, Url
 from holdfast.cli.problems import Exit
 from holdfast.cli.show import as_json, counted, line, moment, seconds, table
-from holdfast.cli.since import since as since_time
+from holdfast.cli.when import parse_when
 from holdfast.model.errors import HoldfastError, Rejected, Unavailable, Usage
 from holdfast.model.ids import abbreviated
 
@@ -58,7 +58,8 @@ def history(
     """Everything that happened to a node, newest last: each drain and its end, who and why, machines, incidents, checks, jobs, notes."""
     if as_data and as_table:
         raise Usage("--json or --csv, not both")
-    shown = _pages(ApiClient(url), name, since_time(since, datetime.now(UTC)), limit)
+    begin = parse_when(since, datetime.now(UTC)).isoformat() if since is not None else None
+    shown = _pages(ApiClient(url), name, begin, limit)
     if as_data:
         as_json(shown.model_dump(mode="json"))
         return

@@ -84,11 +84,6 @@ def _in_range(each: str, middle: str) -> bool:
     return int(first) <= int(middle) <= int(last) and middle == str(int(middle)).zfill(width)
 
 
-def natural(name: str) -> tuple[tuple[int, int, str], ...]:
-    """Key that sorts names as people count: ``n2`` before ``n10``."""
-    return tuple((0, int(p), "") if p.isdigit() else (1, 0, p) for p in re.split(r"([0-9]+)", name) if p)
-
-
 def _parts(text: str) -> list[str]:
     """At the commas outside of brackets."""
     parts = re.split(r",(?![^\[]*\])", text.strip())

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common.slurm_view import fresh_view
 from holdfast.decisions.nodes import slurm_drains
 from holdfast.model.book import Change, NodeRecord, SlurmShown, World
 from holdfast.model.cluster import ClusterView, Node
@@ -55,7 +55,7 @@ class _Changed:
 
 def follow_foreign_drains(world: World) -> Change:
     """Events and records of nodes that others took out of service, or put back."""
-    view = facts.fresh_view(world)
+    view = fresh_view(world)
     if view is None:
         return Change()
     if world.book.nodes_since is None:

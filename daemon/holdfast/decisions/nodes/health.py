@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from holdfast.decisions.common import facts
+from holdfast.decisions.common.node_agents import agent_of
+from holdfast.decisions.common.node_drains import drained_by_others
+from holdfast.decisions.common.slurm_view import fresh_view
 from holdfast.decisions.nodes import hands_off
 from holdfast.decisions.nodes.foreign_drains import said
 from holdfast.model.book import NodeRecord, World
 from holdfast.model.cluster import Node
-from holdfast.model.hostlist import natural
+from holdfast.model.fleet import natural
 from holdfast.model.incident import ABOUT_JOBS, NOT_OF_A_NODE, Incident, IncidentKind, IncidentState
 from holdfast.model.report import AgentView
 from holdfast_checks.result import Severity
@@ -84,7 +86,7 @@ _GRAVITY = {Severity.FATAL: 2, Severity.DEGRADED: 1, Severity.WARNING: 0}
 
 def health_of(world: World, name: str) -> NodeHealth | None:
     """The verdict; None: neither Slurm, an agent nor the store knows such a node."""
-    view, mine = facts.fresh_view(world), world.book.open_on(name)
+    view, mine = fresh_view(world), world.book.open_on(name)
     shown = view is not None and name in view.nodes
     if not shown and name not in world.book.nodes and name not in world.agents and not mine:
         return None
@@ -93,7 +95,7 @@ def health_of(world: World, name: str) -> NodeHealth | None:
 
 def health_of_all(world: World) -> dict[str, NodeHealth]:
     """The verdict on each node that Slurm shows or an agent reports from; by name, as people count."""
-    view = facts.fresh_view(world)
+    view = fresh_view(world)
     nodes = view.nodes if view is not None else {}
     incidents: dict[str, list[Incident]] = {}
     for _, incident in sorted(world.book.incidents.items()):
@@ -151,7 +153,7 @@ def _suspected(case: _Case) -> _Verdict | None:
 
 
 def _unheard(case: _Case) -> _Verdict | None:
-    if facts.agent_of(case.world, case.name) is not None:
+    if agent_of(case.world, case.name) is not None:
         return None
     record, agents = case.record, case.world.agents.get(case.name, ())
     if agents:
@@ -173,7 +175,7 @@ def _by_slurm(case: _Case) -> _Verdict | None:
 
 
 def _reporting(case: _Case) -> _Verdict:
-    agent = facts.agent_of(case.world, case.name)
+    agent = agent_of(case.world, case.name)
     assert agent is not None  # noqa: S101 - else _unheard has the verdict
     if not agent.all_ok and not agent.failing:
         return Health.NOT_EVALUATED, "its checks have not all run since its agent started", agent.first_heard, ""
@@ -182,7 +184,7 @@ def _reporting(case: _Case) -> _Verdict:
 
 def _fine(case: _Case, agent: AgentView) -> str:
     record, node = case.record, case.node
-    drained = node is not None and facts.drained_by_others(case.world, node)
+    drained = node is not None and drained_by_others(case.world, node)
     shown = record.shown if record is not None else None
     by = f"; {said(shown)}" if drained and shown is not None and shown.out else ""
     if agent.failing:
