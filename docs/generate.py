@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import importlib
 import inspect
 import itertools
@@ -27,6 +28,7 @@ from holdfast.api.gauges import ClusterGauges, ProcessGauges
 from holdfast.api.record_totals import RecordTotals
 from holdfast.cli.app import EPILOG, app
 from holdfast.clock import SystemClock
+from holdfast.config import drain_rules
 from holdfast.config.example import SettingRow, rows
 from holdfast.config.node_sets import NODES
 from holdfast.config.profiles import PROFILES
@@ -38,6 +40,7 @@ from holdfast.decisions.turn import STAGES
 from holdfast.metrics.tally import Tally
 from holdfast.metrics.timings import Phase
 from holdfast.model.action import ACTION_TYPES
+from holdfast.model.drain_rules import DrainRule
 from holdfast.model.endings import ENDINGS, EndingProof
 from holdfast.model.event import EventKind
 from holdfast.model.incident import TRANSITIONS, IncidentKind, IncidentState, MovedBy, RecoveryPhase, Transition
@@ -46,6 +49,7 @@ from holdfast.model.policy import Mode
 from holdfast.model.restraints import WAYS, Restraint
 from holdfast_checks import coverage, reference
 from holdfast_checks.cli import page
+from holdfast_checks.settings.option import REQUIRED, declaration_of, default_of
 from holdfast_checks.settings.schema import toml
 from holdfast_checks.words import declared
 
@@ -92,12 +96,21 @@ def configuration() -> str:
                 "|---|---|---|",
             ]
         lines.append(f"| `{row.key}` | {_default(row)} | {_cell(row.doc)} |")
+    lines += ["", f"## `[[{drain_rules.KEY}]]`", "", "One table for each rule; none by default.", ""]
+    lines += ["| key | default | meaning |", "|---|---|---|"]
+    lines += [_rule_row(each) for each in dataclasses.fields(DrainRule)]
     for name, sections in PROFILES.items():
         lines += ["", f'## `profile = "{name}"`', "", "| key | value |", "|---|---|"]
         lines += [
             f"| `{section}.{key}` | `{value}` |" for section, keys in sections.items() for key, value in keys.items()
         ]
     return "\n".join(lines) + "\n"
+
+
+def _rule_row(field: dataclasses.Field[Any]) -> str:
+    default = default_of(field)
+    shown = "" if default in (REQUIRED, "") else f"`{toml(default)}`"
+    return f"| `{field.name}` | {shown} | {_cell(declaration_of(field).doc)} |"
 
 
 def _default(row: SettingRow) -> str:

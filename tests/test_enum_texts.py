@@ -12,8 +12,10 @@ import pytest
 
 import holdfast
 import holdfast_checks
+from holdfast.api import history
 from holdfast.decisions import overview
 from holdfast.decisions.elastic import ledger
+from holdfast.decisions.nodes import foreign_drains
 from holdfast.decisions.nodes.hands_off import Hands, HandsOff
 from holdfast.decisions.probing.suspects import CHECKS
 from holdfast.model.event import EventKind
@@ -28,6 +30,11 @@ PARTIAL: Collection[tuple[Mapping[Any, str], Collection[Enum]]] = (
         overview._AT_WORK,
         set(IncidentState) - {IncidentState.WATCHING, IncidentState.AWAITING_HUMAN, IncidentState.CLOSED},
     ),
+    (
+        foreign_drains._WORDS,
+        {EventKind.NODE_DRAINED_BY_OTHERS, EventKind.NODE_DOWN, EventKind.NODE_RESUMED_BY_OTHERS},
+    ),
+    (history._ENDS, {EventKind.ACTION_DONE, EventKind.ACTION_FAILED, EventKind.ACTION_REFUSED}),
     (
         ledger._WORDS,
         set(ledger._KINDS.values()) - {EventKind.QUORUM_FORMED, EventKind.QUORUM_OMITTED, EventKind.QUORUM_CLOSED},

@@ -23,6 +23,7 @@ from holdfast.model.incident import Incident, Recovery
 from holdfast.model.job_ends import JobEnd
 from holdfast.model.machine import Instance, Notice, ProviderCan, ProviderView
 from holdfast.model.maintenance import Window
+from holdfast.model.node_orders import NodeOrder
 from holdfast.model.notice import Matter, Message
 from holdfast.model.report import Report
 from holdfast.model.room_names import KnownRoom
@@ -520,11 +521,11 @@ class Operation:
     """An operator's order to Holdfast itself."""
 
     verb: str
-    """pause, resume, acknowledge, close, retry, release_brake, suppress, unsuppress, maintain, end_maintenance, extend_budget; of a
-    proposal accept, dismiss, snooze, reopen."""
+    """pause, resume, acknowledge, close, retry, release_brake, suppress, unsuppress, maintain, end_maintenance, extend_budget,
+    drain_node, release_node, note_node; of a proposal accept, dismiss, snooze, reopen."""
     who: str
     target: str = ""
-    """Incident id, kind of brake or budget, id of a suppression or proposal, or nodes."""
+    """Incident id, kind of brake or budget, id of a suppression or proposal, node or nodes."""
     reason: str = ""
     suppression: Suppression | None = None
     """The suppression that ``suppress`` records."""
@@ -538,3 +539,11 @@ class Operation:
     """Whether Slurm shows the node of the incident to ``close`` in service."""
     until: datetime | None = None
     """Until when an ``accept`` counts, or when a proposal in ``snooze`` is asked again."""
+    order: NodeOrder | None = None
+    """The order that ``drain_node`` or ``release_node`` records."""
+    node: str = ""
+    """Node that ``drain_node``, ``release_node`` or ``note_node`` is about."""
+    incident_id: str = ""
+    """Open incident of that node, in whose timeline the operator's words are shown too; empty: none is."""
+    ticket: str = ""
+    """Id of a ticket in the site's own system; empty: none was named."""

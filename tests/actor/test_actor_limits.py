@@ -32,15 +32,17 @@ from holdfast.model.action import (
     Undrain,
 )
 from holdfast.model.book import Change, NodeMark
-from holdfast.model.cluster import JobKey
+from holdfast.model.cluster import JobKey, NodeReason
 from holdfast.model.errors import LeaderFencedOff, Unavailable
 from holdfast.model.maintenance import KeepWindow
+from holdfast.model.node_orders import DrainForOperator, ReleaseForOperator
 from holdfast.model.policy import Policy, RepairPolicy
 from support.simulated.site import Site
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 JOB = JobKey("c", 7, NOW)
 DRAIN = Drain("n1", "a reason")
+SEEN = NodeReason("psu", "ops", NOW)
 
 
 def limits(
@@ -55,6 +57,8 @@ def limits(
         (DRAIN, LimitedStep.OUT),
         (SetDown("n1", "a reason"), LimitedStep.OUT),
         (AdoptSpare("n1"), LimitedStep.OUT),
+        (DrainForOperator("n1", "operator ops: psu"), LimitedStep.OUT),
+        (ReleaseForOperator("n1", SEEN), LimitedStep.RELEASED),
         (Requeue(JOB, 0), LimitedStep.STOPPED),
         (HoldJob(JOB, "why"), LimitedStep.STOPPED),
         (Terminate("i-1", "n1"), LimitedStep.ENDED),
@@ -347,6 +351,21 @@ def test_a_drain_of_an_operators_is_neither_ended_nor_taken_over(site: Site) -> 
     said = _planned(site, Undrain("n1", "psu"), Drain("n1", "holdfast[1kjmmb0rr001]: ours now", node.given_reason))
     assert [each.state for each in said] == [IntentState.REFUSED, IntentState.REFUSED], [s.outcome for s in said]
     assert (site.slurm.node("n1").draining, site.slurm.node("n1").reason) == (True, "psu")
+
+
+def test_operators_orders_are_refused_where_the_site_takes_none(site: Site) -> None:
+    site.slurm.operator_drains("n1", "psu")
+    site.actor.outside = replace(site.actor.outside, node_orders=False)
+    orders = (ReleaseForOperator("n1", site.slurm.node("n1").given_reason), DrainForOperator("n2", "operator ops: psu"))
+    said = _planned(site, *orders)
+    assert [(i.state, "actor.node_orders" in i.outcome) for i in said] == [(IntentState.REFUSED, True)] * 2
+    assert (site.slurm.node("n1").draining, site.slurm.node("n2").draining) == (True, False)
+
+
+@pytest.mark.parametrize("reason", ["psu", "Action:Replace", "holdfast[1kjmmb0rr001]: x", "Kill task failed", ""])
+def test_no_drain_is_an_operators_without_the_operators_name(site: Site, reason: str) -> None:
+    (done,) = _planned(site, DrainForOperator("n1", reason))
+    assert (done.state, site.slurm.node("n1").draining) == (IntentState.REFUSED, False)
 
 
 @pytest.mark.parametrize("reason", ["Action:Replace", "psu swap, alice", "holdfast: mine", ""])

@@ -25,6 +25,9 @@ ID = "0h3k5d2m8x1q"
 READ = [
     ("nodes",),
     ("nodes", "n1"),
+    ("node", "history", "n1"),
+    ("node", "sheet", "n1"),
+    ("lemons",),
     ("spares",),
     ("incidents",),
     ("incident", "show", ID),
@@ -67,6 +70,7 @@ SHOWN = [
             "i-1",
             "still out",
             "outages, as read at ",
+            "holdfast node history n1",
         ],
     ),
     (("checks",), ["gpu.xid", "acts", "proven", "observes", "[checks] act_on of", "otherwise on n1: an older agent"]),

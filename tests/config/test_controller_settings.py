@@ -42,7 +42,7 @@ def test_the_example_loads_and_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_every_key_of_the_policy_can_be_set_and_is_explained() -> None:
-    """All but what the program sets: the kind of provider is a key of another table."""
+    """All but what the program sets: the kind of provider is a key of another table, rules are tables themselves."""
     keys = {(row.section, row.key) for row in rows()}
     by_hand = {
         (table.fills.__name__, field.name)
@@ -50,7 +50,7 @@ def test_every_key_of_the_policy_can_be_set_and_is_explained() -> None:
         for field in dataclasses.fields(table.fills)
         if table.fills is not ControllerSettings and not is_declared(field)
     }
-    assert by_hand == {("RepairPolicy", "provider"), ("Policy", "nodes")}
+    assert by_hand == {("RepairPolicy", "provider"), ("Policy", "nodes"), ("HistoryPolicy", "drain_rules")}
     assert {(name, key) for name, table in SECTIONS.items() for key in table.keys} <= keys
     assert [row for row in rows() if len(row.doc) < 10] == []
 

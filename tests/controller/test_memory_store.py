@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from holdfast.model.event import EventKind
+from holdfast.model.node_orders import NodeOrder, OrderVerb
+from holdfast.ports import Operation
 from holdfast.store import open_store
 from holdfast_checks.result import Severity
 from support.simulated import MemoryStore, Site
@@ -57,5 +59,21 @@ def test_the_same_story_on_both_stores(tmp_path: Path) -> None:
     for site in sites:
         site.operate("acknowledge", site.incident("n2").id)
     both_run(4)
+    _an_operator_drains(sites)
+    both_run(4)
+    _and_releases(sites)
+    both_run(10)
     assert {i.node for i in real.incidents()} == {"n1", "n2", "n3"}
     real.close()
+
+
+def _an_operator_drains(sites: list[Site]) -> None:
+    for site in sites:
+        site.slurm.operator_drains("n4", "psu", "eve")
+
+
+def _and_releases(sites: list[Site]) -> None:
+    for site in sites:
+        now, over = site.clock.now(), site.slurm.node("n4").given_reason
+        order = NodeOrder("0000000000aa", "n4", OrderVerb.RELEASE, now, "ops", "psu swapped", "OPS-1", over)
+        site.store.operate(Operation("release_node", "ops", "n4", order=order, node="n4"), now)

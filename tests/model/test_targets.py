@@ -36,9 +36,10 @@ from holdfast.model.action import (
     Verb,
     action_event,
 )
-from holdfast.model.cluster import JobKey
+from holdfast.model.cluster import JobKey, NodeReason
 from holdfast.model.event import EventKind
 from holdfast.model.maintenance import KeepWindow
+from holdfast.model.node_orders import DrainForOperator, ReleaseForOperator
 from holdfast.model.resizing import DelayStart, SetThrottle
 from holdfast.model.target import Target
 
@@ -70,6 +71,8 @@ TARGETS: list[tuple[Action, Target, str]] = [
     (DelayStart(JOB, 0, 60), Target(job=JOB), "7"),
     (SetThrottle(JOB, 6, 2), Target(job=JOB), "7"),
     (HoldNodes("holdfast-x-7", ("n1",), "ada", JOB, 60), Target(job=JOB, reservation="holdfast-x-7"), "7"),
+    (DrainForOperator("n1", "operator ops: psu"), Target(node="n1"), "n1"),
+    (ReleaseForOperator("n1", NodeReason("psu", "ops", AT)), Target(node="n1"), "n1"),
     (KeepWindow("holdfast-maint-x", ("n1",), AT), Target(reservation="holdfast-maint-x"), "holdfast-maint-x"),
     (DropHold("holdfast-x-7"), Target(reservation="holdfast-x-7"), "holdfast-x-7"),
     (Notify("n1 is dead", "body"), Target(subject="n1 is dead"), "n1 is dead"),

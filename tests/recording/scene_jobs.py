@@ -9,7 +9,9 @@ from typing import Any
 
 from holdfast.model.action import Intent, SendOrder, Verb
 from holdfast.model.machine import Notice, NoticeKind
+from holdfast.model.node_orders import NodeOrder, OrderVerb
 from holdfast.model.report import OrderOutcome
+from holdfast.ports import Operation
 from holdfast_checks.result import Remedy, Severity
 from support.simulated.machines import Machine
 from support.simulated.site import Site
@@ -106,6 +108,13 @@ def stands(site: Site) -> None:
         site.run(1)
     site.slurm.finish(jobs[3], "COMPLETED")
     site.run(40)
+
+
+def ordered(site: Site, verb: OrderVerb, number: str, node: str) -> None:
+    """An operator orders a drain or a release through Holdfast."""
+    now, over = site.clock.now(), site.slurm.node(node).given_reason
+    order = NodeOrder(number, node, verb, now, "ops", "fan on order", "OPS-12", over)
+    site.store.operate(Operation(f"{verb.value}_node", "ops", node, order.reason, order=order, node=node), now)
 
 
 def with_bundles(site: Site) -> None:

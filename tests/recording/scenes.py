@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from holdfast.model.machine import NoticeKind
+from holdfast.model.node_orders import OrderVerb
 from holdfast.model.policy import Mode
 from holdfast.model.suppression import Suppression
 from holdfast.ports import Operation, Store
@@ -18,6 +19,7 @@ from recording.scene_jobs import (
     asks_to_save,
     drains_before_undrain,
     job_that_saves,
+    ordered,
     started,
     stuck_stacks,
     training,
@@ -286,6 +288,23 @@ def store_lost(store: Store, watch: Watch) -> None:
     site.run(100, step_s=2)
 
 
+def by_others(store: Store, watch: Watch) -> None:
+    """What others do to nodes in Slurm, and what operators order and note through Holdfast."""
+    site = Site(4, store=store)
+    watch(site)
+    site.slurm.operator_drains("n1", "bad fan", "ops")
+    site.run(5)
+    site.slurm.operator_resumes("n1")
+    site.slurm.finds_rebooted("n2")
+    site.slurm.operator_reboots("n3")
+    site.run(60)
+    ordered(site, OrderVerb.DRAIN, "0000000000aa", "n1")
+    site.run(5)
+    ordered(site, OrderVerb.RELEASE, "0000000000ab", "n1")
+    site.run(10)
+    site.store.operate(Operation("note_node", "ops", "n1", "fan swapped", node="n1", ticket="OPS-12"), site.clock.now())
+
+
 SCENES: Mapping[str, Callable[[Store, Watch], None]] = {
     scene.__name__: scene
     for scene in (
@@ -308,5 +327,6 @@ SCENES: Mapping[str, Callable[[Store, Watch], None]] = {
         stuck,
         spares,
         store_lost,
+        by_others,
     )
 }

@@ -39,6 +39,8 @@ class Outside:
     (:func:`holdfast.decisions.nodes.hands_off.own_reservations`)."""
     reach: Connect = connect
     """Whether a node's kernel answers a connection to its slurmd: the last check before an irreversible step."""
+    node_orders: bool = True
+    """Whether this site lets operators drain and release nodes through Holdfast (``[actor] node_orders``)."""
     spare_reservation: str = "holdfast-spares"
     maintenance: MaintenancePolicy = field(default_factory=MaintenancePolicy)
     pool: AbstractContextManager[object] = field(default_factory=Lock)

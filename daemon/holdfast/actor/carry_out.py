@@ -57,6 +57,7 @@ from holdfast.model.cluster import HOLDING_STATES, Job, JobKey, Node
 from holdfast.model.errors import LeaderFencedOff, NotFound, NotPermitted, OutsideError, Rejected, Unavailable
 from holdfast.model.ids import held_reason, hold_of_name, incident_of_job_hold, incident_of_reason, is_reason
 from holdfast.model.maintenance import LONGEST, RESERVATION, KeepWindow
+from holdfast.model.node_orders import DrainForOperator, ReleaseForOperator
 from holdfast.model.resizing import DelayStart, SetThrottle
 from holdfast.ports import IntentOutcome
 
@@ -147,6 +148,10 @@ def _perform(action: Action, incident: str, outside: Outside) -> IntentOutcome: 
             return _drop_hold(action, outside)
         case KeepWindow():
             return _keep_window(action, outside)
+        case DrainForOperator():
+            return _drain_for_operator(action, outside)
+        case ReleaseForOperator():
+            return _release_for_operator(action, outside)
         case HoldJob():
             return _hold_job(action, outside)
         case TellOwner():
@@ -246,6 +251,41 @@ def _undrain(action: Undrain, outside: Outside) -> IntentOutcome:
         raise StepRefused(f"the drain is no longer ours: {node.reason!r} by {node.reason_user} at {node.reason_time}")
     outside.scheduler.undrain(action.node)
     return IntentOutcome(IntentState.DONE, "back in service", drop_mark=action.node)
+
+
+def _drain_for_operator(action: DrainForOperator, outside: Outside) -> IntentOutcome:
+    """No mark: the drain is the operator's, so Holdfast takes it back only by an operator's order."""
+    _prove_orders_taken(outside)
+    if not action.reason.startswith("operator ") or slurm_drains.is_slurms(action.reason):  # rule prose: our own form
+        raise StepRefused(f"{action.reason[:80]!r} does not name the operator who ordered the drain")
+    node = outside.scheduler.node(action.node)
+    if node.draining and is_reason(node.reason, action.reason):
+        return done("drained already")
+    if foreign(node, outside):
+        raise _taken(node)
+    outside.scheduler.drain(action.node, action.reason)
+    if not outside.scheduler.node(action.node).draining:
+        raise Unavailable(f"Slurm accepted the drain of {action.node} but does not show it")
+    return done(f"drained: {action.reason}")
+
+
+def _prove_orders_taken(outside: Outside) -> None:
+    """Raises StepRefused where the site takes no orders for nodes through Holdfast."""
+    if not outside.node_orders:
+        raise StepRefused("this site takes no such orders through Holdfast (actor.node_orders = false): use scontrol")
+
+
+def _release_for_operator(action: ReleaseForOperator, outside: Outside) -> IntentOutcome:
+    _prove_orders_taken(outside)
+    node = outside.scheduler.node(action.node)
+    if not node.out_of_service:
+        return done("in service already")
+    if node.given_reason != action.over:
+        raise StepRefused(
+            f"its drain is another one now: {node.reason!r} by {node.reason_user}; look, then order it again"
+        )
+    outside.scheduler.undrain(action.node)
+    return done("back in service")
 
 
 def _hold_nodes(action: HoldNodes, outside: Outside) -> IntentOutcome:

@@ -23,6 +23,7 @@ from holdfast.model.action import Action, AdoptSpare, Drain, HoldJob, Launch, Re
 from holdfast.model.budgets import BudgetKind, budget_of
 from holdfast.model.errors import OutsideError
 from holdfast.model.lookback import CAP_DAY_S, CAP_HOUR_S
+from holdfast.model.node_orders import DrainForOperator, ReleaseForOperator
 from holdfast.model.policy import Policy
 
 HOUR, DAY = timedelta(seconds=CAP_HOUR_S), timedelta(seconds=CAP_DAY_S)
@@ -37,6 +38,8 @@ class LimitedStep(StrEnum):
 
     OUT = "out"
     """Nodes drained, set DOWN, or put into the spare pool, where no user's job starts."""
+    RELEASED = "released"
+    """Nodes put back for operators: the one step that undoes a drain that is not Holdfast's."""
     STOPPED = "stopped"
     """Nodes whose jobs were requeued or held; a job counts for the first of its nodes, so that the small jobs of one node count once."""
     ENDED = "ended"
@@ -46,6 +49,7 @@ class LimitedStep(StrEnum):
 
 _WORDS = {
     LimitedStep.OUT: "nodes taken out of service",
+    LimitedStep.RELEASED: "nodes released for operators",
     LimitedStep.STOPPED: "nodes whose jobs were stopped",
     LimitedStep.ENDED: "machines ended or exchanged",
     LimitedStep.CYCLED: "machines rebooted, or stopped and started",
@@ -59,9 +63,11 @@ _BUDGETS = {
 
 
 def limited(action: Action) -> LimitedStep | None:
-    """The limit that the step counts against; None: none, it takes no capacity away."""
-    if isinstance(action, Drain | SetDown | AdoptSpare):
+    """The limit that the step counts against; None: none, it takes no capacity away and undoes nothing of others."""
+    if isinstance(action, Drain | DrainForOperator | SetDown | AdoptSpare):
         return LimitedStep.OUT
+    if isinstance(action, ReleaseForOperator):
+        return LimitedStep.RELEASED
     if isinstance(action, Requeue | HoldJob):
         return LimitedStep.STOPPED
     budget = budget_of(action)
@@ -72,7 +78,7 @@ def most(policy: Policy, kind: LimitedStep, factor: float, nodes: int) -> tuple[
     """(window, maximum within it) for a cluster of this many nodes."""
     brake = policy.brake
     out = max(brake.drains_60min, math.floor(nodes * brake.drains_60min_share))
-    if kind is LimitedStep.OUT:
+    if kind in (LimitedStep.OUT, LimitedStep.RELEASED):
         return ((HOUR, max(math.ceil(factor * out), LEAST_OUT)),)
     if kind is LimitedStep.STOPPED:
         return ((HOUR, math.ceil(factor * (max(out, brake.stopped_jobs_60min) + brake.hang_stops_60min))),)

@@ -37,6 +37,7 @@ from holdfast.model.book import Book
 from holdfast.model.budgets import budget_of
 from holdfast.model.incident import Incident, IncidentState
 from holdfast.model.maintenance import KeepWindow, window_of
+from holdfast.model.node_orders import DrainForOperator, ReleaseForOperator
 from holdfast.model.policy import Mode
 from holdfast.ports import IntentOutcome
 
@@ -61,14 +62,14 @@ class Recheck(Enum):
 
     GO = "go"
     WAIT = "wait"
-    """A pause and observe mode hold everything except notifications; an incident that cannot be read holds everything except a drain.
-    A step that was started under a brake is finished once the brake is released."""
+    """A pause and observe mode hold everything except notifications and what an operator ordered of a node; an incident that cannot be
+    read holds everything except a drain. A step that was started under a brake is finished once the brake is released."""
     ANEW = "anew"
     """A brake tripped first: the step is decided again, so that a job that fails on its own meanwhile need not wait for the release."""
 
 
 def look_again(book: Book, intent: Intent, mode: Mode = Mode.ACT) -> Recheck:
-    if isinstance(intent.action, Notify | CheckInstance | KeepWindow):
+    if isinstance(intent.action, Notify | CheckInstance | KeepWindow | DrainForOperator | ReleaseForOperator):
         return Recheck.GO
     if mode is Mode.OBSERVE or book.paused is not None or _unreadable(book, intent):
         return Recheck.WAIT

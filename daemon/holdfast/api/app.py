@@ -18,6 +18,7 @@ from holdfast.api.health import health_router
 from holdfast.api.ingest import ingest_router
 from holdfast.api.maintaining import maintaining_router, windows_router
 from holdfast.api.measuring import measuring_router
+from holdfast.api.node_routes import node_health_router, node_history_router, node_orders_router
 from holdfast.api.notices import notices_router
 from holdfast.api.operating import operating_router
 from holdfast.api.overview import overview_router
@@ -73,8 +74,11 @@ def create_app(deps: ApiDeps) -> FastAPI:
         streaming_router(api),
         status_router(api, health),
         overview_router(api, health),
+        node_health_router(api),
         spares_router(api),
         notices_router(api),
+        node_history_router(api),
+        node_orders_router(api),
         checks_router(api),
         jobs_router(api),
         operating_router(api),

@@ -40,7 +40,7 @@ from holdfast.model.idempotency import FirstOrder
 from holdfast.model.incident import Incident
 from holdfast.model.parts import DiskRoom, NotifierState, ProcessSeen
 from holdfast.model.policy import Mode, Policy
-from holdfast.model.report import Report, SeenFinding
+from holdfast.model.report import NodeMachine, Report, SeenFinding
 from holdfast.ports import Accepted, Clock, QuorumRooms, Store
 from holdfast_checks.acting import Lists
 
@@ -145,6 +145,24 @@ class ApiStore(Store, TokenStore, Protocol):
         self, *, incident_id: str | None = None, node: str | None = None, limit: int = 1000
     ) -> Sequence[SeenFinding]:
         """Newest first."""
+        ...
+
+    def machines(self, node: str) -> Sequence[NodeMachine]:
+        """Every machine that reported for the node, with its newest inventory; the last one reported last."""
+        ...
+
+    def node_events(
+        self,
+        node: str,
+        kinds: Collection[EventKind],
+        shared: Collection[EventKind],
+        *,
+        since: datetime | None = None,
+        before_id: int | None = None,
+        limit: int = 200,
+    ) -> tuple[tuple[Event, ...], int | None]:
+        """The newest ``limit`` events of these kinds of a node and of its incidents, and those of many nodes at once that may name it
+        (``shared``), oldest first; and the id to read on before, None where nothing older is left."""
         ...
 
 

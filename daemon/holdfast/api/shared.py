@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from starlette.requests import Request
 from starlette.responses import Response
 
-PATHS = frozenset({"/v1/nodes", "/v1/status", "/v1/overview", "/v1/incidents"})
+PATHS = frozenset({"/v1/nodes", "/v1/nodes/health", "/v1/status", "/v1/overview", "/v1/incidents"})
 """Routes of viewers and operators, whose answer depends on the query alone."""
 FOR_S = 1.0
 COSTLY_S = 0.02

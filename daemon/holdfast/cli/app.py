@@ -16,9 +16,12 @@ from holdfast.cli import (
     budgets,
     checkpoints,
     checks,
+    lemons,
     local,
     maintaining,
     night,
+    node,
+    node_sheet,
     notices,
     operating,
     practice,
@@ -76,6 +79,7 @@ for look in (
     night.night,
     spares.nodes,
     spares.spares,
+    lemons.lemons,
     reading.incidents,
     proposing.proposals,
     reading.jobs,
@@ -95,6 +99,9 @@ _incident.command()(watched(reading.show))
 _incident.command()(reading.bundle)
 for word in (operating.ack, operating.close, operating.retry):
     _incident.command()(word)
+_node = _group("node", "One node: its history and health, and what operators note and order of it.", "Look")
+for of_node in (node.history, node.health, node_sheet.sheet, node.note, node.drain, node.release):
+    _node.command()(of_node)
 for order in (operating.pause, operating.resume):
     app.command(rich_help_panel="Operate")(order)
 app.command(rich_help_panel="Operate")(operating.release)

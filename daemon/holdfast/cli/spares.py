@@ -55,6 +55,7 @@ def nodes(
     read_at = f"as read at {moment(story.history_read_at)[:19]} UTC" if story.history_read_at else "not read yet"
     empty = f"no outage on record ({read_at})"
     listed(columns, rows, empty, ("MACHINE",), title=f"outages, {read_at}")
+    line(f"every drain, machine, check and note: holdfast node history {story.node.name}")
 
 
 def _back(outage: OutageShape) -> str:

@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from holdfast.config import limits, strict
+from holdfast.config import drain_rules, limits, strict
 from holdfast.config.binding import check_bind, networks
 from holdfast.config.check_ids import check_ids
 from holdfast.config.enrolment import check_enrolment
@@ -88,7 +88,7 @@ def load(path: Path | str) -> ControllerSettings:
 def read(table: Mapping[str, Any], path: Path) -> ControllerSettings:
     """The same from a parsed table."""
     where = str(path)
-    strict.refuse_unknown(table, ["profile", NODES, *SECTIONS], where)
+    strict.refuse_unknown(table, ["profile", NODES, drain_rules.KEY, *SECTIONS], where)
     profile, changes = _profile(table, where)
     tables = {name: _table(table, name, changes, where) for name in SECTIONS}
     if "act" in tables["hangs"]:  # as before there was a setting of its own for groups
@@ -107,9 +107,11 @@ def read(table: Mapping[str, Any], path: Path) -> ControllerSettings:
             if key in section.keys:
                 _in_range(value, f"{where}: {name}.{key}")
     repair = replace(settings.policy.repair, provider=settings.provider)
+    rules = drain_rules.read(table.get(drain_rules.KEY, []), where)
+    history = replace(settings.policy.history, drain_rules=rules)
     settings = replace(
         settings,
-        policy=replace(settings.policy, repair=repair, nodes=read_sets(table.get(NODES, []), where)),
+        policy=replace(settings.policy, repair=repair, history=history, nodes=read_sets(table.get(NODES, []), where)),
         provider_settings=_provider(settings.provider, tables["provider"], settings.cluster.name, where),
     )
     return _checked(_resolved(settings), where)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.config import drain_rules
 from holdfast.config.controller import SECTIONS
 from holdfast.config.node_sets import ABOUT, NODES
 from holdfast.config.profiles import PROFILES
@@ -71,7 +72,7 @@ def example() -> str:
             section = row.section
             lines += ["", *_head(section)]
         lines += [f"# {row.doc}", _line(row)]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n" + drain_rules.EXAMPLE
 
 
 def _head(section: str) -> list[str]:

@@ -143,6 +143,11 @@ class ActorSection:
         low=0,
         high=1000,
     )
+    node_orders: bool = option(
+        True,
+        "Drain and release nodes as operators order it through Holdfast (holdfast node drain, release), in observe mode and during a "
+        "pause too; false: the actor refuses these, and operators use scontrol.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

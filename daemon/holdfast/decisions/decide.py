@@ -9,7 +9,7 @@ from holdfast.decisions.hangs import respond, slow_groups
 from holdfast.decisions.incidents import file_systems
 from holdfast.decisions.job_ends import read_output
 from holdfast.decisions.machines import dispute_notices, orphans
-from holdfast.decisions.nodes import maintenance_windows, stays_down_notices
+from holdfast.decisions.nodes import maintenance_windows, node_orders, stays_down_notices
 from holdfast.decisions.planned import ending
 from holdfast.decisions.recovery import held_notices, recover
 from holdfast.decisions.repair import cleanup, drain, pair_probes, readmit, repair
@@ -37,6 +37,7 @@ def decide(world: World) -> Decision:
     """Everything that calls for a step now, most urgent first: nodes out of service, jobs back to work, then repairs."""
     parts = [
         maintenance_windows.keep_windows(world),
+        node_orders.carry_out_orders(world),
         drain.contain(world),
         read_output.read_outputs(world),
         recover.recover(world),

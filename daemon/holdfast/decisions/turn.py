@@ -21,6 +21,7 @@ from holdfast.decisions.incidents.lifecycle import follow_incidents
 from holdfast.decisions.job_ends.run_ends import follow_job_ends
 from holdfast.decisions.machines.disputes import follow_disputes
 from holdfast.decisions.nodes.adopt_drains import adopt
+from holdfast.decisions.nodes.foreign_drains import follow_foreign_drains
 from holdfast.decisions.nodes.hands_off import remember
 from holdfast.decisions.nodes.restored import forget_old_findings
 from holdfast.decisions.nodes.returns import follow_returns
@@ -54,6 +55,7 @@ def stages(new_id: NewId, fence: int, decided: Callable[[World], Decision] = dec
     """All stages of a turn in their order. Each sees the world as the earlier ones left it."""
     return (
         TurnStage("adopt_drains", adopt),
+        TurnStage("foreign_drains", follow_foreign_drains),
         TurnStage("restored_store", forget_old_findings),
         TurnStage("identity", follow_identity),
         TurnStage("hands_off", remember),
@@ -133,6 +135,7 @@ def apply(book: Book, change: Change) -> Book:
         nodes={**book.nodes, **{n.name: n for n in change.nodes}},
         brakes={**book.brakes, **{b.kind: b for b in change.brakes}},
         ends={**book.ends, **{e.id: e for e in change.ends}} if change.ends else book.ends,
+        nodes_since=change.nodes_since or book.nodes_since,
     )
 
 
@@ -148,4 +151,5 @@ def merge(first: Change, second: Change) -> Change:
         brakes=first.brakes + second.brakes,
         ends=tuple(({e.id: e for e in first.ends} | {e.id: e for e in second.ends}).values()),
         events=first.events + second.events,
+        nodes_since=second.nodes_since or first.nodes_since,
     )

@@ -94,6 +94,7 @@ def build_actor(settings: ControllerSettings) -> ActorParts:
         claims=lambda instance_id: claimants(store.load_book(clock.now()), instance_id),
         spare_reservation=settings.policy.spare_reservation,
         maintenance=settings.policy.maintenance,
+        node_orders=settings.actor.node_orders,
     )
     bell = Bell(actor_socket(settings))
     controller, own = Ringer(controller_socket(settings)), Ringer(actor_socket(settings))

@@ -11,6 +11,7 @@ from typing import Any, get_args
 from holdfast.model.cluster import JobKey, NodeReason
 from holdfast.model.event import Event, EventKind
 from holdfast.model.maintenance import KeepWindow
+from holdfast.model.node_orders import DrainForOperator, ReleaseForOperator
 from holdfast.model.notice import NoticeLevel, Topic
 from holdfast.model.resizing import DelayStart, SetThrottle
 from holdfast.model.steps import Step, StepKey
@@ -328,6 +329,8 @@ Action = (
     | CheckInstance
     | AdoptSpare
     | KeepWindow
+    | DrainForOperator
+    | ReleaseForOperator
     | SendOrder
     | Notify
     | UnknownAction

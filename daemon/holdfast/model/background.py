@@ -32,6 +32,11 @@ class Outage:
     excused: bool = False
     """Not the node's doing: the job was the suspect, or a restart of the job was all that it needed."""
 
+    @property
+    def of_incident(self) -> bool:
+        """Whether Holdfast had an incident for it; else it is a drain of others that a rule of the site counts."""
+        return self.incident_id != ""
+
 
 @dataclass(frozen=True, slots=True)
 class Lemon:

@@ -19,6 +19,7 @@ from holdfast.model.incident import Incident, Recovery
 from holdfast.model.job_ends import JobEnd
 from holdfast.model.machine import CAN_NOTHING, ProviderCan, ProviderView
 from holdfast.model.maintenance import Window
+from holdfast.model.node_orders import NodeOrder
 from holdfast.model.policy import Policy
 from holdfast.model.reach import HeadProbe
 from holdfast.model.report import AgentView, Finding
@@ -43,6 +44,31 @@ class NodeMark:
     def is_on(self, node: Node) -> bool:
         """The node is out by this very drain: no one has changed it since."""
         return (node.reason, node.reason_user, node.reason_time) == (self.reason, self.user, self.time)
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmShown:
+    """Who had the node out of service, if it was not Holdfast, as last recorded (``decisions/nodes/foreign_drains.py``)."""
+
+    out: bool
+    """Whether it was out of service then, not by Holdfast."""
+    kind: str = ""
+    """Kind of the event that recorded it (:class:`holdfast.model.event.EventKind`)."""
+    by: str = ""
+    """``slurm`` or ``others``."""
+    reason: str = ""
+    user: str = ""
+    time: datetime | None = None
+    """Slurm's time of the reason."""
+    since: datetime | None = None
+    """When Holdfast first saw it out; None: it was out at the first reading of Slurm on record."""
+    category: str = ""
+    """Of the site's rule that the reason matches (``[[drain_rules]]``); empty: none does."""
+    scores: bool = False
+    """Whether that rule counts it for the node's score."""
+    changes: int = 0
+    """Changes recorded since :attr:`changes_since`: a node that flaps is recorded only so often."""
+    changes_since: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +111,8 @@ class NodeRecord:
     """The same of a node that stopped answering within ten minutes of it."""
     alive_at: datetime | None = None
     """Its last sign of life while the head node did not reach it, to the minute; None: there was none."""
+    shown: SlurmShown | None = None
+    """Who had it out of service other than Holdfast, as last recorded; None: nothing of this kind was recorded yet."""
 
     def with_gpus(self, boot_id: str, gpu_uuids: frozenset[str]) -> NodeRecord:
         """The record with a newer inventory of the same machine. Missing GPUs were exchanged if it shares none with the one before, or has
@@ -112,6 +140,7 @@ class NodeRecord:
             unreached_until=self.unreached_until,
             unreached_with=self.unreached_with,
             unreached_near=self.unreached_near,
+            shown=self.shown,
         )
 
 
@@ -311,6 +340,10 @@ class Book:
     """User who paused, and the reason; None: not paused."""
     paused_at: datetime | None = None
     """When; None: not paused, or paused by a release that did not record it."""
+    nodes_since: datetime | None = None
+    """Since when it is on record who took nodes out of service other than Holdfast; None: Slurm was not read for that yet."""
+    node_orders: tuple[NodeOrder, ...] = ()
+    """Nodes that operators ordered to drain or to release, of the last hour."""
     restored_at: datetime | None = None
     """Time when the store was restored from a backup; None: never. Its incidents of before are as old as that backup."""
     provider: ProviderView | None = None
@@ -396,6 +429,8 @@ class Change:
     ends: tuple[JobEnd, ...] = ()
     """New and changed ones."""
     events: tuple[Event, ...] = ()
+    nodes_since: datetime | None = None
+    """What :attr:`Book.nodes_since` is from now on; None: as it was."""
 
     @property
     def empty(self) -> bool:
@@ -410,6 +445,7 @@ class Change:
                 self.brakes,
                 self.ends,
                 self.events,
+                self.nodes_since,
             )
         )
 

@@ -79,6 +79,11 @@ ENDINGS = (
         (EndingProof.DEAD, EndingProof.DRAINED, EndingProof.RUN),
     ),
     Ending("Drain", "`scontrol update state=drain`: jobs continue", (EndingProof.TOKEN, EndingProof.DRAINED)),
+    Ending(
+        "DrainForOperator",
+        "`scontrol update state=drain`, as an operator ordered it: jobs continue",
+        (EndingProof.DRAINED,),
+    ),
     Ending("Requeue", "`scontrol requeue`: ends a run, never a machine", (EndingProof.TOKEN, EndingProof.RUN)),
     Ending("HoldJob", "`scontrol requeuehold`: ends a run, never a machine", (EndingProof.RUN,)),
     Ending(
@@ -106,7 +111,7 @@ ENDINGS = (
 
 HARMLESS = frozenset({
     "Undrain", "HoldNodes", "PromoteSpare", "Release", "DelayStart", "SetThrottle", "AllowNodes", "DropHold", "TellOwner", "Launch",
-    "ReportFault", "CheckInstance", "AdoptSpare", "KeepWindow", "Notify",
+    "ReportFault", "CheckInstance", "AdoptSpare", "KeepWindow", "ReleaseForOperator", "Notify",
     "SendOrder.validate", "SendOrder.collect_evidence", "SendOrder.probe_peer", "SendOrder.ask_job_to_save", "SendOrder.probe_pair",
     "SendOrder.run_checks", "SendOrder.collect_stacks", "SendOrder.survey_checkpoints", "SendOrder.read_job_output",
 })  # fmt: skip

@@ -46,6 +46,18 @@ class EventKind(StrEnum):
     """Two independent witnesses agree that the node is dead."""
     NODE_RETURNED = "node.returned"
     """The node serves again; ``by_others`` in the detail: an operator or another tool put it back."""
+    NODE_DRAINED_BY_OTHERS = "node.drained_by_others"
+    """Slurm shows the node drained, not by Holdfast, or with another reason than before. ``by`` in the detail: an operator or another
+    tool (``others``), or Slurm itself (``slurm``); with Slurm's ``reason``, ``user`` and ``time``. Without a node: of many at once, named
+    in ``nodes`` and ``groups``."""
+    NODE_DOWN = "node.down"
+    """Slurm shows the node DOWN and not drained, not by Holdfast; the same detail."""
+    NODE_RESUMED_BY_OTHERS = "node.resumed_by_others"
+    """Slurm shows the node in service again, not by Holdfast; ``out_s`` in the detail: for how long it was out, and what its reason was."""
+    NODES_FIRST_READ = "nodes.first_read"
+    """The first reading of Slurm on record: the nodes that were out of service, not by Holdfast. Recorded once."""
+    NODE_MACHINE = "node.machine"
+    """The node runs in another boot, or another machine serves it, as its agent shows."""
     JOB_HURT = "job.hurt"
     """A job holds what is at fault; the text says what becomes of it."""
     JOB_STOPPED = "job.stopped"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 from holdfast.model.errors import Rejected
 
@@ -25,6 +26,62 @@ def expand(text: str) -> tuple[str, ...]:
         if len(names) > MOST:
             raise Rejected(f"{text!r} names more than {MOST} nodes")
     return tuple(names)
+
+
+_NUMBERED = re.compile(r"(.*?)([0-9]{1,9})", re.ASCII | re.DOTALL)
+
+
+def compress(names: Collection[str]) -> str:
+    """The host list of these names, sorted: ``gpu[001-016],n[1-8,12]``. :func:`expand` reads it back."""
+    split = {name: match for name in set(names) if "[" not in name and (match := _NUMBERED.fullmatch(name))}
+    padded = {(m[1], len(m[2])) for m in split.values() if m[2].startswith("0") and len(m[2]) > 1}
+    families: dict[tuple[str, int], list[int]] = {}
+    for match in split.values():
+        width = len(match[2]) if (match[1], len(match[2])) in padded else 0
+        families.setdefault((match[1], width), []).append(int(match[2]))
+    parts = [_family(before, width, sorted(numbers)) for (before, width), numbers in families.items()]
+    return ",".join(sorted([*parts, *(set(names) - split.keys())]))
+
+
+def _family(before: str, width: int, numbers: list[int]) -> str:
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    texts = [
+        f"{str(r[0]).zfill(width)}-{str(r[-1]).zfill(width)}" if len(r) > 1 else str(r[0]).zfill(width) for r in runs
+    ]
+    return f"{before}{texts[0]}" if len(numbers) == 1 else f"{before}[{','.join(texts)}]"
+
+
+def names_node(text: str, name: str) -> bool:
+    """Whether a host list that :func:`compress` wrote, or an operator, names this node; False for what is none."""
+    try:
+        return any(_named(part, name) for part in _parts(text))
+    except Rejected:
+        return False
+
+
+def _named(part: str, name: str) -> bool:
+    before, bracket, rest = part.partition("[")
+    if not bracket:
+        return part == name
+    inside, _, after = rest.partition("]")
+    if not (name.startswith(before) and name.endswith(after) and len(name) > len(before) + len(after)):
+        return False
+    middle = name[len(before) : len(name) - len(after)]
+    return middle.isascii() and middle.isdecimal() and any(_in_range(each, middle) for each in inside.split(","))
+
+
+def _in_range(each: str, middle: str) -> bool:
+    match = _RANGE.fullmatch(each)
+    if match is None:
+        return False
+    first, last = match[1], match[2] or match[1]
+    width = len(first) if first.startswith("0") else 0
+    return int(first) <= int(middle) <= int(last) and middle == str(int(middle)).zfill(width)
 
 
 def _parts(text: str) -> list[str]:

@@ -59,6 +59,8 @@ JOB_ENDS_S = _HOUR_S
 """The end of a run is recorded and evaluated within this time; the record is kept for longer."""
 ANNOUNCED_S = 60 * _DAY_S
 """An announcement that was acted upon, or that an operator closed, is not acted upon again; a time further ahead is a mistake."""
+FLAP_S = _HOUR_S
+"""Changes of one node that others made are recorded only this often within this (:mod:`holdfast.decisions.nodes.foreign_drains`)."""
 TOKEN_LIFE_S = 90 * _DAY_S
 """A person's token that is made without a choice ends after this."""
 TOKEN_USE_EVERY_S = _HOUR_S

@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from holdfast.model.drain_rules import DrainRule
 from holdfast.model.hangs import HangPolicy, StragglerPolicy
 from holdfast.model.node_sets import RUNGS, NodeSet
 from holdfast.model.planned import PlannedPolicy
@@ -343,6 +344,8 @@ class HistoryPolicy:
     lemon_file: str = option(
         "", "File with the names of the lemons, one a line, for job_submit.lua; empty: none is written."
     )
+    drain_rules: tuple[DrainRule, ...] = ()
+    """What drains of others are called, and whether they count for the score (``[[drain_rules]]``)."""
 
 
 @dataclass(frozen=True, slots=True)

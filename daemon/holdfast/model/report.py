@@ -124,6 +124,16 @@ class Inventory:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeMachine:
+    """A machine that reported for a node, serving it or not, as its newest inventory says."""
+
+    instance_id: str
+    boot_id: str
+    reported_at: datetime
+    inventory: Inventory
+
+
+@dataclass(frozen=True, slots=True)
 class OrderOutcome:
     """Outcome of an order. An agent acts at most once for an order id and remembers it before it acts."""
 

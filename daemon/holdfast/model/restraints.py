@@ -80,6 +80,12 @@ WAYS = (
         frozenset(),
     ),
     Way(
+        "`holdfast node drain`, `holdfast node release`",
+        "an operator's order, as with scontrol: drains the node, or puts it back",
+        "by the API: the operator's role; by the actor: no other drain is touched",
+        frozenset(),
+    ),
+    Way(
         "RebootProgram, ResumeProgram",
         "the site's; Holdfast brings none, and `scontrol reboot` is a step",
         "–",

@@ -115,6 +115,16 @@ def keep_window(window_id: str, nodes: int, hour: int) -> Step:
     return Step("KeepWindow", f"{window_id}.{nodes:08x}.{hour}")
 
 
+def drain_for_operator(order_id: str, node: str) -> Step:
+    """An operator's order to drain a node."""
+    return Step("DrainForOperator", f"{node}.{order_id}")
+
+
+def release_for_operator(order_id: str, node: str) -> Step:
+    """An operator's order to put a node back."""
+    return Step("ReleaseForOperator", f"{node}.{order_id}")
+
+
 # Jobs
 
 

@@ -19,6 +19,7 @@ from holdfast.model.job_ends import JobEnd
 from holdfast.model.lookback import JOB_ENDS_S, SHIPPED, Lookback
 from holdfast.model.machine import ProviderView
 from holdfast.model.maintenance import Windows
+from holdfast.model.node_orders import NodeOrders
 from holdfast.model.room_names import KnownRoom, KnownRooms
 from holdfast.model.suppression import Suppression
 from holdfast.store import rows
@@ -46,6 +47,10 @@ MAINTENANCE = "maintenance"
 """Note with the maintenance windows."""
 PROVIDER = "provider"
 """Note with what the actor last saw of the provider."""
+NODES_SINCE = "nodes.since"
+"""Note with the time since when it is on record who takes nodes out of service other than Holdfast (ISO 8601)."""
+NODE_ORDERS = "nodes.orders"
+"""Note with operators' orders to drain or release nodes."""
 ROOMS = "quorum.rooms"
 """Note with the rendezvous of elastic jobs."""
 
@@ -94,6 +99,8 @@ def load(connection: Connection, cache: BookCache, now: datetime, ahead: timedel
         windows=read_windows(_note(connection, MAINTENANCE)).at(now).windows,
         paused=paused,
         paused_at=read_time(_note(connection, PAUSED_AT)) if paused is not None else None,
+        nodes_since=read_time(_note(connection, NODES_SINCE)),
+        node_orders=read_node_orders(_note(connection, NODE_ORDERS)).at(now).orders,
         restored_at=read_time(_note(connection, RESTORED)),
         provider=provider,
         extensions=_extensions(connection, now),
@@ -122,6 +129,18 @@ def read_windows(note: str | None) -> Windows:
     if note is None:
         return Windows()
     return readable(lambda: decode(Windows, parsed(note)), Windows, "notes", MAINTENANCE)
+
+
+def write_node_orders(orders: NodeOrders) -> str:
+    """What goes into the note."""
+    return json.dumps(encode(orders))
+
+
+def read_node_orders(note: str | None) -> NodeOrders:
+    """Orders in a note; empty if it cannot be read: none is carried out then, and the operator gives it again."""
+    if note is None:
+        return NodeOrders()
+    return readable(lambda: decode(NodeOrders, parsed(note)), NodeOrders, "notes", NODE_ORDERS)
 
 
 def _extensions(connection: Connection, now: datetime) -> dict[BudgetKind, BudgetExtension]:

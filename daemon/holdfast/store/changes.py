@@ -11,6 +11,7 @@ from holdfast.model.errors import Rejected, Stale
 from holdfast.model.event import Event
 from holdfast.store import nodes, rows
 from holdfast.store import tables as t
+from holdfast.store.books import NODES_SINCE
 from holdfast.store.codec import encode
 from holdfast.store.intents import check_fence
 
@@ -26,9 +27,11 @@ def commit(connection: Connection, change: Change, fence: int, at: datetime | No
     rows.upsert(connection, t.recoveries, [rows.recovery_row(r, at) for r in change.recoveries])
     _plan(connection, change)
     _marks(connection, change)
-    nodes.put(connection, change.nodes)
+    nodes.put(connection, change.nodes, at)
     _brakes(connection, change)
     _job_ends(connection, change)
+    if change.nodes_since is not None:
+        rows.upsert(connection, t.notes, [{"key": NODES_SINCE, "value": change.nodes_since.isoformat()}])
     rows.append(connection, list(change.events))
 
 

@@ -143,7 +143,7 @@ def settle(connection: Connection, intent: Intent, outcome: IntentOutcome, at: d
     if outcome.drop_mark is not None:
         connection.execute(t.marks.delete().where(t.marks.c.node == outcome.drop_mark))
     if outcome.node is not None:
-        nodes.put(connection, [outcome.node])
+        nodes.put(connection, [outcome.node], at)
 
 
 def _write(connection: Connection, intent: Intent) -> None:

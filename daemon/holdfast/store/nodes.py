@@ -5,39 +5,62 @@ this (the controller that names the serving machine, the agent that sends its in
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from datetime import datetime
+from typing import Any
 
 from sqlalchemy import Connection, select
 
 from holdfast.model.book import NodeRecord
+from holdfast.model.event import Event, EventKind
 from holdfast.model.report import Inventory, Report
 from holdfast.store import rows
 from holdfast.store import tables as t
 from holdfast.store.codec import encode
 
 
-def put(connection: Connection, records: Iterable[NodeRecord]) -> None:
-    """Write records; a machine whose inventory is known brings its own boot id and GPUs."""
-    for record in records:
-        i = t.inventories.c
-        found = connection.execute(
-            select(i.boot_id, i.document).where(i.node == record.name, i.instance_id == record.instance_id)
-        ).first()
-        known = record
-        if found is not None:
-            inventory = rows.inventory_of(found.document, record.name)
+def put(connection: Connection, records: Iterable[NodeRecord], at: datetime | None) -> None:
+    """Write records; a machine whose inventory is known brings its own boot id and GPUs. ``at``: time of the change."""
+    wanted = list(records)
+    names = [record.name for record in wanted]
+    before, inventories = _all_stored(connection, names), _inventories(connection, names)
+    written: list[NodeRecord] = []
+    events: list[Event] = []
+    for record in wanted:
+        known, stored = record, before.get(record.name) or NodeRecord(record.name)
+        if (found := inventories.get((record.name, record.instance_id))) is not None:
+            boot_id, document = found
+            inventory = rows.inventory_of(document, record.name)
             gpus = record.gpu_uuids if inventory is None else frozenset(inventory.gpus)
-            known = replace(record, boot_id=found.boot_id, gpu_uuids=gpus)
-        stored = _stored(connection, record.name)
+            known = replace(record, boot_id=boot_id, gpu_uuids=gpus)
         if stored.instance_id == record.instance_id:
             known = replace(known, exchanged_gpus=stored.exchanged_gpus)
-        _write(connection, known)
+        events += machine_events(stored, known, at)
+        written.append(known)
+    rows.append(connection, events)
+    _write(connection, written)
+
+
+def machine_events(before: NodeRecord, after: NodeRecord, at: datetime | None) -> list[Event]:
+    """The event of another machine or boot of a node. None of its first machine: a new cluster's nodes are no news. ``at``: None: not
+    known, so nothing is recorded."""
+    if at is None or not before.instance_id or not after.boot_id:
+        return []
+    machine = {"instance_id": after.instance_id, "boot_id": after.boot_id}
+    was = {"before": before.instance_id, "before_boot": before.boot_id}
+    if before.instance_id != after.instance_id:
+        text = f"machine {after.instance_id} serves the node now, in place of {before.instance_id}"
+    elif before.boot_id and before.boot_id != after.boot_id:
+        text = f"machine {after.instance_id} has booted: boot {after.boot_id}"
+    else:
+        return []
+    return [Event(at, EventKind.NODE_MACHINE, None, after.name, text=text, detail=machine | was)]
 
 
 def await_return(connection: Connection, name: str, incident_id: str) -> None:
     """Remember that this incident was closed while its node is out of service: the node's return is recorded later."""
-    _write(connection, replace(_stored(connection, name), out_for=incident_id))
+    _write(connection, [replace(_stored(connection, name), out_for=incident_id)])
 
 
 def take_inventory(connection: Connection, report: Report, inventory: Inventory) -> None:
@@ -53,20 +76,42 @@ def take_inventory(connection: Connection, report: Report, inventory: Inventory)
     record = _stored(connection, report.node)
     if record.instance_id in ("", report.instance_id):
         known = replace(record, instance_id=report.instance_id)
-        _write(connection, known.with_gpus(report.boot_id, frozenset(inventory.gpus)))
+        known = known.with_gpus(report.boot_id, frozenset(inventory.gpus))
+        rows.append(connection, machine_events(record, known, report.received_at))
+        _write(connection, [known])
 
 
 def _stored(connection: Connection, name: str) -> NodeRecord:
+    return _all_stored(connection, [name]).get(name) or NodeRecord(name)
+
+
+_AT_A_TIME = 500
+"""Names per query: SQLite limits the number of parameters."""
+
+
+def _all_stored(connection: Connection, names: Sequence[str]) -> dict[str, NodeRecord]:
     n = t.nodes.c
-    found = connection.execute(select(n.instance_id, n.document).where(n.name == name)).first()
-    return rows.node_of(found.document, name, found.instance_id) if found else NodeRecord(name)
+    query = select(n.name, n.instance_id, n.document)
+    found = (row for some in _parts(names) for row in connection.execute(query.where(n.name.in_(some))))
+    return {row.name: rows.node_of(row.document, row.name, row.instance_id) for row in found}
 
 
-def _write(connection: Connection, record: NodeRecord) -> None:
-    row = {
-        "name": record.name,
-        "instance_id": record.instance_id,
-        "stamp": rows.next_stamp(connection, "nodes"),
-        "document": encode(record),
-    }
-    rows.upsert(connection, t.nodes, [row])
+def _inventories(connection: Connection, names: Sequence[str]) -> dict[tuple[str, str], tuple[str, Any]]:
+    """(node, machine) → (boot id, document)."""
+    i = t.inventories.c
+    query = select(i.node, i.instance_id, i.boot_id, i.document)
+    found = (row for some in _parts(names) for row in connection.execute(query.where(i.node.in_(some))))
+    return {(row.node, row.instance_id): (row.boot_id, row.document) for row in found}
+
+
+def _parts(names: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (names[start : start + _AT_A_TIME] for start in range(0, len(names), _AT_A_TIME))
+
+
+def _write(connection: Connection, records: Sequence[NodeRecord]) -> None:
+    """With one stamp for all: they are read again together."""
+    if not records:
+        return
+    stamp = rows.next_stamp(connection, "nodes")
+    values = [{"name": r.name, "instance_id": r.instance_id, "stamp": stamp, "document": encode(r)} for r in records]
+    rows.upsert(connection, t.nodes, values)

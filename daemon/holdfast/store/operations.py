@@ -19,7 +19,17 @@ from holdfast.model.transitions import IllegalTransition, Moved, move, returned
 from holdfast.ports import Operation
 from holdfast.store import nodes, rows
 from holdfast.store import tables as t
-from holdfast.store.books import MAINTENANCE, PAUSED, PAUSED_AT, budget_note, read_windows, write_windows
+from holdfast.store.books import (
+    MAINTENANCE,
+    NODE_ORDERS,
+    PAUSED,
+    PAUSED_AT,
+    budget_note,
+    read_node_orders,
+    read_windows,
+    write_node_orders,
+    write_windows,
+)
 from holdfast.store.codec import encode
 
 
@@ -118,6 +128,19 @@ def _write_windows(connection: Connection, windows: Windows) -> None:
     rows.upsert(connection, t.notes, [{"key": MAINTENANCE, "value": write_windows(windows)}])
 
 
+def _order_node(connection: Connection, operation: Operation, at: datetime) -> None:
+    if operation.order is None:
+        raise Rejected("no order was given")
+    orders = read_node_orders(connection.execute(select(t.notes.c.value).where(t.notes.c.key == NODE_ORDERS)).scalar())
+    given = write_node_orders(orders.at(at).given(operation.order))
+    rows.upsert(connection, t.notes, [{"key": NODE_ORDERS, "value": given}])
+    rows.append(connection, [_event(operation, EventKind.OPERATOR, at)])
+
+
+def _note_node(connection: Connection, operation: Operation, at: datetime) -> None:
+    rows.append(connection, [_event(operation, EventKind.OPERATOR, at)])
+
+
 def _extend_budget(connection: Connection, operation: Operation, at: datetime) -> None:
     wanted = operation.extension
     if wanted is None or wanted.until <= at:
@@ -159,6 +182,9 @@ _VERBS: Mapping[str, Callable[[Connection, Operation, datetime], None]] = {
     "end_maintenance": _end_maintenance,
     "extend_budget": _extend_budget,
     **{answer.value: _answer for answer in Answer},
+    "drain_node": _order_node,
+    "release_node": _order_node,
+    "note_node": _note_node,
 }
 
 
@@ -211,17 +237,19 @@ def _event(operation: Operation, kind: EventKind, at: datetime, incident: Incide
     return Event(
         at=at,
         kind=kind,
-        incident_id=incident.id if incident else None,
-        node=incident.node if incident else None,
+        incident_id=incident.id if incident else operation.incident_id or None,
+        node=incident.node if incident else operation.node or None,
         text=f"{operation.verb} {operation.target}".strip() + f" by {_who_and_why(operation)}",
         detail={
             "verb": operation.verb,
             "who": operation.who,
             "target": operation.target,
             "reason": operation.reason,
-        },
+        }
+        | ({"ticket": operation.ticket} if operation.ticket else {}),
     )
 
 
 def _who_and_why(operation: Operation) -> str:
-    return f"{operation.who}: {operation.reason}" if operation.reason else operation.who
+    ticket = f" (ticket {operation.ticket})" if operation.ticket else ""
+    return (f"{operation.who}: {operation.reason}" if operation.reason else operation.who) + ticket

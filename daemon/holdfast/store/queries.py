@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
 
 from sqlalchemy import Connection, func, select
@@ -11,7 +12,7 @@ from holdfast.model.event import Event, EventKind
 from holdfast.model.ids import UPKEEP
 from holdfast.model.incident import Incident, Recovery
 from holdfast.model.job_ends import JobEnd
-from holdfast.model.report import Inventory, SeenFinding
+from holdfast.model.report import Inventory, NodeMachine, SeenFinding
 from holdfast.store import rows
 from holdfast.store import tables as t
 
@@ -67,6 +68,60 @@ def events(
 def newest_event_id(connection: Connection) -> int:
     """Numbers grow in the order of commits, since the store takes one write at a time (:mod:`holdfast.store.engines`)."""
     return connection.execute(select(func.max(t.events.c.id))).scalar() or 0
+
+
+_SHARED = 500
+"""Events of many nodes, or of none, that are searched for a node at a time."""
+
+
+def node_events(
+    connection: Connection,
+    node: str,
+    kinds: Collection[EventKind],
+    shared: Collection[EventKind],
+    since: datetime | None,
+    before_id: int | None,
+    limit: int,
+) -> tuple[tuple[Event, ...], int | None]:
+    """The newest ``limit`` events of a node, of its incidents, and of many nodes at once that may name it (``shared``), oldest first; and
+    the id to read on before, None where nothing older is left."""
+    e, i = t.events.c, t.incidents.c
+    mine = select(i.id).where(i.node == node)
+    queries = (
+        (e.node == node, kinds, limit),
+        (e.node.is_(None) & e.incident_id.in_(mine), kinds, limit),
+        (e.node.is_(None) & e.incident_id.is_(None), shared, _SHARED),
+    )
+    found: dict[int, Event] = {}
+    floor = 0
+    for condition, wanted, most in queries:
+        query = (
+            select(t.events).where(condition, e.kind.in_([k.value for k in wanted])).order_by(e.id.desc()).limit(most)
+        )
+        if since is not None:
+            query = query.where(e.at >= since)
+        if before_id is not None:
+            query = query.where(e.id < before_id)
+        page = [rows.event_of(row) for row in connection.execute(query).mappings()]
+        found |= {event.id: event for event in page}
+        floor = max(floor, page[-1].id if len(page) == most else 0)
+    kept = sorted(number for number in found if number >= floor)
+    if len(kept) > limit:
+        kept = kept[-limit:]
+        floor = kept[0]
+    return tuple(found[number] for number in kept), floor or None
+
+
+def machines(connection: Connection, node: str) -> tuple[NodeMachine, ...]:
+    """Every machine that reported for the node, with its newest inventory, in the order of their last one."""
+    v = t.inventories.c
+    found = connection.execute(select(t.inventories).where(v.node == node).order_by(v.received_at)).all()
+    known = ((row, rows.inventory_of(row.document, node)) for row in found)
+    return tuple(
+        NodeMachine(row.instance_id, row.boot_id, row.received_at, inventory)
+        for row, inventory in known
+        if inventory is not None
+    )
 
 
 def recoveries(

@@ -19,7 +19,7 @@ from holdfast.model.incident import Incident, Recovery
 from holdfast.model.job_ends import JobEnd
 from holdfast.model.lookback import SHIPPED, Lookback
 from holdfast.model.machine import ProviderView
-from holdfast.model.report import Inventory, Report, SeenFinding
+from holdfast.model.report import Inventory, NodeMachine, Report, SeenFinding
 from holdfast.model.room_names import KnownRoom
 from holdfast.model.tokens import AGENT, TokenRow
 from holdfast.ports import Accepted, IntentOutcome, Lease, Operation
@@ -249,6 +249,23 @@ class SqlStore:
     def forget_order(self, token: str, key: str) -> None:
         """Give the key of an order back that has done nothing."""
         self._writer.run(lambda c: idempotency.forget(c, token, key))
+
+    def machines(self, node: str) -> tuple[NodeMachine, ...]:
+        """Every machine that reported for the node, with its newest inventory; the last one reported last."""
+        return self._read(lambda c: queries.machines(c, node))
+
+    def node_events(
+        self,
+        node: str,
+        kinds: Collection[EventKind],
+        shared: Collection[EventKind],
+        *,
+        since: datetime | None = None,
+        before_id: int | None = None,
+        limit: int = 200,
+    ) -> tuple[tuple[Event, ...], int | None]:
+        """As :meth:`holdfast.api.deps.ApiStore.node_events`."""
+        return self._read(lambda c: queries.node_events(c, node, kinds, shared, since, before_id, limit))
 
     # Notes
 

@@ -210,6 +210,7 @@ events = Table(
     Index("events_incident", "incident_id", "id"),
     Index("events_at", "at"),
     Index("events_kind", "kind", "at"),
+    Index("events_node", "node", "id"),
     sqlite_autoincrement=True,
 )
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.controller.background import write_lemons
-from holdfast.decisions.incidents.node_history import lemons, outages
+from holdfast.decisions.incidents.node_history import explained, lemons, outages
 from holdfast.model.background import Lemon, Outage
 from holdfast.model.event import Event, EventKind
 from holdfast.model.policy import HistoryPolicy
@@ -146,3 +146,58 @@ def test_lemons_are_listed_for_the_lua_module(tmp_path: Path, caplog: pytest.Log
     assert names == ["n2"]
     write_lemons(tmp_path / "nowhere" / "lemons", ("n1",), site.clock.now())
     assert "event=lemons_not_written" in caplog.text
+
+
+def _drain(days_ago: float, node: str | None = "n1", *, scores: bool = True) -> Event:
+    detail = {"scores": scores, "category": "health check"}
+    at = NOW - timedelta(days=days_ago)
+    return Event(
+        at, EventKind.NODE_DRAINED_BY_OTHERS, None, node, text="health check: drained by root: NHC", detail=detail
+    )
+
+
+def _back(days_ago: float) -> Event:
+    return Event(NOW - timedelta(days=days_ago), EventKind.NODE_RESUMED_BY_OTHERS, None, "n1")
+
+
+def _ours(days_ago: float) -> Event:
+    return Event(NOW - timedelta(days=days_ago), EventKind.NODE_OUT, "i1", "n1", text="ours", detail={"by": "ours"})
+
+
+@pytest.mark.parametrize(
+    ("events", "counted"),
+    [
+        ([_drain(3), _back(2)], 1),
+        ([_drain(3), _back(2), _drain(1)], 2),
+        ([_drain(3), _drain(2.5), _back(2)], 1),
+        ([_drain(3, scores=False), _back(2)], 0),
+        ([_drain(3, node=None)], 0),
+        ([_drain(3), _ours(2.9), _back(2)], 1),
+        ([_drain(3), _back(2), _ours(1)], 2),
+        ([_drain(3), _ours(2.9)], 1),
+    ],
+    ids=[
+        "once",
+        "twice",
+        "reworded",
+        "no rule counts it",
+        "of many at once",
+        "taken over",
+        "another",
+        "taken over, out",
+    ],
+)
+def test_drains_of_others_count_only_by_a_rule_and_once(events: list[Event], counted: int) -> None:
+    known = outages(events, {}, ())
+    assert len(known) == counted
+    found = lemons(known, {}, {}, HistoryPolicy(), FRESH_S, NOW).get("n1")
+    assert (found.score if found is not None else 0) == counted
+
+
+def test_what_is_explained_adds_up_to_the_score() -> None:
+    known = _faults(1, 1.045, 12, 40)
+    lemon = _lemon(known)
+    assert lemon is not None
+    faults = explained(known, {}, HistoryPolicy(), FRESH_S, NOW)["n1"]
+    assert sum(f.weight for f in faults) == lemon.score
+    assert [f.until is None for f in faults] == [False, False, False, True]

@@ -35,6 +35,7 @@ from holdfast.model.action import (
 from holdfast.model.book import Change
 from holdfast.model.cluster import JobKey
 from holdfast.model.endings import ENDING_PORTS, ENDINGS, HARMLESS, HARMLESS_PORTS
+from holdfast.model.node_orders import DrainForOperator
 from holdfast.ports import IntentOutcome, Provider, Scheduler, reading
 from holdfast_checks.result import Remedy
 from support.simulated import Site
@@ -108,6 +109,7 @@ AIMED: dict[str, Callable[[Site, SimJob], Action]] = {
     "StopStart": lambda site, _job: StopStart(LIAR, THEIRS, site.machine(OTHER).boot_id, "t"),
     "SetDown": lambda _site, _job: SetDown(LIAR, "holdfast[inc]: drill", node_dead=True),
     "Drain": lambda _site, _job: Drain(LIAR, "holdfast[inc]: drill"),
+    "DrainForOperator": lambda _site, _job: DrainForOperator(LIAR, "operator ops: drill"),
     "Requeue": lambda site, job: Requeue(_another(site, job), 0),
     "HoldJob": lambda site, job: HoldJob(_another(site, job), "drill"),
     "SendOrder.reset_gpu": _order(Verb.RESET_GPU),

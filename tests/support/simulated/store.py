@@ -18,12 +18,14 @@ from holdfast.model.job_ends import JobEnd
 from holdfast.model.lookback import JOB_ENDS_S, SHIPPED, Lookback
 from holdfast.model.machine import ProviderView
 from holdfast.model.maintenance import Windows
+from holdfast.model.node_orders import NodeOrders
 from holdfast.model.proposals import Answer, parse_id
 from holdfast.model.report import Finding, Inventory, OrderOutcome, Report
 from holdfast.model.room_names import KnownRoom
 from holdfast.model.suppression import Suppression, check_suppression
 from holdfast.ports import Accepted, IntentOutcome, Lease, Operation
 from holdfast.store import books, operations
+from holdfast.store import nodes as store_nodes
 from holdfast.store.checkpoints import StoredCheckpoint, state
 from holdfast.store.reports import identity
 from support.simulated.ways import Ways
@@ -154,15 +156,18 @@ class MemoryStore:
         record = self._nodes.get(report.node, NodeRecord(report.node))
         if record.instance_id in ("", report.instance_id):
             known = replace(record, instance_id=report.instance_id)
-            self._nodes[report.node] = known.with_gpus(report.boot_id, frozenset(inventory.gpus))
+            known = known.with_gpus(report.boot_id, frozenset(inventory.gpus))
+            self._append(store_nodes.machine_events(record, known, report.received_at))
+            self._nodes[report.node] = known
 
-    def _put_node(self, record: NodeRecord) -> None:
+    def _put_node(self, record: NodeRecord, at: datetime | None) -> None:
         known = self._inventories.get((record.name, record.instance_id))
         if known is not None:
             record = replace(record, boot_id=known[0], gpu_uuids=frozenset(known[1].gpus))
         stored = self._nodes.get(record.name)
         if stored is not None and stored.instance_id == record.instance_id:
             record = replace(record, exchanged_gpus=stored.exchanged_gpus)
+        self._append(store_nodes.machine_events(stored or NodeRecord(record.name), record, at))
         self._nodes[record.name] = record
 
     # The state snapshot
@@ -216,6 +221,8 @@ class MemoryStore:
             extensions={k: e for k, e in self._extensions.items() if e.until > now},
             paused=self._notes.get("paused"),
             paused_at=books.read_time(self._notes.get(books.PAUSED_AT) if books.PAUSED in self._notes else None),
+            nodes_since=books.read_time(self._notes.get(books.NODES_SINCE)),
+            node_orders=self._node_orders(now).orders,
             restored_at=books.read_time(self._notes.get(books.RESTORED)),
             provider=provider,
         )
@@ -247,7 +254,9 @@ class MemoryStore:
         self._unsettled |= {i.key for i in change.intents if not i.settled}
         self._marks |= {m.node: m for m in change.marks}
         for record in change.nodes:
-            self._put_node(record)
+            self._put_node(record, at)
+        if change.nodes_since is not None:
+            self._notes[books.NODES_SINCE] = change.nodes_since.isoformat()
         self._brakes |= {b.kind: b for b in change.brakes}
         self._ends |= {e.id: e for e in change.ends}
         self._append(change.events)
@@ -366,6 +375,9 @@ class MemoryStore:
             "unsuppress": lambda: (self._suppressions.pop(operation.target), None)[1],
             "maintain": lambda: self._maintain(operation),
             "end_maintenance": lambda: self._end_maintenance(operation, at),
+            "drain_node": lambda: self._order_node(operation, at),
+            "release_node": lambda: self._order_node(operation, at),
+            "note_node": lambda: None,
             "release_brake": lambda: self._release(operation.target, at),
             "acknowledge": lambda: self._acknowledge(operation.target, f"taken over by {who}"),
             "close": lambda: self._close(operation, at),
@@ -377,6 +389,13 @@ class MemoryStore:
     def _maintain(self, operation: Operation) -> None:
         assert operation.window is not None
         self._windows = self._windows.begun(operation.window)
+
+    def _node_orders(self, now: datetime) -> NodeOrders:
+        return books.read_node_orders(self._notes.get(books.NODE_ORDERS)).at(now)
+
+    def _order_node(self, operation: Operation, at: datetime) -> None:
+        assert operation.order is not None
+        self._notes[books.NODE_ORDERS] = books.write_node_orders(self._node_orders(at).given(operation.order))
 
     def _end_maintenance(self, operation: Operation, at: datetime) -> None:
         self._windows = self._windows.ended(operation.nodes, at)

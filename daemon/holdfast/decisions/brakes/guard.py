@@ -45,9 +45,10 @@ from holdfast.model.book import Brake, BrakeKind, World
 from holdfast.model.budgets import budget_of
 from holdfast.model.held_orders import HARMLESS_VERBS
 from holdfast.model.maintenance import KeepWindow
+from holdfast.model.node_orders import DrainForOperator, ReleaseForOperator
 from holdfast.model.policy import Mode
 
-_HARMLESS = (Notify, CheckInstance, KeepWindow)
+_HARMLESS = (Notify, CheckInstance, KeepWindow, DrainForOperator, ReleaseForOperator)
 _LOOKS = frozenset({Verb.PROBE_PEER, Verb.EVIDENCE, Verb.STACKS, Verb.OUTPUT, Verb.SURVEY})
 """Orders that change nothing on the node."""
 
@@ -150,8 +151,8 @@ def _with_its_rung(proposal: Proposal, waits: Mapping[str, WithheldProposal]) ->
 
 
 def harmless(action: Action) -> bool:
-    """Whether the action is never withheld: notifications, queries, and the reservation of a maintenance window that an operator
-    ordered."""
+    """Whether the action is never withheld: notifications, queries, and what an operator ordered of a node: the reservation of a
+    maintenance window, a drain, a release."""
     return isinstance(action, _HARMLESS) or (isinstance(action, SendOrder) and action.verb in HARMLESS_VERBS)
 
 

@@ -19,7 +19,8 @@ from holdfast.model.incident import Incident, Recovery
 from holdfast.model.policy import HistoryPolicy
 from holdfast_checks.result import Remedy
 
-KINDS = (EventKind.NODE_OUT, EventKind.NODE_RETURNED)
+_BY_OTHERS = (EventKind.NODE_DRAINED_BY_OTHERS, EventKind.NODE_DOWN)
+KINDS = (EventKind.NODE_OUT, EventKind.NODE_RETURNED, *_BY_OTHERS, EventKind.NODE_RESUMED_BY_OTHERS)
 """Events that the outages are made of."""
 _EXCUSED = frozenset({Remedy.NONE, Remedy.RESTART_JOB})
 
@@ -27,17 +28,48 @@ _EXCUSED = frozenset({Remedy.NONE, Remedy.RESTART_JOB})
 def outages(
     events: Iterable[Event], incidents: Mapping[str, Incident], recoveries: Iterable[Recovery]
 ) -> tuple[Outage, ...]:
-    """Each incident that took its node out, once, in the order of time. What an operator took out is none of ours."""
+    """Each incident that took its node out, once, in the order of time. What others took out is none of ours, unless a rule of the site
+    counts it (``[[drain_rules]]``) and no incident of Holdfast's counts it already."""
+    events = sorted(events, key=lambda e: e.at)
+    ours = _of_incidents(events, incidents, recoveries)
+    counted = [o for o in _of_others(events) if not any(_within(o, each) for each in ours)]
+    return tuple(sorted((*ours, *counted), key=lambda o: (o.out_at, o.incident_id, o.node)))
+
+
+def _of_incidents(
+    events: Iterable[Event], incidents: Mapping[str, Incident], recoveries: Iterable[Recovery]
+) -> list[Outage]:
     suspect = {r.incident_id for r in recoveries if r.suspect}
     found: dict[str, Outage] = {}
-    for event in sorted(events, key=lambda e: e.at):
+    for event in events:
         number = event.incident_id or ""
         if event.kind is EventKind.NODE_OUT and number not in found and event.detail.get("by") != DrainedBy.FOREIGN:
             found[number] = _outage(event, incidents.get(number), suspect)
         elif event.kind is EventKind.NODE_RETURNED and number in found:
             by_others = event.detail.get(BY_OTHERS) is True
             found[number] = replace(found[number], back_at=event.at, by_others=by_others)
-    return tuple(sorted(found.values(), key=lambda o: (o.out_at, o.incident_id)))
+    return list(found.values())
+
+
+def _of_others(events: Iterable[Event]) -> list[Outage]:
+    """Drains of single nodes that a rule counts. What many nodes had at once is the doing of none of them."""
+    over: list[Outage] = []
+    going: dict[str, Outage] = {}
+    for event in events:
+        node = event.node or ""
+        if not node:
+            continue
+        if event.kind is EventKind.NODE_RESUMED_BY_OTHERS and node in going:
+            over.append(replace(going.pop(node), back_at=event.at, over=True))
+        elif event.kind in _BY_OTHERS and event.detail.get("scores") is True and node not in going:
+            going[node] = Outage(node, "", "", event.text, event.at, by_others=True)
+    return [*over, *going.values()]
+
+
+def _within(drain: Outage, ours: Outage) -> bool:
+    """Whether Holdfast's own incident took the node out while that drain was there: it is the same fault."""
+    same = drain.node == ours.node and drain.out_at <= ours.out_at
+    return same and (drain.back_at is None or ours.out_at <= drain.back_at)
 
 
 def _outage(event: Event, incident: Incident | None, suspect: Collection[str]) -> Outage:
@@ -84,6 +116,54 @@ def lemons(
         for node in {*by_node, *excluded}
     }
     return {node: lemon for node, lemon in sorted(scored.items()) if lemon.score or lemon.holds(now)}
+
+
+class CountedFault(NamedTuple):
+    """One outage of a node, and what it counts for its score."""
+
+    outage: Outage
+    weight: int
+    """2: it came soon after the node's return; 0: it counts for nothing."""
+    until: datetime | None
+    """When it stops to count; None: it does not count."""
+    why: str
+    """Why it counts so, for people."""
+
+
+def explained(
+    known: Iterable[Outage], serving: Mapping[str, str], policy: HistoryPolicy, fresh_s: float, now: datetime
+) -> dict[str, list[CountedFault]]:
+    """Node → its outages with what each counts, newest first: the rule of :func:`lemons`, spelled out."""
+    by_node: dict[str, list[Outage]] = {}
+    for outage in known:
+        by_node.setdefault(outage.node, []).append(outage)
+    return {node: _explained(mine, serving.get(node, ""), policy, fresh_s, now) for node, mine in by_node.items()}
+
+
+def _explained(
+    mine: list[Outage], machine: str, policy: HistoryPolicy, fresh_s: float, now: datetime
+) -> list[CountedFault]:
+    counting = sorted((o for o in mine if not _why_not(o, machine)), key=lambda o: o.out_at)
+    weights = {id(o): weight for o, (_, weight) in zip(counting, _weighed(counting, fresh_s), strict=True)}
+    found = [_counted(o, _why_not(o, machine), weights.get(id(o), 0), policy, fresh_s, now) for o in mine]
+    return sorted(found, key=lambda f: f.outage.out_at, reverse=True)
+
+
+def _counted(
+    outage: Outage, why_not: str, weight: int, policy: HistoryPolicy, fresh_s: float, now: datetime
+) -> CountedFault:
+    until = outage.out_at + timedelta(seconds=policy.window_s)
+    if why_not or until < now:
+        return CountedFault(outage, 0, None, why_not or f"older than {_days(policy.window_s)}")
+    why = f"counts twice: within {fresh_s / 60:.0f} min after its return" if weight > 1 else "counts once"
+    return CountedFault(outage, weight, until, why)
+
+
+def _why_not(outage: Outage, machine: str) -> str:
+    if outage.excused:
+        return "not the node's doing"
+    other = machine and outage.instance_id not in ("", machine)
+    return f"of machine {outage.instance_id}, which no longer serves the node" if other else ""
 
 
 def _judge(mine: list[Outage], users: int, policy: HistoryPolicy, fresh_s: float, now: datetime) -> Lemon:

@@ -74,7 +74,7 @@ def fault_rate(world: World, nodes: int) -> tuple[float, str]:
     back, window_s = world.background, world.policy.spares.rate_window_s
     begin = max(world.now - timedelta(seconds=window_s), back.since or world.now)
     days = max((world.now - begin).total_seconds(), 0.0) / _DAY_S
-    seen = sum(1 for o in back.outages if o.out_at >= begin)
+    seen = sum(1 for o in back.outages if o.out_at >= begin and o.of_incident)
     rate = (seen + RATE_PRIOR_FAULTS) / (nodes * days + RATE_PRIOR_FAULTS / RATE_PRIOR)
     text = (
         f"{seen} faults took a node out in {days:.1f} days of {nodes} nodes: with the prior of {RATE_PRIOR * 1000:g} "

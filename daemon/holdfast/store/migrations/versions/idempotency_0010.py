@@ -8,7 +8,7 @@ from alembic import op
 from holdfast.store.columns import SafeText, SmallWhole, UtcDateTime
 
 revision = "0010"
-down_revision = "0006"
+down_revision = "0007"
 branch_labels = None
 depends_on = None
 
