@@ -25,7 +25,14 @@ OF_THIS_RELEASE_ALONE = {
 }
 """Their JSON is made by the command line itself."""
 ID = "0h3k5d2m8x1q"
-ARGUMENTS = {"incident show": ("incident", "show", ID), "nodes NODE": ("nodes", "n1"), "why": ("why", "7")}
+ARGUMENTS = {
+    "node health": ("node", "health", "n1"),
+    "node history": ("node", "history", "n1"),
+    "node sheet": ("node", "sheet", "n1"),
+    "incident show": ("incident", "show", ID),
+    "nodes NODE": ("nodes", "n1"),
+    "why": ("why", "7"),
+}
 
 
 def with_json(found: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
