@@ -107,7 +107,7 @@ def test_status_metrics_and_the_node_say_what_waits_and_what_holds(asked: Any) -
     book = Book(incidents={ID: asked.store.incident(ID)})
     asked.world = World(T0, policy, book, ClusterView("c", T0, {"n1": node}, {}, {}))
     assert asked.call("GET", "/v1/status").json()["proposals_open"] == 1
-    assert "holdfast_proposals_open 1.0" in asked.call("GET", "/metrics").text
+    assert 'holdfast_proposals_open{cluster="c"} 1.0' in asked.call("GET", "/metrics").text
     shown = asked.call("GET", "/v1/nodes/n1").json()["node"]["policy"]
     assert (shown["mode"], shown["asks"], shown["sets"]) == ("propose", ["reboot"], ["prod"])
     assert shown["why"] == "node set 'prod': mode = 'propose'"

@@ -96,10 +96,16 @@ def _deps(store: SqlStore) -> ApiDeps:
         agents=agents,
         clock=clock,
         wake=lambda: None,
-        world=lambda: world,
+        world=lambda: _turned(world, clock.now()),
         orders=OrderHub(clock.monotonic_s),
         loop_turned_at=clock.monotonic_s,
     )
+
+
+def _turned(world: World, now: datetime) -> World:
+    """As after a turn of the control loop a moment ago: Slurm shows the same."""
+    assert world.view is not None
+    return replace(world, now=now, view=replace(world.view, read_at=now))
 
 
 def _record(store: SqlStore, now: datetime) -> World:

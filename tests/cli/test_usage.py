@@ -17,7 +17,7 @@ from holdfast.practice.cluster.site import PracticeSite
 from holdfast.practice.demo import timeline
 
 WRONG = [
-    (("nope",), "Did you mean 'nodes'"),
+    (("nope",), "Did you mean 'node', 'nodes'"),
     (("nodes", "--worst"), "--worst"),
     (("nodes", "n[3-1]"), "runs backwards"),
     (("incidents", "--since", "soon"), "no time such as yesterday, 18:00"),

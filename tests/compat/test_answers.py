@@ -60,7 +60,7 @@ def holdfast(
 
     def call(given: Answers, verb: tuple[str, ...]) -> Shown:
         monkeypatch.setattr(
-            ApiClient, "_call", lambda _self, method, path, _body: given[f"{method} {path.split('?')[0]}"]
+            ApiClient, "_call", lambda _self, method, path, _body, *_more: given[f"{method} {path.split('?')[0]}"]
         )
         capsys.readouterr()
         status = run(verb)

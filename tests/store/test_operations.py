@@ -97,7 +97,7 @@ def test_an_older_book_cannot_undo_an_operators_word(store: SqlStore, verb: str)
         ("retry", "busy", Rejected, "is repairing: only one that waits for an operator"),
         ("retry", "inc1", Rejected, "only one that waits for an operator"),
         ("release_brake", "drains", NotFound, "not tripped"),
-        ("explode", "", Rejected, "unknown operation 'explode': use one of acknowledge, close"),
+        ("explode", "", Rejected, "unknown operation 'explode': use one of accept, acknowledge, close"),
     ],
 )
 def test_an_operation_that_does_not_fit_is_one_clear_line(

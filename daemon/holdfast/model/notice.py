@@ -48,6 +48,7 @@ class Topic(StrEnum):
     MAINTENANCE_WINDOW = "maintenance_window"
     STEP_FAILING = "step_failing"
     BRAKE = "brake"
+    PROPOSAL = "proposal"
     JOB_HANGS = "job_hangs"
     HANGS_LIMITED = "hangs_limited"
     JOB_STALL = "job_stall"
@@ -79,6 +80,7 @@ RUNBOOKS: Mapping[Topic, str] = {
     Topic.MAINTENANCE_WINDOW: "maintenance.md",
     Topic.STEP_FAILING: "runbooks/step-failing.md",
     Topic.BRAKE: "runbooks/brake.md",
+    Topic.PROPOSAL: "runbooks/proposal-waits.md",
     Topic.JOB_HANGS: "runbooks/job-hangs.md",
     Topic.HANGS_LIMITED: "runbooks/job-hangs.md",
     Topic.JOB_STALL: "runbooks/job-stall.md",

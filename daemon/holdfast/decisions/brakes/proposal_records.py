@@ -18,6 +18,7 @@ from holdfast.model.action import Notify, Proposal
 from holdfast.model.book import World
 from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import Incident
+from holdfast.model.notice import NoticeLevel, Topic
 from holdfast.model.proposals import (
     LIVE,
     ProposalRecord,
@@ -217,8 +218,9 @@ def _waiting_text(incident: Incident, waiting: list[ProposalRecord], newest: Pro
             f"  holdfast dismiss {name} --reason WHY",
             f"  holdfast snooze {name} --for 2h",
         ]
-    lines.append(f"What was found: holdfast incident show {incident.id}; next step: docs/runbooks/proposal-waits.md")
-    return Notify(f"{incident.node or 'a job'}: accept or dismiss: {newest.what}{more}", "\n".join(lines))
+    lines.append(f"What was found: holdfast incident show {incident.id}")
+    subject = f"{incident.node or 'a job'}: accept or dismiss: {newest.what}{more}"
+    return Notify(subject, "\n".join(lines), NoticeLevel.NEEDS_SOMEBODY, Topic.PROPOSAL)
 
 
 def _expired_text(incident: Incident, record: ProposalRecord) -> Notify:
@@ -226,6 +228,7 @@ def _expired_text(incident: Incident, record: ProposalRecord) -> Notify:
     body = (
         f"{incident.headline}\nProposal {name} was asked at {record.asked_at:%Y-%m-%d %H:%M} UTC; no one answered, and nothing was done. "
         f"The incident waits for an operator.\nTo be asked again: holdfast reopen {name}\n"
-        f"What was found: holdfast incident show {incident.id}; next step: docs/runbooks/proposal-waits.md"
+        f"What was found: holdfast incident show {incident.id}"
     )
-    return Notify(f"{incident.node or 'a job'}: no one answered the proposal to {record.what}", body)
+    subject = f"{incident.node or 'a job'}: no one answered the proposal to {record.what}"
+    return Notify(subject, body, NoticeLevel.NEEDS_SOMEBODY, Topic.PROPOSAL)
