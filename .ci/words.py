@@ -107,10 +107,20 @@ def hits(path: str, source: str) -> list[Hit]:
 
 
 def _literals(source: str) -> Iterator[tuple[int, str]]:
-    """Line and text of each literal that has a space. Text that is put in counts as code."""
+    """Line and text of each literal that has a space. What is put into an f-string counts as code: `{job} told {owner}` has a space."""
+    inside: set[ast.AST] = set()
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value.strip():
-            yield node.lineno, node.value
+        if node in inside:
+            continue
+        if isinstance(node, ast.JoinedStr):
+            inside.update(node.values)
+            text = "".join(str(p.value) if isinstance(p, ast.Constant) else "\x00" for p in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            text = node.value
+        else:
+            continue
+        if " " in text.strip():
+            yield node.lineno, text
 
 
 def _unreleased(changelog: str) -> str:

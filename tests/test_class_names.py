@@ -18,8 +18,11 @@ PRODUCT = (
 
 
 def declared(source: str) -> Iterator[tuple[str, int]]:
-    """Public classes and type aliases at the top level of a module, with their lines. A name that is imported is not declared."""
-    for node in ast.parse(source).body:
+    """Public classes, also within functions, and type aliases at the top level of a module, with their lines. A name that is imported is
+    not declared."""
+    module = ast.parse(source)
+    inner = (n for n in ast.walk(module) if isinstance(n, ast.ClassDef) and n not in module.body)
+    for node in (*module.body, *inner):
         match node:
             case ast.ClassDef(name=name):
                 pass

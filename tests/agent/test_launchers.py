@@ -52,7 +52,7 @@ def test_the_launchers_of_the_run_are_told_and_no_others(ends: list[Ends]) -> No
     launchers.add(LauncherConnection(7, 1, 101, ends[0].agent))
     launchers.add(LauncherConnection(8, 1, 102, ends[1].agent))
     done = leave(launchers)
-    assert (done.ok, done.summary) == (True, "told 1 launcher(s) of run 1 of job 7")  # word: the agent's summary
+    assert (done.ok, done.summary) == (True, "notified 1 launcher(s) of run 1 of job 7")
     assert done.detail == {"launchers": [101]}
     assert json.loads(ends[0].launcher.recv(1000)) == EVENT
     ends[1].launcher.setblocking(False)

@@ -43,7 +43,7 @@ NOT_IN_THE_API: dict[type[Any], dict[str, str]] = {
         "code": "stands in the headline, after the check",
         "by_program": "says how many nodes with this fault make the job the suspect; the hold's reason names them",
         "resumed_in_doubt": "the note says that it waits for an operator, and why",
-        "proposals": "`holdfast proposals` and `holdfast incident show` have them in a list of their own",
+        "proposals": "`holdfast proposals` and `holdfast incident show` have them in separate lists",
         "operated": "a count by which the store refuses a change made from an older incident",
     },
     Recovery: {

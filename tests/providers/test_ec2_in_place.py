@@ -175,7 +175,7 @@ def test_node_with_two_machines_is_left_alone(aws: EmulatorControl, open_ec2_pro
     ids = seed(aws.endpoint, cluster, ["n1", "n2"])
     open_ec2(aws.endpoint).create_tags(Resources=[ids["n2"]], Tags=[{"Key": "holdfast:node", "Value": "n1"}])
     since = aws.last_call()
-    with pytest.raises(Rejected, match=f"served by {ids['n2']} besides"):
+    with pytest.raises(Rejected, match=f"served by {ids['n2']} in addition to"):
         replace(open_ec2_provider(launch_first=False), ids["n1"])
     assert aws.effects("TerminateInstances", since) == []
 

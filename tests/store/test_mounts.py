@@ -19,6 +19,7 @@ sshfs#x /home/local/remote fuse.sshfs rw 0 0
 /dev/vdc /srv ext4 rw 0 0
 over:/srv /srv nfs rw 0 0
 overlay /var/lib/containers overlay rw 0 0
+nas:/x /mnt/line\u2028end nfs4 rw 0 0
 """
 
 
@@ -34,6 +35,7 @@ overlay /var/lib/containers overlay rw 0 0
         ("/mnt/with blank/x.db", "cifs"),
         ("/srv/x.db", "nfs"),
         ("/run/x.db", None),
+        ("/mnt/line\u2028end/x.db", "nfs4"),
         ("/var/lib/containers/x.db", None),
     ],
 )

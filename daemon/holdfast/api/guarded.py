@@ -35,7 +35,7 @@ RouteHandler = Callable[[Request], Coroutine[Any, Any, Response]]
 def guarded_router(api: Api, tag: str, *roles: Role) -> APIRouter:
     operators = Role.OPERATOR in roles
 
-    class Guarded(APIRoute):
+    class GuardedRoute(APIRoute):
         """FastAPI itself reads a body, however long, before it asks for the dependencies of a route."""
 
         def __init__(self, path: str, endpoint: Callable[..., Any], **given: Any) -> None:
@@ -76,7 +76,7 @@ def guarded_router(api: Api, tag: str, *roles: Role) -> APIRouter:
         tags=[tag],
         dependencies=[Depends(BEARER)],
         responses=answers(401, 403, 422, 429, 503),
-        route_class=Guarded,
+        route_class=GuardedRoute,
     )
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import PurePosixPath
 
-NETWORK_TYPES = frozenset(
-    {
-        *("nfs", "nfs4", "lustre", "cifs", "smb3", "smbfs", "9p", "beegfs", "gpfs", "ceph", "glusterfs", "afs"),
-        *("ocfs2", "gfs2", "pvfs2", "orangefs", "panfs", "wekafs", "daos", "virtiofs", "fsx", "efs", "coda", "ncpfs"),
-    }
-)
-"""Names as the kernel prints them. Amazon FSx is mounted as lustre, nfs or cifs and EFS as nfs4; theirs are here for helpers."""
+from holdfast_checks.probes import mounts as table
+from holdfast_checks.probes.mounts import parse_mounts
+
+NETWORK_TYPES = table.NETWORK_TYPES | {
+    *("smbfs", "glusterfs", "ocfs2", "gfs2", "pvfs2", "orangefs", "panfs", "daos", "virtiofs", "fsx", "efs", "coda"),
+    "ncpfs",
+}
+"""Names as the kernel prints them: those whose server may go away, and those that several hosts share. Amazon FSx is mounted as lustre, nfs
+or cifs and EFS as nfs4; theirs are here for helpers."""
 
 
 def network_type(path: PurePosixPath, mounts: str) -> str | None:
@@ -27,16 +28,8 @@ def network_type(path: PurePosixPath, mounts: str) -> str | None:
 def mount_type(path: PurePosixPath, mounts: str) -> str | None:
     """Type of the innermost mount that holds the path; of two at one point the later one counts, as in the kernel."""
     best: tuple[int, str] | None = None
-    for line in mounts.splitlines():
-        words = line.split()
-        if len(words) < 3:
-            continue
-        point = PurePosixPath(_unescape(words[1]))
+    for mount in parse_mounts(mounts):
+        point = PurePosixPath(mount.path)
         if path.is_relative_to(point) and (best is None or len(point.parts) >= best[0]):
-            best = (len(point.parts), words[2])
+            best = (len(point.parts), mount.kind)
     return best[1] if best else None
-
-
-def _unescape(word: str) -> str:
-    """Decode a mount point: the kernel writes spaces, tabs and backslashes as three octal digits."""
-    return re.sub(r"\\([0-7]{3})", lambda m: chr(int(m.group(1), 8)), word)

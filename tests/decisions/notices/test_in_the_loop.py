@@ -139,7 +139,7 @@ def test_an_address_that_hangs_keeps_no_new_notice_waiting_in_the_store() -> Non
     with_place(with_place(site, Place(slow)), Place(other))
     site.fault("n1")
     site.run(15, step_s=5.0)
-    assert (slow.tried, other.tried) == (1, 1), "each in a turn of its own"
+    assert (slow.tried, other.tried) == (1, 1), "each in its own turn"
     assert site.store.due_intents() == ()
 
 

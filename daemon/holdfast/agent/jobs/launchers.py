@@ -81,7 +81,7 @@ def ask_group_to_leave(launchers: Launchers, now: Callable[[], datetime] = lambd
         told = launchers.push(job_id, restarts, event_line(order.args, now()))
         detail = {"launchers": told}
         if told:
-            return OrderResult(True, f"told {len(told)} launcher(s) of run {restarts} of job {job_id}", detail)
+            return OrderResult(True, f"notified {len(told)} launcher(s) of run {restarts} of job {job_id}", detail)
         runs = ", ".join(map(str, launchers.runs_of(job_id)))
         others = f"; those of run {runs} do" if runs else ""
         return OrderResult(False, f"no launcher of run {restarts} of job {job_id} listens on this node{others}", detail)

@@ -64,5 +64,7 @@ def machine_of(calls: Ec2Calls, node: str, instance_id: str) -> tuple[InstanceTy
     if is_going(old):
         return old, read_instance(others[0], calls.keys) if others else None
     if others:
-        raise Rejected(f"{node} is served by {names} besides {instance_id}: remove the tag from those that do not")
+        raise Rejected(
+            f"{node} is served by {names} in addition to {instance_id}: remove the tag from those that do not"
+        )
     return old, None
