@@ -173,3 +173,10 @@ def test_when_a_matter_is_over(topic: Topic, target: str, book: Book, ended: boo
 
 def test_of_a_matter_without_an_incident_no_end_is_known() -> None:
     assert over.is_over(Book(), Matter(Topic.SPARES_SHORT, "t", "s")) is None
+
+
+@pytest.mark.parametrize("topic", Topic)
+def test_a_message_of_any_topic_can_be_written(topic: Topic) -> None:
+    """One that cannot be would hold back all that are due with it."""
+    _, (message,) = made(queued(NoticeState(), [matter("n0", topic)]), later(3600))
+    assert message.body.endswith(texts.runbook(WRITER.links, topic))

@@ -46,7 +46,7 @@ POLICY = replace(Policy(), mode=Mode.ACT, hangs=HangPolicy(act="restart", floor_
 """The shipped defaults, in ``act`` mode; a job that hangs is restarted after a minute, whatever other jobs do."""
 NO_BUDGET = replace(POLICY, repair=replace(POLICY.repair, budget_cluster_share=1.0))
 """For small sites where several nodes are repaired at once."""
-ROUNDS = 60
+ROUNDS = 120
 """Most rounds of turn and actor in one second; more means that the two trigger each other endlessly."""
 
 

@@ -85,6 +85,9 @@ TOPIC_TEXTS: Mapping[Topic, TopicText] = {
         "new steps of this kind wait until you release the brake.",
         "holdfast nodes; holdfast release KIND",
     ),
+    Topic.PROPOSAL: TopicText(
+        "steps wait for an accept", "nothing is done without an accept.", "holdfast proposals; holdfast accept ID"
+    ),
     Topic.JOB_HANGS: TopicText("jobs hang", "the job is left running.", _SHOW),
     Topic.HANGS_LIMITED: TopicText(
         "limits on restarts of hung jobs", "jobs that hang are not restarted for a while.", _SHOW
