@@ -179,4 +179,4 @@ def test_of_a_matter_without_an_incident_no_end_is_known() -> None:
 def test_a_message_of_any_topic_can_be_written(topic: Topic) -> None:
     """One that cannot be would hold back all that are due with it."""
     _, (message,) = made(queued(NoticeState(), [matter("n0", topic)]), later(3600))
-    assert message.body.endswith(texts.runbook(WRITER.links, topic))
+    assert f"Runbook: {texts.runbook(WRITER.links, topic)}\n" in message.body
