@@ -88,7 +88,7 @@ def test_the_command_line_shows_it(
         site.turn()
         served = ServedSite(site, store)
 
-        def send(_client: ApiClient, method: str, path: str, body: bytes | None) -> bytes:
+        def send(_client: ApiClient, method: str, path: str, body: bytes | None, *_more: object) -> bytes:
             got = served.call(method, path, content=body)
             assert got.status_code == 200, got.text
             return got.content
