@@ -168,9 +168,9 @@ def tell_owner_of_hands(job: JobKey, restarts: int) -> Step:
     return Step("TellOwner", f"{_run(job, restarts)}.hands")
 
 
-def tell_owner_of_recovery(job: JobKey, restarts: int, hour: int) -> Step:
-    """That the job runs again, and from where. ``restarts``: the run that was stopped."""
-    return Step("TellOwner", f"{_run(job, restarts)}.recovered.{hour}")
+def tell_owner_of_recovery(job: JobKey, restarts: int, *, from_where: bool) -> Step:
+    """That the job runs again; once more when it is known from where. ``restarts``: the run that was stopped."""
+    return Step("TellOwner", f"{_run(job, restarts)}.{'resumed' if from_where else 'recovered'}")
 
 
 def take_note_back(job: JobKey, restarts: int) -> Step:

@@ -400,7 +400,8 @@ def test_a_job_that_goes_on_before_its_stop_is_left_alone() -> None:
 
 
 def told_of(site: Site) -> list[str]:
-    return [text for text in site.notices.sent if "no progress" in text]
+    """Messages about a hang, one by one or several in one."""
+    return [text for text, body in site.notices.bodies if "no progress" in text or "has reported no progress" in body]
 
 
 @pytest.mark.slow

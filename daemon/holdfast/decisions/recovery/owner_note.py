@@ -106,7 +106,7 @@ def _recovered(world: World, view: ClusterView, recovery: Recovery) -> list[Prop
     there = job.admin_comment
     if there == text or (there and incident_of_reason(there) is None):  # rule prose: whether it is ours, word for word
         return []
-    step = steps.tell_owner_of_recovery(job.key, recovery.restarts_before, attempted_steps.hour(world))
+    step = steps.tell_owner_of_recovery(job.key, recovery.restarts_before, from_where=recovery.resumed_step is not None)
     if not world.may_try(incident.id, step, job.key):
         return []
     return [Proposal(incident.id, step, TellOwner(job.key, text, instead_of=there), text, order=90)]
