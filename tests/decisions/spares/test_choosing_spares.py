@@ -47,7 +47,7 @@ def _lemon(site: Site) -> None:
 
 def _noted(site: Site) -> None:
     record = site.book.nodes["n4"]
-    site.store._put_node(replace(record, check_note="active.burn failed"))  # type: ignore[attr-defined]
+    site.store._put_node(replace(record, check_note="active.burn failed"), None)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
