@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
-
-from holdfast.model.incident import OUT_OF_SERVICE
+from functools import cache
 
 
 class NodeGroup(StrEnum):
@@ -30,7 +29,13 @@ _OUT = frozenset({"DOWN", "ERROR", "DRAIN", "FAIL", "MAINTENANCE", "REBOOT_ISSUE
 _DRAIN = frozenset({"DRAIN", "FAIL"})
 _NOT_KNOWN = frozenset({"UNKNOWN", "FUTURE"})
 _ASLEEP = frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_DOWN"})
-_REPAIR = frozenset(state.value for state in OUT_OF_SERVICE)
+
+
+@cache
+def _in_repair() -> frozenset[str]:
+    from holdfast.model.incident import OUT_OF_SERVICE  # noqa: PLC0415 - `holdfast --help` has to be quick, and needs no incident
+
+    return frozenset(state.value for state in OUT_OF_SERVICE)
 
 
 def group_of(slurm: Collection[str], incidents: Iterable[str], agents: Collection[str], *, busy: bool) -> NodeGroup:
@@ -44,7 +49,7 @@ def group_of(slurm: Collection[str], incidents: Iterable[str], agents: Collectio
     if words & _OUT:
         if busy and words & _DRAIN and "DOWN" not in words:
             return NodeGroup.DRAINING
-        return NodeGroup.IN_REPAIR if _REPAIR.intersection(incidents) else NodeGroup.OUT
+        return NodeGroup.IN_REPAIR if _in_repair().intersection(incidents) else NodeGroup.OUT
     silent = "silent" in agents and "heard" not in agents  # word: as the API says it
     return NodeGroup.SILENT if silent and not words & _ASLEEP else NodeGroup.IN_SERVICE
 
