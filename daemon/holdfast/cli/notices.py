@@ -13,7 +13,6 @@ from holdfast.cli.reading import listed
 from holdfast.cli.show import as_json, line, moment
 from holdfast.cli.when import asked, given
 from holdfast.model.errors import OutsideError, Usage
-from holdfast.model.notice import LEVEL_WORDS, Matter, Message, NoticeLevel, Topic
 from holdfast_checks.words import known
 
 if TYPE_CHECKING:
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
 
     from holdfast.actor.notice_desk import Place
     from holdfast.api.notice_shapes import DeliveryShape, NoticeShape
+    from holdfast.model.notice import Message
 
 
 def notices(
@@ -42,6 +42,8 @@ def notices(
 
 
 def notice_row(notice: NoticeShape) -> list[object]:
+    from holdfast.model.notice import LEVEL_WORDS  # noqa: PLC0415
+
     level = LEVEL_WORDS.get(notice.level, str(notice.level))  # type: ignore[call-overload]
     many = notice.stands_for if notice.stands_for > 1 else ""
     return [moment(notice.at)[:19], level, notice.topic, many, notice.subject, delivered(notice.deliveries)]
@@ -57,12 +59,13 @@ def send_test(
     config: Config = DEFAULT_PATH,
     level: Annotated[
         str, typer.Option(help="needs_somebody, healed or digest: to the addresses that take this level.")
-    ] = NoticeLevel.NEEDS_SOMEBODY.value,
+    ] = "needs_somebody",
 ) -> None:
     """Send a test to every address of this machine's controller.toml, and say for each whether it was taken."""
     from holdfast.clock import SystemClock  # noqa: PLC0415
     from holdfast.config.controller import load  # noqa: PLC0415
     from holdfast.head.notify import places_of  # noqa: PLC0415
+    from holdfast.model.notice import LEVEL_WORDS, Matter, Message, NoticeLevel, Topic  # noqa: PLC0415
 
     wanted = known(NoticeLevel, level)
     if wanted is None:
