@@ -138,7 +138,7 @@ class Actor:
             except Exception as error:  # noqa: BLE001 - this one waits, with what comes after it; the others do not
                 unexpected.failed(TAKE, error, intent.key)
                 look = Recheck.WAIT
-            if look is Recheck.ANEW:
+            if look is Recheck.DECIDE_AGAIN:
                 continue
             taken.add(queue)
             if look is Recheck.GO:
@@ -172,10 +172,10 @@ class Actor:
             unexpected.passed(SEND_NOTICES)
 
     def _looked_again(self, book: Book, intent: Intent, fence: int) -> Recheck:
-        """Re-evaluate a step right before it starts. ``ANEW``: it was settled without being started."""
+        """Re-evaluate a step right before it starts. ``DECIDE_AGAIN``: it was settled without being started."""
         ended = outlived(book, intent) or overtaken(book, intent, self.outside.clock.now())
-        look = Recheck.ANEW if ended is not None else look_again(book, intent, self.mode)
-        if look is Recheck.ANEW:
+        look = Recheck.DECIDE_AGAIN if ended is not None else look_again(book, intent, self.mode)
+        if look is Recheck.DECIDE_AGAIN:
             self._settle(intent, fence, ended or BRAKED)
         return Recheck.WAIT if look is Recheck.GO and self._is_full(intent) else look
 

@@ -64,7 +64,7 @@ class Recheck(Enum):
     WAIT = "wait"
     """A pause and observe mode hold everything except notifications and what an operator ordered of a node; an incident that cannot be
     read holds everything except a drain. A step that was started under a brake is finished once the brake is released."""
-    ANEW = "anew"
+    DECIDE_AGAIN = "decide_again"
     """A brake tripped first: the step is decided again, so that a job that fails on its own meanwhile need not wait for the release."""
 
 
@@ -79,7 +79,7 @@ def look_again(book: Book, intent: Intent, mode: Mode = Mode.ACT) -> Recheck:
         return Recheck.GO
     if isinstance(intent.action, Requeue) and _stops_nobody(book, intent.action):
         return Recheck.GO
-    return Recheck.ANEW if intent.state is IntentState.PLANNED else Recheck.WAIT
+    return Recheck.DECIDE_AGAIN if intent.state is IntentState.PLANNED else Recheck.WAIT
 
 
 def _braked(intent: Intent) -> bool:

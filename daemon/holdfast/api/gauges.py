@@ -33,14 +33,16 @@ MOST_NODES = 1_000
 """Nodes in trouble that are shown one by one; the rest is a number: a rack that lost its power is no reason for a series of each node."""
 
 
-class ProcessGauges(Collector):
-    """What this process knows of itself; also while it does not lead."""
-
+class _Gauges(Collector):
     def __init__(self, deps: ApiDeps) -> None:
         self._deps = deps
 
     def describe(self) -> Iterator[Metric]:
         return iter(())
+
+
+class ProcessGauges(_Gauges):
+    """What this process knows of itself; also while it does not lead."""
 
     def collect(self) -> Iterator[Metric]:
         deps = self._deps
@@ -84,14 +86,8 @@ def _totals(deps: ApiDeps) -> dict[str, int] | None:
         return None
 
 
-class ClusterGauges(Collector):
+class ClusterGauges(_Gauges):
     """The state of the cluster, which only the controller that leads knows."""
-
-    def __init__(self, deps: ApiDeps) -> None:
-        self._deps = deps
-
-    def describe(self) -> Iterator[Metric]:
-        return iter(())
 
     def collect(self) -> Iterator[Metric]:
         deps = self._deps
@@ -123,8 +119,8 @@ def _of_nodes(shown: ClusterShape) -> Iterator[Metric]:
         "holdfast_agents", "Agents by status.", "status", {s: agents[s] for s in ("heard", "silent", "unknown")}
     )
     states = Counter(str(i.state) for n in shown.nodes for i in n.incidents)
-    by_state = {s.value: states[s.value] for s in IncidentState if s is not IncidentState.CLOSED}
-    yield _labelled("holdfast_open_incidents", "Open incidents by state.", "state", by_state)
+    open_states = {s.value: states[s.value] for s in IncidentState if s is not IncidentState.CLOSED}
+    yield _labelled("holdfast_open_incidents", "Open incidents by state.", "state", open_states)
     checks = Counter(i.check for n in shown.nodes for i in n.incidents if i.kind in ABOUT_JOBS)
     jobs = {check: checks[check] for check in sorted(CHECKS.values())}
     yield _labelled("holdfast_open_job_incidents", "Open incidents about jobs that accuse no node.", "check", jobs)

@@ -45,7 +45,7 @@ def parse_mounts(text: str) -> tuple[Mount, ...]:
 def _mount(source: str, path: str, kind: str, said: str) -> Mount:
     options = said.split(",")
     by_user = any(each.startswith(_USER) and not _is_of_the_system(each.removeprefix(_USER)) for each in options)
-    return Mount(_plain(source), _plain(path), kind, "ro" in options, by_user)
+    return Mount(unescaped(source), unescaped(path), kind, "ro" in options, by_user)
 
 
 def _is_of_the_system(uid: str) -> bool:
@@ -70,5 +70,6 @@ def within(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
-def _plain(word: str) -> str:
+def unescaped(word: str) -> str:
+    """A name of the mount table: the kernel writes blanks, tabs, line ends and backslashes as three octal digits."""
     return _ESCAPED.sub(lambda match: chr(int(match[1], 8)), word)

@@ -5,13 +5,13 @@ A job says ``/ckpt`` where the node has ``/fsx/me/run7``: both mount tables name
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from holdfast.model.said import CONTROL, PATH_MAX
 from holdfast_checks.probes import process_files
+from holdfast_checks.probes.mounts import unescaped
 
 MOST_BYTES = 1 << 16
 """Size limit for a container's mount table: about 400 mounts. It is read when a job connects, and kept while the connection lasts."""
@@ -99,5 +99,4 @@ def _cover(path: PurePosixPath, mounts: Sequence[ContainerMount]) -> ContainerMo
 
 
 def _path(word: str) -> PurePosixPath:
-    """Unescape a path: the kernel writes blanks, tabs, line ends and backslashes as three octal digits."""
-    return PurePosixPath(re.sub(r"\\([0-7]{3})", lambda m: chr(int(m.group(1), 8)), word))
+    return PurePosixPath(unescaped(word))

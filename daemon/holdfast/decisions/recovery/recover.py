@@ -43,7 +43,7 @@ from holdfast.model.ids import job_hold_name
 from holdfast.model.incident import ABOUT_JOBS, Incident, Recovery, RecoveryPhase
 from holdfast_checks.result import Severity
 
-_MAY_BEGIN_ANEW = frozenset({RecoveryPhase.AWAITING_CONSENT, RecoveryPhase.WAITING})
+_MAY_START_AGAIN = frozenset({RecoveryPhase.AWAITING_CONSENT, RecoveryPhase.WAITING})
 _NOT_STOPPED_YET = frozenset({RecoveryPhase.SAVING, RecoveryPhase.WAITING, RecoveryPhase.STOPPING})
 _CONSENT = RecoveryPhase.AWAITING_CONSENT
 _FEW = 8
@@ -118,7 +118,7 @@ class _Plan:
         failed = job.state in slurm_view.FAILED
         cause = self.world.book.incidents.get(known.incident_id) if known is not None else None
         over = cause is None or not cause.open  # the fault of then is over, this one is another
-        if known is None or known.phase is RecoveryPhase.GONE or (over and known.phase in _MAY_BEGIN_ANEW):
+        if known is None or known.phase is RecoveryPhase.GONE or (over and known.phase in _MAY_START_AGAIN):
             self._begin(incident, job, self._new(incident, job), failed=failed)
         else:
             self._go_on(incident, cause, job, known, failed=failed)
