@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import JSON, text
 
 from holdfast import unknown
-from holdfast.api.client import ApiClient
+from holdfast.api.client import NO_HEADERS, ApiClient
 from holdfast.cli.app import run
 from holdfast.model.action import IntentState, SendOrder, UnknownAction
 from holdfast.model.incident import IncidentKind
@@ -182,8 +182,15 @@ def test_pages_and_views_show_the_rest(
         site.turn()
         served = ServedSite(site, store)
 
-        def send(_client: ApiClient, method: str, path: str, body: bytes | None, served: ServedSite = served) -> bytes:
-            got = served.call(method, path, content=body)
+        def send(
+            _client: ApiClient,
+            method: str,
+            path: str,
+            body: bytes | None,
+            headers: Mapping[str, str] = NO_HEADERS,
+            served: ServedSite = served,
+        ) -> bytes:
+            got = served.call(method, path, content=body, headers=dict(headers))
             assert got.status_code == 200, f"{path}: {got.text}"
             return got.content
 
