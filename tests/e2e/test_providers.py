@@ -67,7 +67,7 @@ def test_a_script_whose_replacements_fail_three_times_ends_at_one_human(shown: S
     lines = shown("three failures")
     assert said(lines, "✓ The site's script: 3 orders to exchange rack1-u2 in place")
     assert said(lines, "✓ It ran again before the first replacement had failed")
-    assert said(lines, "✓ An operator was notified, once: n2 needs an operator")
+    assert said(lines, "✓ An operator was notified, once: demo: n2 needs an operator")
 
 
 def test_without_a_spare_the_job_waits_for_its_node(shown: Shown) -> None:
