@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 
@@ -10,7 +11,7 @@ import pytest
 
 from holdfast.controller import loop as loop_module
 from holdfast.controller import slurm_reader
-from holdfast.model.cluster import Node
+from holdfast.model.cluster import ClusterView, Node
 from holdfast.model.errors import Unavailable
 from holdfast.model.incident import IncidentState
 from holdfast_checks.result import Remedy, Severity
@@ -114,6 +115,98 @@ def test_a_fault_reported_right_before_the_reading_begins_does_not_wait_for_its_
     monkeypatch.setattr(slurm_reader, "PATIENCE_S", 1000.0)
     slow.drive(lambda: site.fault(first), lambda: "Drain n6" in slow.planned())
     assert slow.planned() == sorted([f"Drain {first}", "Drain n6"])
+
+
+class TestWithoutTheJobs:
+    """All of Slurm cannot be read for minutes, as a user's texts make the listing of jobs too long; single nodes can."""
+
+    def blind(self, site: Site, slow: Slow, monkeypatch: pytest.MonkeyPatch) -> None:
+        def view() -> ClusterView:
+            slow.read.append("all")
+            raise Unavailable("squeue -h did not answer within 10 s")
+
+        monkeypatch.setattr(site.slurm, "view", view)
+        site.loop.reader.slurm.refresh()
+        assert site.loop.reader.blind
+        for _ in range(30):
+            site.clock.advance(10)
+            site.world_moves()
+
+    def test_a_fault_drains_its_node(self, site: Site, slow: Slow, monkeypatch: pytest.MonkeyPatch) -> None:
+        job = site.slurm.submit(2, comment="holdfast")
+
+        def happens() -> None:
+            self.blind(site, slow, monkeypatch)
+            site.fault(job.nodes[0])
+
+        slow.drive(happens, lambda: bool(slow.planned()))
+        assert slow.planned() == [f"Drain {job.nodes[0]}"]
+        assert site.store.load_book(site.clock.now()).recoveries == {}
+
+    def test_an_incident_that_is_open_already_is_drained_for(
+        self, site: Site, slow: Slow, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Its first turn may have begun something else, or Slurm have answered nothing at all."""
+        plain, away = site.slurm.node, [True]
+
+        def node(name: str) -> Node:
+            if away:
+                raise Unavailable(name)
+            return plain(name)
+
+        monkeypatch.setattr(site.slurm, "node", node)
+
+        def happens() -> None:
+            self.blind(site, slow, monkeypatch)
+            site.fault("n1")
+
+        def until() -> bool:
+            if site.store.incidents(node="n1"):
+                away.clear()
+            return bool(slow.planned())
+
+        slow.drive(happens, until)
+        assert slow.planned() == ["Drain n1"]
+
+    def test_a_node_that_an_operator_has_drained_meanwhile_is_left(
+        self, site: Site, slow: Slow, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def happens() -> None:
+            self.blind(site, slow, monkeypatch)
+            site.slurm.drain("n1", "a fan (bob)")
+            site.fault("n1")
+
+        slow.drive(happens, lambda: slow.read.count("n1") > 2)
+        assert slow.planned() == []
+
+    def test_no_more_than_one_thread_waits_for_slurm(
+        self, site: Site, slow: Slow, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        hangs, asked = threading.Event(), list[str]()
+        monkeypatch.setattr(slurm_reader, "NODES_PATIENCE_S", 0.01)
+
+        def node(name: str) -> Node:
+            asked.append(name)
+            hangs.wait(PATIENCE_S)
+            raise Unavailable(name)
+
+        monkeypatch.setattr(site.slurm, "node", node)
+        turns = list[int]()
+        plain = site.loop.observer.world
+        monkeypatch.setattr(site.loop.observer, "world", lambda: turns.append(1) or plain())  # type: ignore[func-returns-value]
+
+        def happens() -> None:
+            self.blind(site, slow, monkeypatch)
+            site.fault("n1")
+            turns.clear()
+
+        def until() -> bool:
+            if len(turns) > 8:
+                hangs.set()  # the event loop ends once its threads have ended
+            return hangs.is_set()
+
+        slow.drive(happens, until)
+        assert asked == ["n1"]
 
 
 def _whole(slow: Slow) -> Callable[[], bool]:

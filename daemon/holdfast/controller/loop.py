@@ -203,7 +203,7 @@ class ControlLoop:
     async def _drain_first(self, fence: int) -> World:
         """Drain faulty nodes that need no full reading of Slurm (:mod:`.first_drains`), and return the world after that."""
         world = await asyncio.to_thread(self._look)
-        names = worth_reading(world) if self.reader.too_old(world) else ()
+        names = worth_reading(world, blind=self.reader.blind) if self.reader.outdated(world) else ()
         nodes = await self.reader.nodes_now(names) if names else {}
         if not nodes:
             return world

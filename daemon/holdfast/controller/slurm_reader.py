@@ -145,6 +145,8 @@ class SlurmReader:
     _pace: JobPace = field(default_factory=JobPace)
     _looks: Looks = field(default_factory=Looks)
     _elastic: ElasticPace = field(default_factory=ElasticPace)
+    _nodes: asyncio.Task[dict[str, Node]] | None = None
+    """The last reading of single nodes; it may still be under way."""
 
     def event(self) -> None:
         """Record an event: Slurm is read often from now on."""
@@ -184,9 +186,17 @@ class SlurmReader:
 
     def too_old(self, world: World) -> bool:
         """Whether a reading now would be newer than the world's view, and that view may be too old to start something on."""
-        if world.view is None or self.slurm.error is not None:
-            return False  # there is none to be had
-        return (world.now - world.view.read_at).total_seconds() > self._new_s
+        return not self.blind and self.outdated(world)  # else there is none to be had
+
+    def outdated(self, world: World) -> bool:
+        """Whether the world's view may be too old to start something on, whether or not a newer one is to be had."""
+        return world.view is not None and (world.now - world.view.read_at).total_seconds() > self._new_s
+
+    @property
+    def blind(self) -> bool:
+        """Whether the last reading of all of Slurm failed. Single nodes may be readable all the same: any user can make the listing of all
+        jobs as long as slurmctld bears."""
+        return self.slurm.error is not None
 
     @property
     def _new_s(self) -> float:
@@ -207,10 +217,14 @@ class SlurmReader:
             return
 
     async def nodes_now(self, names: Collection[str]) -> Mapping[str, Node]:
-        """Read these nodes now, also while all of Slurm is being read; empty: Slurm does not show them in time."""
+        """Read these nodes now, also while all of Slurm is being read; empty: Slurm does not show them in time, or has not answered the
+        question before yet: no more than one thread waits for it."""
+        if self._nodes is not None and not self._nodes.done():
+            return {}
+        self._nodes = asyncio.create_task(asyncio.to_thread(self.slurm.nodes_now, names))
         try:
             async with asyncio.timeout(NODES_PATIENCE_S):
-                return await asyncio.to_thread(self.slurm.nodes_now, names)
+                return await asyncio.shield(self._nodes)
         except TimeoutError:
             return {}
 
