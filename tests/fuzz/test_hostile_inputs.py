@@ -19,6 +19,7 @@ from holdfast.agent.jobs.questions import parse_question
 from holdfast.agent.jobs.rendezvous import read_answer
 from holdfast.agent.node.job_gate import JobGate
 from holdfast.agent.orders.orders import ReceivedOrder, refusal
+from holdfast.agent.orders.output import parse as parse_output
 from holdfast.agent.orders.probing import side_of
 from holdfast.agent.orders.survey_plan import SurveyPlan, target_of
 from holdfast.agent.orders.verbs import job_id_of
@@ -33,7 +34,12 @@ from holdfast.api.convert import to_report
 from holdfast.api.errors import ApiError
 from holdfast.api.wire import HeartbeatBody, ReportBody, check_version, parse_items
 from holdfast.api.wire import parse as parse_body
-from holdfast.model.errors import Rejected
+from holdfast.model.elastic import parse_comment
+from holdfast.model.errors import Rejected, Unavailable
+from holdfast.model.noderange import node_sizes
+from holdfast.model.opt_in import OptInMeaning, read_comment, wants_notes, why_not
+from holdfast.model.output_signs import signs_of
+from holdfast.model.sizes import BadSizes
 from holdfast_checkpoint.confined import Bad
 from holdfast_checkpoint.layouts.archives import load_json
 from holdfast_checkpoint.manifest import (
@@ -58,6 +64,7 @@ from holdfast_checks.kernel.table import judge_record
 from holdfast_checks.probes.kmsg_record import KernelRecord, render
 from holdfast_checks.probes.kmsg_record import parse as parse_record
 from holdfast_checks.text import MAX_EVIDENCE_CHARS
+from model.test_output_signs import LINES as OUTPUT_LINES
 from recording.releases import document, releases
 from support.kernel_lines import LINES, ORDINARY
 from support.mutations import Mutator
@@ -199,6 +206,32 @@ def heartbeat_answers(data: bytes) -> bool:
     return body.get("leader") is True and bool(due or named or given or gate.closed_by or changed)
 
 
+def outputs(data: bytes) -> bool:
+    """The end of a job's output, as text and as the answer of the child that reads it."""
+    with suppress(Unavailable):
+        data = parse_output(data).text.encode(errors="replace")
+    found = signs_of(data.decode("utf-8", "replace"))
+    assert all(clue.line.isprintable() and len(clue.line) <= 240 and len(clue.node) <= 252 for clue in found), found
+    return bool(found)
+
+
+def comments(data: bytes) -> bool:
+    """A job's comment: consent, a refusal, an elastic declaration, and the note for its owner."""
+    comment = data.decode("utf-8", "replace")
+    said = read_comment(comment)
+    note = why_not(comment)
+    assert note.isprintable(), note
+    assert len(note) < 200, note
+    assert wants_notes(comment) or "holdfast-no-notes" in comment
+    taken = said.said is not OptInMeaning.NOTHING
+    for read in (parse_comment, node_sizes):
+        try:
+            taken |= read(comment) is not None
+        except BadSizes as error:
+            refused(error)
+    return taken
+
+
 @dataclass(frozen=True)
 class Kind:
     """A reader of outside input. ``read``: whether the input was accepted."""
@@ -247,6 +280,16 @@ KINDS = {
             {**LEADS, "refused": [{"item": 0, "message": "no job of this node"}]},
             {"error": {"code": "invalid", "message": "node is missing"}, "leader": False},
         ),
+    ),
+    "outputs": Kind(
+        outputs,
+        tuple(line.encode() for line, _sign, _node in OUTPUT_LINES)
+        + _json({"text": "\n".join(line for line, _sign, _node in OUTPUT_LINES), "size_bytes": 9000, "quiet_s": 1.5}),
+    ),
+    "comments": Kind(
+        comments,
+        (b"holdfast", b"please do not use holdfast here", b"holdfast=no", b"Hold-Fast: off, sizes=2+4", b"holdfast sizes=2+4+8",
+         b"holdfast elastic=2:8:2+4+8 spares=1 of=71", b"team=vision holdfast,holdfast-no-notes", b"run 7 of the sweep, owner ada"),
     ),
     "manifests": Kind(
         manifest,

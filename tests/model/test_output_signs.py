@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from holdfast.model.job_ends import Clue, Sign
@@ -140,3 +142,23 @@ def test_a_script_may_go_on_after_the_end_of_a_step(line: str) -> None:
     """``srun --time=1 evaluate``, ``srun --no-kill`` in a loop."""
     text = line + "\n" + "step 9 loss 0.1\n" * 50 + "KeyError: 'x'\n"
     assert [c.sign for c in signs_of(text)] == [Sign.EXCEPTION]
+
+
+SLOW_S = 2.0
+"""CPU time that no end of an output may cost (``tests/fuzz``): usually 0.1 s. Nothing else of the agent runs meanwhile."""
+HELD_UP = (
+    "slurmstepd-", "gloo", "slurmstepd: error: *** ", "slurmstepd: error: *** JOB ", "srun: error: n1: tasks ", "srun: error: ", "task 0",
+    "AError: DataLoader worker ", "[rank1]: ", "1: ", "A.", "A", " ", "CUDA", "x" * 250 + ": tasks ", " DUE TO JOB REQUEUE",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("words", HELD_UP)
+def test_no_output_of_a_users_holds_up_the_agent(words: str) -> None:
+    """Beginnings of lines that are looked for, again and again on one line, in front of nothing."""
+    for text in (
+        words * (65_536 // len(words)),
+        "slurmstepd: error: *** JOB x" + words * (30_000 // len(words)) + "\n" * 30_000,
+    ):
+        began_s = time.thread_time()
+        signs_of(text)
+        assert time.thread_time() - began_s < SLOW_S

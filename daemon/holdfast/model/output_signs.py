@@ -1,7 +1,8 @@
 """Clues to a job's end in the last lines of its output. Pure; standard library only.
 
 Texts of srun and slurmstepd, of CUDA, NCCL, Python and the kernel. The user of a job can write any of them: they only affect decisions on
-that user's job, and are never evidence against a node on their own."""
+that user's job, and are never evidence against a node on their own. No repeat in a pattern is unbounded unless it begins at a line's start:
+a line of 64 KiB would hold up the whole agent for many seconds."""
 
 from __future__ import annotations
 
@@ -14,18 +15,19 @@ _PER_SIGN = 2
 """Lines that are kept of each sign: the first ones, since later ones mostly follow from them."""
 
 _CRASH = "Segmentation fault|Bus error|Illegal instruction|Floating point exception"
-_STEPD = r"slurmstepd(?:-\S+)?: error:"
+_STEPD = r"slurmstepd(?:-\S{1,252})?: error:"
 """Built for several slurmds on one host, as Debian's and Ubuntu's packages are, it names its node."""
 _NODE = r"(?P<node>[A-Za-z0-9][A-Za-z0-9._-]{0,251})"
+_SOME, _TASKS = r".{0,400}", r"[^:]{0,400}"
 _SIGNS: tuple[tuple[Sign, re.Pattern[str]], ...] = tuple(
     (sign, re.compile(words))
     for sign, words in (
         (Sign.NODE_FAILED, rf"srun: error: Node failure on {_NODE}"),
-        (Sign.NODE_FAILED, rf"{_STEPD} \*\*\* \S+ \S+ ON {_NODE} CANCELLED AT \S+ DUE TO NODE FAILURE"),
+        (Sign.NODE_FAILED, rf"{_STEPD} \*\*\* \S{{1,64}} \S{{1,64}} ON {_NODE} CANCELLED AT \S{{1,64}} DUE TO NODE FAILURE"),
         (Sign.NODE_FAILED, r"srun: error: (?:Aborting, io error and missing step on node|Job terminated due to node fail)"),
-        (Sign.TIME, rf"{_STEPD} \*\*\* .* DUE TO TIME LIMIT"),
-        (Sign.STOPPED, rf"{_STEPD} \*\*\* (?:JOB|STEP) .* DUE TO (?:PREEMPTION|JOB REQUEUE)"),
-        (Sign.MEMORY, rf"srun: error: {_NODE}: tasks? [^:]*: Out Of Memory"),
+        (Sign.TIME, rf"{_STEPD} \*\*\* {_SOME} DUE TO TIME LIMIT"),
+        (Sign.STOPPED, rf"{_STEPD} \*\*\* (?:JOB|STEP) {_SOME} DUE TO (?:PREEMPTION|JOB REQUEUE)"),
+        (Sign.MEMORY, rf"srun: error: {_NODE}: tasks? {_TASKS}: Out Of Memory"),
         (Sign.MEMORY, r"oom[_-]kill|[Oo]ut [Oo]f [Mm]emory|OutOfMemoryError|\bMemoryError\b|std::bad_alloc|Cannot allocate memory"),
         (Sign.DISK, r"No space left on device|Disk quota exceeded|\[Errno (?:28|122)\]"),
         (Sign.GPU_LOST, r"uncorrectable ECC error|fallen off the bus|GPU is lost|no CUDA-capable device is detected"),
@@ -34,23 +36,23 @@ _SIGNS: tuple[tuple[Sign, re.Pattern[str]], ...] = tuple(
         (Sign.CUDA, r"CUDA error|CUDA_ERROR_|cudaError|CUDNN_STATUS_|CUBLAS_STATUS_|CUFFT_|cuDNN error"),
         (Sign.NCCL, r"NCCL error|ncclSystemError|ncclRemoteError|ncclInternalError|ncclUnhandledCudaError|NCCL WARN"),
         (Sign.NCCL, r"Watchdog caught collective operation timeout|NCCL communicator was aborted|DistBackendError"),
-        (Sign.NCCL, r"Connection (?:reset|closed) by (?:remote )?peer|Broken pipe|gloo.*(?:timed? ?out|closed)|No route to host"),
-        (Sign.SIGNAL, rf"srun: error: {_NODE}: tasks? [^:]*: (?:Aborted|{_CRASH})"),
+        (Sign.NCCL, rf"Connection (?:reset|closed) by (?:remote )?peer|Broken pipe|gloo{_SOME}(?:timed? ?out|closed)|No route to host"),
+        (Sign.SIGNAL, rf"srun: error: {_NODE}: tasks? {_TASKS}: (?:Aborted|{_CRASH})"),
         (Sign.SIGNAL, rf"{_CRASH}|Aborted \(core dumped\)|Fatal Python error"),
-        (Sign.TASK, rf"srun: error: {_NODE}: tasks? [^:]*: (?:Exited with exit code|Killed|Terminated)"),
+        (Sign.TASK, rf"srun: error: {_NODE}: tasks? {_TASKS}: (?:Exited with exit code|Killed|Terminated)"),
         (Sign.EXCEPTION, r"^(?:\[rank\d+\]:\s*|\d+:\s*)?(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Interrupt)(?::|$)"),
         (Sign.EXCEPTION, rf": command not found$|: can't open file |(?:srun: error:|{_STEPD}) execve\(\)"),
     )
 )  # fmt: skip
 _EARLIER_RUN = re.compile(
-    rf"^{_STEPD} \*\*\* JOB .* DUE TO (?:JOB REQUEUE|PREEMPTION|NODE FAILURE).*$(?=\n\s*\S)", re.MULTILINE
+    rf"^{_STEPD} \*\*\* JOB {_SOME} DUE TO (?:JOB REQUEUE|PREEMPTION|NODE FAILURE).*$(?=\n\s*\S)", re.MULTILINE
 )
 """The end of a run that was queued again: what is above it in a file that is appended to is of that run."""
 _NO_BUG = re.compile(
     r"Connection(?:Refused|Reset|Aborted)?Error|BrokenPipeError|TimeoutError|ChildFailedError|KeyboardInterrupt"
 )
 """Exceptions that are no evidence about the program: the other end of a connection, or a consequence of another rank's end."""
-_OUTSIDE = re.compile(r"\[Errno (?:5|107|108|110|116|121)\]|DataLoader worker .* killed by signal")
+_OUTSIDE = re.compile(r"\[Errno (?:5|107|108|110|116|121)\]|DataLoader worker .{0,100} killed by signal")
 """Errors of a file system or a device, and of what something else killed."""
 
 

@@ -18,7 +18,10 @@ _NAMED = 16
 
 
 class BadSizes(ValueError):
-    """The text is no range of sizes; one line that says what to write."""
+    """The text is no range of sizes; one line that says what to write. It repeats words of a user's, without their control characters."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__("".join(letter if letter.isprintable() else " " for letter in text)[:300])
 
 
 @dataclass(frozen=True, slots=True)
