@@ -177,6 +177,23 @@ def test_only_what_may_be_a_nodes_fault_costs_its_nodes_a_probe(output: str | No
     assert not any(i.severity is Severity.FATAL for i in site.store.incidents())
 
 
+@pytest.mark.parametrize(("nodes", "of_ada"), [(21, 12), (2, 3)])
+def test_the_outputs_of_one_users_jobs_keep_no_other_users_from_being_read(nodes: int, of_ada: int) -> None:
+    """Twenty jobs of ada fail at one moment, and their files do not answer. Her job ids come first."""
+    site = Site(nodes)
+    at = {"gpus": 0} if nodes == 2 else {}
+    hers = [_training(site, 1, exclusive=nodes > 2, **at) for _ in range(20)]
+    bobs = _training(site, 1, exclusive=nodes > 2, user="bob", uid=1001, **at)
+    site.agents.obey = lambda: None  # type: ignore[method-assign]
+    for job in hers:
+        _fails(site, job)
+    _fails(site, bobs, BUG)
+    site.run(3)
+    asked = [int(i.action.args["job_id"]) for i in _orders(site) if isinstance(i.action, SendOrder)]
+    assert bobs.job_id in asked
+    assert len(asked) - 1 == of_ada
+
+
 def test_outputs_are_not_read_where_the_site_does_not_want_it() -> None:
     site = Site(3, policy=replace(POLICY, job=replace(POLICY.job, read_output=False)))
     job = _training(site)

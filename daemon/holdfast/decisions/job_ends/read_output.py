@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from holdfast.decisions.common import node_agents, slurm_view
 from holdfast.decisions.common.part import Part
 from holdfast.decisions.job_ends import run_ends
 from holdfast.model import steps
 from holdfast.model.action import Proposal, Verb
 from holdfast.model.book import World
+from holdfast.model.cluster import ClusterView, Job
 from holdfast.model.ids import UPKEEP
 from holdfast.model.job_ends import JobEnd, Reading
 
 AT_A_TIME = 16
 """Most orders in flight; the others wait, and count as not read when their time is over."""
+MOST_OF_A_USER, MOST_OF_A_USER_ON_A_NODE = 12, 3
+"""Of these. A user's files may not answer at all, and an agent carries out four such orders at a time: the rest is for the other users."""
 READ_S = 5.0
 """The agent gives up after this: a file server may hang."""
 
@@ -22,13 +27,9 @@ def read_outputs(world: World) -> Part:
     view = slurm_view.fresh_view(world)
     if view is None:
         return Part()
-    waiting = [end for _, end in sorted(world.book.ends.items()) if end.reading is Reading.PENDING]
-    asked = {end.id for end in waiting if run_ends.order_of(world, end) is not None}
     proposals: list[Proposal] = []
-    for end in [end for end in waiting if end.id not in asked][: max(0, AT_A_TIME - len(asked))]:
-        job = view.jobs.get(end.job.job_id)
-        job = job if job is not None and job.run == end.run else None
-        host = job.batch_host if job is not None and job.batch_host else end.nodes[0]
+    for end in _next(world, view):
+        job, host = _seen(view, end)
         agent = node_agents.agent_of(world, host)
         if agent is None:
             continue
@@ -51,6 +52,38 @@ def read_outputs(world: World) -> Part:
         reason = f"job {end.job.job_id} failed: what do the last lines of its output say?"
         proposals.append(Proposal(UPKEEP, steps.read_output(end.job, end.restarts), order, reason, order=90))
     return Part(tuple(proposals))
+
+
+def _seen(view: ClusterView, end: JobEnd) -> tuple[Job | None, str]:
+    """The run, where Slurm still shows it, and the node that its script ran on."""
+    job = view.jobs.get(end.job.job_id)
+    job = job if job is not None and job.run == end.run else None
+    return job, job.batch_host if job is not None and job.batch_host else end.nodes[0]
+
+
+def _next(world: World, view: ClusterView) -> list[JobEnd]:
+    """The ends to read now: of one user after another, so that none waits behind all of another's."""
+    waiting = [end for _, end in sorted(world.book.ends.items()) if end.reading is Reading.PENDING]
+    asked = [end for end in waiting if run_ends.order_of(world, end) is not None]
+    of_user = Counter(end.uid for end in asked)
+    there = Counter((end.uid, _seen(view, end)[1]) for end in asked)
+    left = [end for end in waiting if end not in asked]
+    chosen: list[JobEnd] = []
+    while len(asked) + len(chosen) < AT_A_TIME:
+        free = [
+            end
+            for end in left
+            if of_user[end.uid] < MOST_OF_A_USER
+            and there[end.uid, _seen(view, end)[1]] < MOST_OF_A_USER_ON_A_NODE
+            and end not in chosen
+        ]
+        if not free:
+            break
+        end = min(free, key=lambda each: of_user[each.uid])
+        of_user[end.uid] += 1
+        there[end.uid, _seen(view, end)[1]] += 1
+        chosen.append(end)
+    return chosen
 
 
 def _begins_at(world: World, end: JobEnd) -> int:
