@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -9,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.agent.orders import survey_plan
+from holdfast.agent.sending import answers
 from holdfast.controller.survey_turns import SurveyTurns
 from holdfast.decisions.recovery.checkpoint_surveys import named
 from holdfast.decisions.recovery.run_checkpoints import Complete, _reached
@@ -406,3 +409,20 @@ def test_the_step_that_a_run_had_reached(found: tuple[Complete, ...], reached: i
         started_at=NOW - timedelta(seconds=1000),
     )
     assert _reached(recovery, found) == reached
+
+
+def test_many_small_jobs_of_one_user_keep_no_other_users_directory_from_being_read() -> None:
+    """200 jobs of one CPU with names of directories as long as the job socket takes; bob's job comes last."""
+    site = Site(1)
+    jobs = [site.slurm.submit(1, gpus=0, stderr="") for _ in range(200)]
+    jobs.append(site.slurm.submit(1, gpus=0, user="bob", uid=1001))
+    site.run(2)
+    path = "/" + "\U0001f4be" * 2_000
+    for job in jobs:
+        site.agents.state(site.machine("n1"), "checkpoint.register", job.job_id, 0, path=path, uid=job.uid)
+    site.run(3)
+    assert site.loop.world is not None
+    mine = named(site.loop.world)["n1"]
+    assert jobs[-1].job_id in [each["job_id"] for each in mine]
+    assert len(mine) == survey_plan.MOST
+    assert len(json.dumps(mine, ensure_ascii=False).encode()) < answers.MOST_BYTES - 100_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import datetime
 
 from holdfast.decisions.common import job_checkpoints, node_agents
@@ -14,6 +15,9 @@ from holdfast.model.incident import Recovery, RecoveryPhase
 
 SOONER = 10
 """A recovered run that has not shown from which step it resumed is read this many times as often."""
+MOST = 64
+"""Directories that one agent is to read, of all its users in turn: it reads no more (``agent/orders/survey_plan.py``). A path may be long,
+and an answer to an agent has to stay below 1 MiB."""
 _ORDER_S = 15.0
 """An order that no agent has fetched after this long comes too late to help."""
 
@@ -34,7 +38,19 @@ def named(world: World) -> dict[str, list[NamedDirectory]]:
         if node is not None and what is not None:
             pause_s = every_s / SOONER if _goes_on_unseen(world, job) else every_s
             found.setdefault(node, []).append(what | {"every_s": pause_s})
-    return found
+    return {node: _in_turn(directories) for node, directories in found.items()}
+
+
+def _in_turn(directories: list[NamedDirectory]) -> list[NamedDirectory]:
+    """At most :data:`MOST`, so that no user's many jobs keep another user's from being read."""
+    if len(directories) <= MOST:
+        return directories
+    seen: Counter[str | int | float] = Counter()
+    turns = []
+    for number, each in enumerate(directories):
+        turns.append((seen[each["uid"]], number))
+        seen[each["uid"]] += 1
+    return [directories[number] for _, number in sorted(turns)[:MOST]]
 
 
 def ask(world: World, job: Job, recovery: Recovery) -> list[Proposal]:
