@@ -11,6 +11,7 @@ import anyio
 import httpx
 import pytest
 
+from holdfast.agent.sending import answers
 from holdfast.api.auth import hash_token
 from holdfast.api.wire import MAX_EVIDENCE
 from holdfast.model.action import Drain, Intent, IntentState, SendOrder, Verb
@@ -358,6 +359,21 @@ class TestOrders:
 
     def test_empty_after_the_wait(self, served: Any) -> None:
         assert served.call("GET", self.QUERY, "n1").json() == {"orders": []}
+
+    def test_no_names_of_users_files_make_an_answer_longer_than_an_agent_reads(self, served: Any) -> None:
+        """As after a fault on a node with many small jobs. What does not fit comes with the next answer, every order once."""
+        args = {"job_id": 1, "uid": 1000, "restarts": 0, "dir": "/" + "\U0001f4be" * 2_000}
+        action = SendOrder("n1", "i-1", "boot-1", Verb.SURVEY, 60.0, args)
+        planned = [replace(order(), key=f"inc/SendOrder/survey/n1/{n}.0/1", action=action) for n in range(200)]
+        served.commit(Change(intents=tuple(planned)))
+        came: list[str] = []
+        while len(came) < 200:
+            answer = served.call("GET", self.QUERY, "n1")
+            assert len(answer.content) < answers.MOST_BYTES
+            orders = answer.json()["orders"]
+            assert orders
+            came += [order["id"] for order in orders]
+        assert sorted(came) == sorted(each.key for each in planned)
 
     def test_a_waiting_poll_wakes_when_orders_are_committed(self, served: Any) -> None:
         async def work(client: httpx.AsyncClient) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -36,6 +37,8 @@ log = logging.getLogger(__name__)
 
 HEARTBEAT_LIMIT_BYTES = 1 << 16
 MAX_WAIT_S = 60.0
+_ORDERS_BYTES = 512 * 1024
+"""Orders in one answer; an agent reads none of more than twice as much (``agent/sending/answers.py``)."""
 STANDBY = b'{"leader":false}'
 
 
@@ -169,7 +172,7 @@ class _Ingest:
                     boot_id,
                     self._deps.clock.now(),
                 )
-                new = hub.fresh(boot, found)
+                new = hub.fresh(boot, found, _OrdersRoom(self._deps.clock.now()).takes)
                 if new:
                     return new
                 if found:
@@ -219,6 +222,22 @@ def _loads(items: Iterable[Any]) -> dict[Load, float]:
 
 
 _FAULTS = ("finding", "clear")
+
+
+@dataclass
+class _OrdersRoom:
+    """Room for orders in one answer. Users name the files in orders about their jobs: those of a node with many small jobs may be more than
+    its agent reads in one answer."""
+
+    now: datetime
+    left_bytes: int = _ORDERS_BYTES
+
+    def takes(self, order: Intent) -> bool:
+        """Whether the order still fits. The first one always does."""
+        size = len(json.dumps(order_json(order, self.now), ensure_ascii=False).encode(errors="replace"))
+        first = self.left_bytes == _ORDERS_BYTES
+        self.left_bytes -= size
+        return first or self.left_bytes >= 0
 
 
 def order_json(intent: Intent, now: datetime) -> dict[str, Any]:

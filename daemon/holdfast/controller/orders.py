@@ -66,12 +66,16 @@ class OrderHub:
             self._empty = {k: v for k, v in self._empty.items() if now_s - v[1] < RECHECK_S}
         self._empty[boot] = (generation, now_s)
 
-    def fresh(self, boot: str, orders: Iterable[Intent]) -> tuple[Intent, ...]:
-        """Orders that were not handed to this boot of the agent a moment ago; they count as handed out now."""
+    def fresh(
+        self, boot: str, orders: Iterable[Intent], fits: Callable[[Intent], bool] = lambda _: True
+    ) -> tuple[Intent, ...]:
+        """Orders that were not handed to this boot of the agent a moment ago; they count as handed out now. ``fits``: whether there is room
+        for it in the answer; what does not fit is for the next one."""
         now_s = self._monotonic_s()
         if len(self._handed_s) > MAX_REMEMBERED:
             self._handed_s = {k: t for k, t in self._handed_s.items() if now_s - t < REDELIVERY_S}
-        new = tuple(o for o in orders if now_s - self._handed_s.get((boot, o.key), -REDELIVERY_S) >= REDELIVERY_S)
+        due = (o for o in orders if now_s - self._handed_s.get((boot, o.key), -REDELIVERY_S) >= REDELIVERY_S)
+        new = tuple(o for o in due if fits(o))
         for order in new:
             self._handed_s[(boot, order.key)] = now_s
         return new
