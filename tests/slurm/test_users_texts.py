@@ -16,6 +16,7 @@ from holdfast.slurm.commands import SlurmCommands
 from holdfast.slurm.job_listing import MOST_ALONE
 from holdfast.slurm.records import printable
 from support.practice import eventually
+from support.slurm_plugins import PLUGINS
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 
@@ -98,6 +99,55 @@ def test_each_reading_sees_exactly_the_jobs_that_there_are(make_practice: Callab
     assert not any(node.out_of_service for node in view.nodes.values())
 
 
+FREE = (
+    "comment",
+    "job-name",
+    "network",
+    "wckey",
+    "account",
+    "mail-user",
+    "container",
+    "output",
+    "error",
+    "input",
+    "mcs-label",
+    "power",
+)
+
+
+def _listed(practice: Practice) -> set[int]:
+    return {int(line) for line in practice.command("squeue", "-h", "-a", "-t", "all", "-o", "%A").split()}
+
+
+def test_elements_of_arrays_and_components_with_such_texts(make_practice: Callable[..., Practice]) -> None:
+    """Some run, some are held, some wait; a requeued element has its own record."""
+    chance = random.Random(SEED + 1)
+    practice = make_practice(nodes=3, gpus=2)
+    practice.up()
+    twin = SlurmCommands(env=practice.command_env())
+    victim = practice.sbatch("sleep 600", "-N1", "-w", "n1", "--gres=gpu:1")
+    eventually(lambda: twin.job(victim).state == "RUNNING")
+    truth = twin.job(victim)
+    record = practice.command("scontrol", "show", "job", "-d", "-o", str(victim)).strip().partition(" Command=")[0]
+    forged = record.replace("IDX:0", "IDX:1").replace("RUNNING", "FAILED").replace("NodeList=n1", "NodeList=n2")[:900]
+    for number in range(60):
+        texts = [[f"--{option}={_text(chance, forged)}" for option in chance.sample(FREE, 3)] for _ in range(2)]
+        held = ["-H"] if number % 3 else []
+        with contextlib.suppress(Rejected):
+            if number % 2:
+                practice.sbatch("sleep 600", "-N1", "-a0-3%1", *held, *texts[0])
+            else:
+                practice.sbatch("sleep 600", "-N1", *held, *texts[0], ":", "-N1", *texts[1])
+        if number % 10 == 9:
+            eventually(lambda: set(twin.view().jobs) == _listed(practice))  # elements start and end meanwhile
+            assert twin.view().jobs[victim] == truth
+            assert [job.key.job_id for job in twin.jobs_on("n1") if job.gpu_indices == {"n1": frozenset({0})}] == [
+                victim
+            ]
+    assert len(twin.view().jobs) > 60
+    assert not any(node.out_of_service for node in twin.view().nodes.values())
+
+
 def test_a_running_job_whose_texts_read_like_fields_is_in_the_view(make_practice: Callable[..., Practice]) -> None:
     practice = make_practice(nodes=2, gpus=2, extra_slurm_conf="TrackWCKey=yes\n")
     practice.up()
@@ -176,3 +226,16 @@ def test_no_update_of_one_job_hides_any_job(make_practice: Callable[..., Practic
     assert every_release <= taken, "Slurm 22.05 takes [n1 in addition, 24.11 refuses it"
     practice.command("scontrol", "update", f"JobId={held['ExcNodeList']}", "ExcNodeList=,n1\tn2 ")
     assert twin.view().jobs[held["ExcNodeList"]].excluded_nodes == ("n1", "n2")
+
+
+def test_the_example_of_job_submit_refuses_a_container_without_end(make_practice: Callable[..., Practice]) -> None:
+    """Slurm itself takes the megabytes, and sends them with every listing of jobs."""
+    practice = make_practice(nodes=2, gpus=1, extra_slurm_conf="JobSubmitPlugins=lua\n")
+    example = (PLUGINS / "lua" / "job_submit.lua.example").read_text()
+    (practice.slurm_conf.parent / "job_submit.lua").write_text(example)
+    practice.up()
+    with pytest.raises(Rejected):
+        practice.sbatch("sleep 600", "-H", "-N1", f"--container=/{'x' * 5000}")
+    practice.sbatch("sleep 600", "-H", "-N1", f"--container=/{'x' * 4000}")
+    practice.sbatch("sleep 600", "-H", "-N1")
+    assert len(SlurmCommands(env=practice.command_env()).view().jobs) == 2
