@@ -7,6 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from dashboard.conftest import ORIGIN, Browser
+from holdfast.api.client import ApiClient
+from holdfast.cli.app import run
 from holdfast.dashboard.gate import HEADERS
 from holdfast.dashboard.render import assets
 from holdfast.model.incident import IncidentState
@@ -135,6 +137,26 @@ def test_a_code_signs_in_once_and_for_reading_only(make_browser: MakeBrowser) ->
     assert (refused.status_code, "reading only" in refused.text) == (403, True)
     assert browser.site.book.paused is None
     assert Browser(browser.site, browser.served).post("/ui/sign-in", token=code).status_code == 401
+
+
+def test_the_command_line_prints_the_way_in(
+    make_browser: MakeBrowser, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    browser = make_browser()
+
+    def send(_client: ApiClient, method: str, path: str, body: bytes | None, *_more: object) -> bytes:
+        return browser.served.call(
+            method, path, "viewer", "eve", content=body, headers={"Content-Type": "application/json"}
+        ).content
+
+    monkeypatch.setenv("HOLDFAST_TOKEN", "any")
+    monkeypatch.setattr(ApiClient, "_send", send)
+    assert run(("login",)) == 0
+    address, _, by_hand = capsys.readouterr().out.partition("\n")
+    code = address.partition("/ui/sign-in#")[2]
+    assert code in by_hand
+    assert browser.post("/ui/sign-in", token=code).status_code == 303
+    assert "eve (viewer)" in browser.get("/").text
 
 
 def test_a_session_ends_with_its_token(make_browser: MakeBrowser) -> None:
