@@ -11,7 +11,7 @@ from holdfast.dashboard.screen import DAY, GridCell, GridGroup, NodeTrouble
 from holdfast.model.event import EventKind
 from holdfast.model.fleet import NodeGroup
 
-WIDTH = 960
+WIDTH = 1024
 PITCH_LARGE, PITCH_MIDDLE, PITCH_SMALL = 26, 14, 9
 """From one node of the grid to the next; small enough that 10,000 nodes fit a screen."""
 MARKS = {
