@@ -33,6 +33,7 @@ PROVIDED = [
     "bwrap",
     "prometheus-alertmanager",
     "promtool",
+    "chromium",
 ]
 
 TRAIN = next(line for line in (ROOT / "pyproject.toml").read_text().splitlines() if line.startswith("train = "))

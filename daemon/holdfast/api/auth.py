@@ -41,6 +41,9 @@ USES_AT_ONCE = 1000
 LOOKUPS_AT_ONCE = 32
 """Bound on unknown tokens: anyone can make them up, and the store is read for each."""
 _MAX_TOKEN = 512
+SHOWN_TOKEN = "holdfast.token"  # noqa: S105 - the name of a key
+"""Key in the scope of a request from within the process: hash of the token that it is made for. Nothing that is sent over a connection sets
+it."""
 
 
 @unknown_reads_as(None, "the token is refused")
@@ -138,7 +141,7 @@ class Authenticator:
 
     async def caller(self, request: Request, *roles: Role) -> Principal:
         """The caller, who must have one of ``roles`` (none named: any). Raises ApiError 401 or 403, Unavailable."""
-        principal = await self._lookup(_bearer(request))
+        principal = await self._lookup(_digest(request.scope))
         if (
             principal.role is not Role.USER
         ):  # any job's owner may hold such a token, and open connections by the thousand
@@ -153,7 +156,7 @@ class Authenticator:
         ``crowded``: many others wait, so that one that is new is worth a reading of all."""
         now_s = self._clock.monotonic_s()
         try:
-            digest = hash_token(_bearer(Request(scope)))
+            digest = _digest(scope)
             await self._read(now_s)
             if crowded and digest not in self._known:
                 await self._read_soon(now_s)
@@ -172,9 +175,8 @@ class Authenticator:
         self._next_s = min(self._next_s, self._tried_s + SOON_S)
         await self._read(now_s)
 
-    async def _lookup(self, token: str) -> Principal:
+    async def _lookup(self, digest: str) -> Principal:
         """Raises ApiError 401, with the reason: the owner of a token may know why it is refused."""
-        digest = hash_token(token)
         now_s = self._clock.monotonic_s()
         await self._read(now_s)
         known = self._known.get(digest)
@@ -317,6 +319,12 @@ def _refusal(row: TokenRow | None, now: datetime, newer: TokenRow | None) -> str
     if newer is not None and newer.created_at > row.created_at:
         return f"{ended}, because a newer one of {row.subject}, {newer.hash[:12]}, was used; use that one, or {make}"
     return f"{ended}; {make}"
+
+
+def _digest(scope: Scope) -> str:
+    """Hash of the token that a request shows. Raises ApiError 401."""
+    shown = scope.get(SHOWN_TOKEN)
+    return shown if isinstance(shown, str) else hash_token(_bearer(Request(scope)))
 
 
 def _bearer(request: Request) -> str:

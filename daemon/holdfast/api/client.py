@@ -63,6 +63,11 @@ class ApiClient:
             handlers.append(urllib.request.HTTPSHandler(context=_trust(env["HOLDFAST_CA_FILE"])))
         self._opener = urllib.request.build_opener(*handlers)
 
+    @property
+    def url(self) -> str:
+        """Of the controller, without a slash at its end."""
+        return self._url
+
     def get(self, path: str, **query: Any) -> Any:
         """Parsed JSON. Raises Unavailable, Rejected, Usage."""
         return self._call("GET", _with_query(path, query), None)

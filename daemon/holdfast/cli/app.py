@@ -18,6 +18,7 @@ from holdfast.cli import (
     checks,
     lemons,
     local,
+    login,
     maintaining,
     night,
     node,
@@ -92,6 +93,7 @@ for look in (
 ):
     app.command(rich_help_panel="Look")(watched(look))
 app.command(rich_help_panel="Look")(top.top)
+app.command(rich_help_panel="Look")(login.login)
 app.command(rich_help_panel="Look")(runbooks.runbook)
 app.command(rich_help_panel="Look")(schema.schema)
 _incident = _group("incident", "One incident: its timeline, and what to do with it.", "Look")

@@ -19,6 +19,7 @@ from holdfast.config.sections import (
     ActorSection,
     ChecksSection,
     ClusterSection,
+    DashboardSection,
     EnrolmentSection,
     LogSection,
     NotifySection,
@@ -61,6 +62,7 @@ class ControllerSettings:
     checks: ChecksSection = option(
         ChecksSection(), "Which health checks act on all nodes. The agents get this with their heartbeats."
     )
+    dashboard: DashboardSection = option(DashboardSection(), "The pages for a browser.")
     notify: NotifySection = option(NotifySection(), "Where notifications go.")
     run: RunSection = option(RunSection(), "The controller's own processes.")
     actor: ActorSection = option(ActorSection(), "Limits that the actor enforces independently.")

@@ -119,6 +119,21 @@ class NotifySection:
 
 
 @dataclass(frozen=True, slots=True)
+class DashboardSection:
+    """The pages for a browser, on the API's own port."""
+
+    enabled: bool = option(True, "Serve the dashboard at /; false: the API alone.")
+    hosts: tuple[str, ...] = option(
+        (),
+        "Further names under which browsers reach this controller. Known without being listed: its host name, localhost, IP addresses. "
+        "Any other name in an address is refused.",
+    )
+    session_hours: float = option(
+        12.0, "A signed-in browser has to sign in again after this long.", low=0.1, high=720
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class RunSection:
     dir: Path = option(
         Path("/run/holdfast"),

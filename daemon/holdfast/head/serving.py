@@ -32,6 +32,7 @@ from holdfast.controller.quorum_watch import QuorumWatch
 from holdfast.controller.survey_turns import SurveyTurns
 from holdfast.controller.totals_keeper import TotalsKeeper
 from holdfast.controller.wakeup import Alone, Bell, Ringer
+from holdfast.dashboard.attach import attach
 from holdfast.decisions.parts import Certificate
 from holdfast.head.disk import disk_room
 from holdfast.head.emf import EmfWriter
@@ -81,9 +82,11 @@ class Controller:
 
     def server(self) -> Server:
         """The HTTP server around the API, to be served in the caller's event loop."""
-        section = self.settings.server
+        section, app = self.settings.server, create_app(self.deps)
+        if self.settings.dashboard.enabled:
+            attach(app, self.settings.dashboard, self.settings.cluster.name, __version__)
         return build_server(
-            create_app(self.deps),
+            app,
             host=section.host,
             port=section.port,
             tls_cert=str(section.tls_cert) if section.tls_cert else None,

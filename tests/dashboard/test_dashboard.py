@@ -1,0 +1,359 @@
+"""Pages, signing in and buttons, as a browser meets them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from dashboard.conftest import ORIGIN, Browser
+from holdfast.api.client import ApiClient
+from holdfast.cli.app import run
+from holdfast.dashboard.gate import HEADERS
+from holdfast.dashboard.render import assets
+from holdfast.model.incident import IncidentState
+from holdfast_checks.result import Remedy
+from support.simulated.site import Site
+
+MakeBrowser = Callable[..., Browser]
+PAGES = ("/", "/ui/incidents", "/ui/node/n3", "/ui/jobs", "/ui/fleet", "/ui/settings", "/ui/audit")
+
+
+def faulty(site: Site) -> None:
+    site.fault("n3", remedy=Remedy.HUMAN)
+    site.run(5)
+
+
+def test_a_stranger_sees_the_way_in_and_nothing_else(make_browser: MakeBrowser) -> None:
+    browser = make_browser(before=faulty)
+    for page in PAGES:
+        answer = browser.get(page)
+        assert answer.status_code == 303, page
+        assert answer.headers["location"].startswith("/ui/sign-in")
+        assert "n3" not in answer.text
+    assert browser.get("/ui/live").status_code == 401
+    assert browser.post("/ui/do/pause", reason="x").status_code == 401
+    assert browser.get("/ui/sign-in").status_code == 200
+
+
+def test_what_is_wrong_is_found_and_read(make_browser: MakeBrowser) -> None:
+    browser = make_browser(before=faulty)
+    browser.sign_in()
+    first = browser.get("/").text
+    assert "1 thing needs you" in first
+    assert "Waits for you" in first
+    assert "<dd>3<small> of 4</small></dd>" in first
+    incident = browser.site.incident("n3")
+    assert f"/ui/incident/{incident.id}" in first
+    assert "n3: in repair" in first
+    shown = browser.get(f"/ui/incident/{incident.id}").text
+    assert "GPU has fallen off the bus" in shown
+    assert "Everything on record" in shown
+    assert "detect" in shown
+    for page in PAGES:
+        assert browser.get(page).status_code == 200, page
+
+
+def test_every_answer_says_how_a_browser_treats_it(make_browser: MakeBrowser) -> None:
+    browser = make_browser()
+    for path in ("/", "/ui/sign-in", "/ui/live", "/ui/nothing", *assets()):
+        answer = browser.get(path)
+        assert {name: answer.headers[name] for name in HEADERS} == HEADERS, path
+    assert browser.get("/ui/sign-in").headers["cache-control"] == "no-store"
+    for path in assets():
+        assert "immutable" in browser.get(path).headers["cache-control"]
+    assert "content-security-policy" not in browser.ask("GET", "/healthz", {}).headers
+
+
+def test_the_cookie_is_the_browsers_alone(make_browser: MakeBrowser) -> None:
+    browser = make_browser()
+    cookie = browser.sign_in().headers["set-cookie"]
+    name, _, rest = cookie.partition("=")
+    assert name == "__Host-holdfast"
+    assert {part.strip().lower() for part in rest.split(";")[1:]} == {"httponly", "path=/", "samesite=strict", "secure"}
+    assert "token-op" not in cookie
+
+
+def test_signing_in_ends_the_session_that_was_there(make_browser: MakeBrowser) -> None:
+    """Session fixation: a cookie that another person planted is not the one that is signed in."""
+    browser = make_browser()
+    browser.sign_in()
+    planted = browser.cookies["__Host-holdfast"]
+    browser.sign_in("eve")
+    assert browser.cookies["__Host-holdfast"] != planted
+    other = Browser(browser.site, browser.served)
+    other.cookies.set("__Host-holdfast", planted, domain="head.example")
+    assert other.get("/").status_code == 303
+
+
+def test_signing_out_ends_the_session(make_browser: MakeBrowser) -> None:
+    browser = make_browser()
+    browser.sign_in()
+    secret = browser.cookies["__Host-holdfast"]
+    assert browser.post("/ui/sign-out").status_code == 303
+    browser.cookies.set("__Host-holdfast", secret, domain="head.example")
+    assert browser.get("/").status_code == 303
+
+
+@pytest.mark.parametrize(
+    ("token", "status", "words"),
+    [
+        ("", 422, "holdfast login"),
+        ("made-up", 401, "is not known"),
+        ("token-n1", 403, "node&#39;s token"),
+        ("x" * 9000, 413, "larger"),
+    ],
+)
+def test_what_does_not_sign_in(make_browser: MakeBrowser, token: str, status: int, words: str) -> None:
+    browser = make_browser()
+    answer = browser.post("/ui/sign-in", token=token)
+    assert (answer.status_code, words in answer.text) == (status, True)
+    assert "set-cookie" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    ("wanted", "got"),
+    [
+        ("/ui/node/n1", "/ui/node/n1"),
+        ("https://evil.example/", "/"),
+        ("//evil.example", "/"),
+        ("/\\evil.example", "/"),
+        ("/ui/\\evil.example", "/"),
+        ("/ui/../v1/nodes", "/"),
+        ("/ui/x\r\nSet-Cookie: a=b", "/"),
+        ("javascript:alert(1)", "/"),
+    ],
+)
+def test_signing_in_leads_to_our_own_pages(make_browser: MakeBrowser, wanted: str, got: str) -> None:
+    assert make_browser().sign_in(next=wanted).headers["location"] == got
+
+
+def test_a_code_signs_in_once_and_for_reading_only(make_browser: MakeBrowser) -> None:
+    browser = make_browser()
+    code = browser.served.call("POST", "/v1/logins", json={"read_only": True}).json()["code"]
+    assert browser.post("/ui/sign-in", token=code).status_code == 303
+    assert "reading only" in browser.get("/").text
+    refused = browser.post("/ui/do/pause", reason="x")
+    assert (refused.status_code, "reading only" in refused.text) == (403, True)
+    assert browser.site.book.paused is None
+    assert Browser(browser.site, browser.served).post("/ui/sign-in", token=code).status_code == 401
+
+
+def test_the_command_line_prints_the_way_in(
+    make_browser: MakeBrowser, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    browser = make_browser()
+
+    def send(_client: ApiClient, method: str, path: str, body: bytes | None, *_more: object) -> bytes:
+        return browser.served.call(
+            method, path, "viewer", "eve", content=body, headers={"Content-Type": "application/json"}
+        ).content
+
+    monkeypatch.setenv("HOLDFAST_TOKEN", "any")
+    monkeypatch.setattr(ApiClient, "_send", send)
+    assert run(("login",)) == 0
+    address, _, by_hand = capsys.readouterr().out.partition("\n")
+    code = address.partition("/ui/sign-in#")[2]
+    assert code in by_hand
+    assert browser.post("/ui/sign-in", token=code).status_code == 303
+    assert "eve (viewer)" in browser.get("/").text
+
+
+def test_a_session_ends_with_its_token(make_browser: MakeBrowser) -> None:
+    browser = make_browser()
+    browser.sign_in()
+    row = next(t for t in browser.served.store.tokens() if t.subject == "op")
+    browser.served.store.revoke_token(row.hash)
+    browser.site.run(60)
+    assert browser.get("/").status_code == 303
+
+
+def test_a_button_does_what_its_verb_does(make_browser: MakeBrowser) -> None:
+    browser = make_browser(before=faulty)
+    browser.sign_in()
+    answer = browser.post("/ui/do/pause", reason="looking into it")
+    assert answer.status_code == 200
+    assert "Paused" in answer.text
+    assert browser.site.book.paused == "op: looking into it"
+    incident = browser.site.incident("n3")
+    assert browser.post("/ui/do/acknowledge", target=incident.id, reason="mine").status_code == 200
+    after = browser.served.store.incident(incident.id)
+    assert after is not None
+    assert after.acknowledged
+    assert "looking into it" in browser.get("/ui/audit").text
+
+
+def test_a_button_answers_a_script_with_a_line_of_the_page(make_browser: MakeBrowser) -> None:
+    browser = make_browser()
+    browser.sign_in()
+    fields = {"target": "0" * 12, "reason": ""}
+    headers = {"Origin": ORIGIN, "HX-Request": "true"}
+    answer = browser.ask("POST", "/ui/do/close", headers, data=fields)
+    assert answer.status_code == 200
+    assert answer.text.startswith('<p class="problem">')
+    assert "<html" not in answer.text
+
+
+@pytest.mark.parametrize("target", ["../pause", "x/close", "0" * 13, "", "n1 n2"])
+def test_a_button_has_no_other_target(make_browser: MakeBrowser, target: str) -> None:
+    browser = make_browser()
+    browser.sign_in()
+    assert browser.post("/ui/do/close", target=target, reason="x").status_code == 404
+    assert browser.post("/ui/do/nothing", target=target).status_code == 404
+
+
+def test_a_viewer_reads_and_changes_nothing(make_browser: MakeBrowser) -> None:
+    browser = make_browser(before=faulty)
+    browser.sign_in("eve")
+    assert 'class="piece reading"' in browser.get("/").text
+    assert "/ui/do/acknowledge" not in browser.get(f"/ui/incident/{browser.site.incident('n3').id}").text
+    answer = browser.post("/ui/do/pause", reason="x")
+    assert (answer.status_code, "operator" in answer.text) == (403, True)
+    assert browser.site.book.paused is None
+
+
+def test_a_user_sees_the_own_jobs_alone(make_browser: MakeBrowser) -> None:
+    """PrivateData: no node, no other user's job, no incident."""
+
+    def jobs(site: Site) -> None:
+        mine, theirs = site.slurm.submit(1), site.slurm.submit(1, user="bob", uid=2000)
+        site.run(2)
+        for job in (mine, theirs):
+            site.registers(job)
+        site.run(2)
+
+    browser = make_browser(before=jobs)
+    browser.sign_in("1000")
+    for page in ("/", "/ui/incidents", "/ui/node/n1", "/ui/fleet", "/ui/settings", "/ui/audit"):
+        answer = browser.get(page)
+        assert (answer.status_code, answer.headers["location"]) == (303, "/ui/jobs"), page
+    assert browser.get("/ui/live").status_code == 403
+    shown = browser.get("/ui/jobs").text
+    assert 'href="/ui/job/100"' in shown
+    assert "bob" not in shown
+    assert "101" not in shown
+    assert "Nothing is known of a job 101 of yours" in browser.get("/ui/job/101").text
+
+
+def test_a_page_that_does_not_exist_says_so(make_browser: MakeBrowser) -> None:
+    browser = make_browser()
+    browser.sign_in()
+    for path, words in (
+        ("/ui/node/nope", "There is no node nope"),
+        ("/ui/incident/0123456789ab", "There is no incident"),
+    ):
+        answer = browser.get(path)
+        assert answer.status_code == 404
+        assert words in answer.text
+
+
+@pytest.mark.parametrize(
+    ("typed", "place"),
+    [
+        ("12", "/ui/job/12"),
+        ("0h3k5d2m8x1q", "/ui/incident/0h3k5d2m8x1q"),
+        ("n3", "/ui/node/n3"),
+        ("a/../b?c", "/ui/node/a%2F..%2Fb%3Fc"),
+        (" ", "/"),
+    ],
+)
+def test_go_to(make_browser: MakeBrowser, typed: str, place: str) -> None:
+    answer = make_browser().ask("GET", "/ui/find", params={"q": typed})
+    assert answer.headers["location"] == place
+
+
+def test_a_link_from_elsewhere_is_followed_once_more_from_here(make_browser: MakeBrowser) -> None:
+    """A browser keeps a strict cookie back when a link in a mail is followed."""
+    browser = make_browser()
+    headers = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+    answer = browser.ask("GET", "/ui/incidents", headers)
+    assert (answer.status_code, 'http-equiv="refresh"' in answer.text) == (200, True)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"},
+        {"Origin": "null"},
+        {},
+        {"Origin": ORIGIN, "Sec-Fetch-Site": "same-origin", "Host": "evil.example"},
+    ],
+)
+def test_another_sites_page_changes_nothing(make_browser: MakeBrowser, headers: dict[str, str]) -> None:
+    browser = make_browser()
+    browser.sign_in()
+    for path in ("/ui/do/pause", "/ui/sign-in", "/ui/sign-out"):
+        assert browser.ask("POST", path, headers, data={"reason": "x", "token": "token-op"}).status_code == 403
+    assert browser.site.book.paused is None
+    assert browser.get("/").status_code == 200
+
+
+def test_a_cookie_opens_pages_alone_and_no_route_of_the_api(make_browser: MakeBrowser) -> None:
+    browser = make_browser()
+    browser.sign_in()
+    assert browser.get("/v1/nodes").status_code == 401
+    assert browser.ask("POST", "/v1/pause", json={}).status_code == 401
+
+
+ATTACKS = (
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "' onmouseover='alert(1)",
+    "</title><svg onload=alert(1)>",
+    "{{ 7*7 }}{% raw %}",
+    "javascript:alert(1)",
+    "</hx-partial><b hx-get=//evil>",
+    "\u202egnp.exe\u2066\u200b",
+)
+
+
+@pytest.mark.parametrize("text", ATTACKS)
+def test_texts_of_others_are_shown_and_do_nothing(make_browser: MakeBrowser, text: str) -> None:
+    """Of agents (check, code, component, summary), Slurm (reasons, users, names of jobs), operators and the incident's own note."""
+
+    def attack(site: Site) -> None:
+        site.fault("n3", remedy=Remedy.HUMAN, check=text, code=text, component=text, summary=text)
+        site.slurm.operator_drains("n2", reason=text, user=text)
+        site.slurm.submit(1, user=text, name=text)
+        site.run(5)
+        incident = site.incident("n3")
+        site.operate("acknowledge", incident.id, text, who=text)
+        site.run(2)
+
+    browser = make_browser(before=attack)
+    browser.sign_in()
+    incident = browser.site.incident("n3")
+    assert incident.state in tuple(IncidentState)
+    pages = (*PAGES, "/ui/node/n2", "/ui/job/100", f"/ui/incident/{incident.id}")
+    shown = {page: browser.get(page).text for page in pages}
+    for page, html in shown.items():
+        for raw in (
+            "<script>alert",
+            "<img src=x",
+            "' onmouseover=",
+            "<svg onload",
+            "<b hx-get",
+            "\u202e",
+            "\u2066",
+            "\u200b",
+        ):
+            assert raw not in html, (page, raw)
+    assert any(replace_marks(text) in html for html in shown.values())
+
+
+def replace_marks(text: str) -> str:
+    """As Jinja2 escapes it, hidden characters by their numbers."""
+    for raw, seen in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ('"', "&#34;"), ("'", "&#39;")):
+        text = text.replace(raw, seen)
+    for hidden in "\u202e\u2066\u200b":
+        text = text.replace(hidden, f"\\u{ord(hidden):04x}")
+    return text
+
+
+def test_a_cluster_that_is_not_read_yet_has_a_first_screen(make_browser: MakeBrowser) -> None:
+    browser = make_browser()
+    browser.served.app.state.api.deps.world = lambda: None
+    browser.sign_in()
+    answer = browser.get("/")
+    assert answer.status_code == 200
+    assert "the control loop has not turned yet" in answer.text
