@@ -4,13 +4,15 @@
 #
 #   tokens.sh --to file:FOLDER|ssm:PREFIX|secretsmanager:PREFIX [NODE …]      (no NODE: all that sinfo names)
 #             --replace NODE …      a new token for each of these, in the place of the one that is there
-#             --mend [NODE …]       the same for those whose token the store does not take: unknown (restored), ended, revoked
+#             --mend [NODE …]       the same for those whose token the store does not take (unknown: restored; ended, revoked), or others may have read
 #
 # A replaced machine takes the token of its node name: it needs no new one. Run as root.
-# Exit status: 0 done; 1 a place or the store does not answer, or the store refuses a token that is there; 2 wrong use.
+# Exit status: 0 done; 1 a place or the store does not answer, others can write to the folder, or a token that is there is refused by the
+# store or may have been read by others; 2 wrong use.
 set -eu
 umask 077
 
+HERE=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd -P)
 HOLDFAST=${HOLDFAST:-/opt/holdfast/bin/holdfast}
 usage() {
 	sed -n '2,10s/^# \{0,1\}//p' "$0" >&2
@@ -72,7 +74,7 @@ ask() { # ask CODE COMMAND …: only this code means that there is none; no answ
 
 keep() { # keep NODE <TOKEN: through standard input, so that it is on no command line
 	case $to in
-	file:*) mkdir -p "$place" && cat >"$place/.$1.new" && mv "$place/.$1.new" "$place/$1" ;;
+	file:*) rm -f "$place/.$1.new" && cat >"$place/.$1.new" && mv "$place/.$1.new" "$place/$1" ;;
 	ssm:*) document Name Value '"Type": "SecureString", "Overwrite": true' "$place/$1" | aws ssm put-parameter --cli-input-json file:///dev/stdin >/dev/null ;;
 	secretsmanager:*)
 		if [ "$state" = none ]; then
@@ -91,6 +93,12 @@ taken() { # taken NODE: whether the store takes what was found as this node's to
 	digest=$(printf '%s' "$found" | tr -d '[:space:]' | sha256sum)
 	case " $known " in *" ${digest%% *}:$1 "*) return 0 ;; esac
 	return 1
+}
+
+read_by_others() { # read_by_others NODE: whether somebody else has, or may have, what lies in the folder
+	case $to in file:*) ;; *) return 1 ;; esac
+	if [ ! -O "$place/$1" ] || [ -L "$place/$1" ]; then return 0; fi
+	[ -n "$(find "$place" -prune -perm /011)" ] && [ -n "$(find "$place/$1" -prune -perm /077)" ]
 }
 
 document() { # a token has only letters, digits, - and _
@@ -121,16 +129,31 @@ print(*(row["hash"] + ":" + row["subject"] for row in json.load(sys.stdin) if ro
 	# shellcheck disable=SC2086 # one word per node
 	set -- $names
 }
-made=0 had=0 refused=
 for node in "$@"; do
 	case $node in *[!A-Za-z0-9._-]* | '') echo "tokens.sh: not a node name: '$node'" >&2 && exit 2 ;; esac
+done
+case $to in file:*)
+	mkdir -p "$place"
+	why=$("$python" "$HERE/lib/own_folder.py" "$place" 2>&1) || {
+		echo "tokens.sh: $why: others would read the nodes' tokens there; nothing done" >&2
+		exit 1
+	}
+	;;
+esac
+made=0 had=0 refused='' seen=''
+for node in "$@"; do
 	found=
 	look "$node" || {
 		echo "tokens.sh: $to could not be asked about $node; stopped after $made new ones" >&2
 		exit 1
 	}
 	if [ "$state" = there ] && [ "$do" != replace ]; then
-		if taken "$node"; then
+		if read_by_others "$node"; then
+			if [ "$do" = make ]; then
+				seen="$seen $node"
+				continue
+			fi
+		elif taken "$node"; then
 			had=$((had + 1))
 			continue
 		elif [ "$do" = make ]; then
@@ -143,7 +166,7 @@ for node in "$@"; do
 	made=$((made + 1))
 done
 echo "tokens.sh: $made made, $had there already" >&2
-[ -z "$refused" ] || {
-	echo "tokens.sh: the store refuses the tokens in $to of these nodes; tokens.sh --to $to --mend replaces them:$refused" >&2
-	exit 1
-}
+mend="tokens.sh --to $to --mend replaces them"
+[ -z "$refused" ] || echo "tokens.sh: the store refuses the tokens in $to of these nodes; $mend:$refused" >&2
+[ -z "$seen" ] || echo "tokens.sh: others may have read the tokens in $to of these nodes; $mend, then revoke the old ones:$seen" >&2
+[ -z "$seen$refused" ]

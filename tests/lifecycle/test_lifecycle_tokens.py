@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from lifecycle.lifecycle_support import SCRIPTS, fake_command, run_script, write
 
 pytestmark = pytest.mark.slow
 TOKENS = SCRIPTS / "tokens.sh"
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="gives a file to another user")
 MAKE = """case "$2" in
 list) cat "$0.list" ;;
 *) echo "$*" >>"$0.calls"; echo "secret-of_$4" ;;
@@ -112,6 +114,7 @@ def test_what_the_store_does_not_take_is_named_and_mended(tmp_path: Path, row: t
     store_has(tmp_path, *([row] if row else []), ("secret-of_n2", "n2", "valid"))
     write(place / "n1", "lost\n")
     write(place / "n2", "secret-of_n2\n")
+    place.chmod(0o700)
     settings = {"HOLDFAST": str(path / "holdfast")}
     done = run_script(TOKENS, tmp_path, "--to", f"file:{place}", path=path, settings=settings)
     assert (done.returncode, made(tmp_path), (place / "n1").read_text()) == (1, [], "lost\n")
@@ -119,6 +122,59 @@ def test_what_the_store_does_not_take_is_named_and_mended(tmp_path: Path, row: t
     done = run_script(TOKENS, tmp_path, "--to", f"file:{place}", "--mend", path=path, settings=settings)
     assert (done.returncode, made(tmp_path)) == (0, ["token create agent n1"])
     assert (place / "n1").read_text() == "secret-of_n1\n"
+
+
+def told(path: Path, tmp_path: Path, *arguments: str) -> tuple[int, str]:
+    done = run_script(TOKENS, tmp_path, *arguments, path=path, settings={"HOLDFAST": str(path / "holdfast")})
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("open_to", "owner", "why"),
+    [
+        ("fsx/tokens", None, "tokens may be written by its group or by everybody"),
+        ("fsx", None, "everybody may put another folder in place of one in"),
+        pytest.param("", "fsx/tokens", "tokens belongs to uid 65534", marks=needs_root),
+        pytest.param("", "fsx", "fsx belongs to uid 65534", marks=needs_root),
+    ],
+)
+def test_no_token_is_made_for_a_folder_that_others_can_write_to(
+    tmp_path: Path, open_to: str, owner: str | None, why: str
+) -> None:
+    """A user who was there first would read the tokens of all nodes, and have root write through a link of theirs."""
+    path, place, precious = commands(tmp_path), tmp_path / "fsx/tokens", write(tmp_path / "precious", "as it was")
+    place.mkdir(parents=True)
+    (place / ".n1.new").symlink_to(precious)
+    if open_to:
+        (tmp_path / open_to).chmod(0o777)
+    if owner is not None:
+        os.chown(tmp_path / owner, 65534, 65534)
+    status, said = told(path, tmp_path, "--to", f"file:{place}", "n1")
+    assert (status, made(tmp_path), precious.read_text()) == (1, [], "as it was")
+    assert why in said and said.count("\n") == 1
+
+
+def test_a_link_that_lies_there_from_earlier_is_not_written_through(tmp_path: Path) -> None:
+    path, place, precious = commands(tmp_path), tmp_path / "tokens", write(tmp_path / "precious", "as it was")
+    place.mkdir(mode=0o700)
+    (place / ".n1.new").symlink_to(precious)
+    assert told(path, tmp_path, "--to", f"file:{place}", "n1")[0] == 0
+    assert (precious.read_text(), (place / "n1").read_text()) == ("as it was", "secret-of_n1\n")
+
+
+@pytest.mark.parametrize("theirs", [False, pytest.param(True, marks=needs_root)])
+def test_a_token_that_others_may_have_read_is_named_and_replaced(tmp_path: Path, theirs: bool) -> None:
+    path, place = commands(tmp_path), tmp_path / "tokens"
+    there = write(place / "n1", "secret-of_n1\n")
+    place.chmod(0o700 if theirs else 0o755)
+    if theirs:
+        os.chown(there, 65534, 65534)
+    status, said = told(path, tmp_path, "--to", f"file:{place}", "n1")
+    assert (status, made(tmp_path)) == (1, [])
+    assert said.endswith("--mend replaces them, then revoke the old ones: n1\n")
+    status, said = told(path, tmp_path, "--to", f"file:{place}", "--mend", "n1")
+    assert (status, made(tmp_path)) == (0, ["token create agent n1"])
+    assert (there.stat().st_uid, stat.S_IMODE(there.stat().st_mode)) == (os.geteuid(), 0o600)
 
 
 def test_without_the_store_nothing_is_made(tmp_path: Path) -> None:
