@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from datetime import datetime
@@ -16,8 +18,9 @@ from holdfast.cli.app import run
 from holdfast.config.controller import load
 from holdfast.config.notify import urls_of
 from holdfast.decisions.notices.texts import NoticeLinks
-from holdfast.head.addresses import address, one_line
-from holdfast.head.alertmanager import HOLD_S, Alertmanager
+from holdfast.head.addresses import BrokenAddress, address, one_line
+from holdfast.head.alertmanager import HOLD_S
+from holdfast.head.bounded_address import BoundedAddress
 from holdfast.head.notify import notifier_for, places_of
 from holdfast.model.errors import ConfigError, Unavailable
 from holdfast.model.notice import Matter, Message, NoticeLevel, Topic
@@ -153,7 +156,7 @@ def test_an_alertmanager_that_does_not_take_an_alert_is_said(receiver: Receiver,
 @pytest.mark.parametrize("url", ["alertmanager://", "alertmanager://:9093", "alertmanagers://u:SECRET@[::1"])
 def test_a_wrong_address_of_an_alertmanager_is_one_line_without_secrets(url: str) -> None:
     to = address("urls[0]", url, CLOCK)
-    assert not isinstance(to, Alertmanager)
+    assert isinstance(to, BrokenAddress)
     with pytest.raises(Unavailable) as wrong:
         to.send(message())
     assert "SECRET" not in str(wrong.value)
@@ -168,6 +171,39 @@ def test_a_page_of_a_process_ends_when_it_is_over(tmp_path: Path, receiver: Rece
     (_, (alert,), _), (_, (ended,), _) = receiver.got
     assert alert["labels"] == ended["labels"]
     assert datetime.fromisoformat(alert["endsAt"]) > CLOCK.now() == datetime.fromisoformat(ended["endsAt"])
+
+
+class Trickle:
+    """A receiver whose answer begins well and never ends; ``head``: not even its head does."""
+
+    def __init__(self, *, head: bool) -> None:
+        self.enough, self.listener = threading.Event(), socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.begin = b"HTTP/1.1 200 OK\r\n" if head else b"HTTP/1.1 500 No\r\nContent-Length: 1000000\r\n\r\n"
+        self.thread = threading.Thread(target=self._serve)
+        self.thread.start()
+
+    def _serve(self) -> None:
+        with self.listener, self.listener.accept()[0] as peer, contextlib.suppress(OSError):
+            peer.recv(65536)
+            peer.sendall(self.begin)
+            while not self.enough.wait(0.02):
+                peer.sendall(b"x")
+
+
+@pytest.mark.parametrize("kind", ["alertmanager", "json"])
+@pytest.mark.parametrize("head", [True, False])
+def test_a_receiver_that_answers_byte_by_byte_keeps_no_message_from_the_others(kind: str, head: bool) -> None:
+    slow = Trickle(head=head)
+    to = address("urls[0]", f"{kind}://127.0.0.1:{slow.port}", CLOCK)
+    assert isinstance(to, BoundedAddress)
+    to.answer_s = 0.1
+    with pytest.raises(Unavailable, match="no complete answer within"):
+        to.send(message())
+    with pytest.raises(Unavailable, match="has not ended its answer"):
+        to.keep(())
+    slow.enough.set()
+    slow.thread.join()
 
 
 def test_addresses_come_from_a_file_of_systemds_credentials(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import json
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -227,6 +228,30 @@ def test_the_controller_pages_without_store_and_actor(
     assert [text.partition(": ")[2].split(" ")[0] for text in subjects] == ["actor", "disk", "store"]
     assert "database or disk is full" in subjects[2]
     assert "last" in json.loads((tmp_path / "controller.state").read_text())["problem"]
+
+
+def test_an_address_that_hangs_delays_no_heartbeat() -> None:
+    """The actor would page that the controller is gone."""
+    hangs, beats = Event(), list[str]()
+
+    class Hangs:
+        def look(self, *_: object, **__: object) -> None:
+            hangs.wait()
+
+    class Beats:
+        def beat(self, problem: str) -> None:
+            beats.append(problem)
+
+    seen = Vitals(datetime(2026, 3, 1, tzinfo=UTC), 0.0, turned_s=0.0)
+    paging = ControllerPaging(lambda: seen, Beats(), Hangs(), "head", wait_s=0.01)  # type: ignore[arg-type]
+
+    async def looks() -> None:
+        for _ in range(3):
+            await paging.look()
+        hangs.set()
+
+    asyncio.run(looks())
+    assert len(beats) == 3
 
 
 class TestCannotStart:

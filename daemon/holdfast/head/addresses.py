@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.decisions.notices.texts import NoticeLinks
-from holdfast.head.alertmanager import SCHEMES, Alertmanager, alertmanager
+from holdfast.head.alertmanager import SCHEMES, alertmanager
+from holdfast.head.bounded_address import BoundedAddress
 from holdfast.model.errors import Unavailable
 from holdfast.model.notice import Matter, Message
 from holdfast.ports import Address, Clock
@@ -84,7 +85,7 @@ def address(where: str, url: str, clock: Clock, links: NoticeLinks | None = None
     kind = _KIND.match(url)
     if kind is not None and kind[1].lower() in SCHEMES:
         try:
-            return alertmanager(name, url, clock, links or NoticeLinks())
+            return BoundedAddress(alertmanager(name, url, clock, links or NoticeLinks()))
         except ValueError as error:
             return BrokenAddress(name, str(error))
     return _of_apprise(name, url)
@@ -100,7 +101,7 @@ def _of_apprise(name: str, url: str) -> Address:
         understood = sender.add(url)
     if not understood:
         return BrokenAddress(name, "apprise does not understand this address")
-    return AppriseAddress(name, sender)
+    return BoundedAddress(AppriseAddress(name, sender))
 
 
 @contextmanager
@@ -121,7 +122,7 @@ def addresses(where: str, urls: Sequence[str], clock: Clock, links: NoticeLinks 
 
 def page(to: Address, matter: Matter, message: Message) -> None:
     """Send a page of a process itself. Raises Unavailable."""
-    if isinstance(to, Alertmanager):
-        to.page(matter, over=message.over)
+    if isinstance(to, BoundedAddress):
+        to.page(matter, message)
     else:
         to.send(message)

@@ -24,6 +24,8 @@ PAGE_HOLD_S = 86_400.0
 TIMEOUT_S = 10.0
 _PER_POST = 200
 """Most alerts in one request."""
+_MOST_ANSWER_BYTES = 120
+"""Of a refusal that is shown; no more is read of an answer."""
 _SEVERITIES: Mapping[NoticeLevel, str] = {
     NoticeLevel.NEEDS_SOMEBODY: "critical",
     NoticeLevel.HEALED: "info",
@@ -107,12 +109,15 @@ class Alertmanager:
                 timeout=TIMEOUT_S,
                 retries=False,
                 redirect=False,
+                preload_content=False,
             )
+            said = answer.read(_MOST_ANSWER_BYTES) if answer.status != 200 else b""
+            answer.close()
         except urllib3.exceptions.HTTPError as error:
             raise Unavailable(f"{self.url.host} does not answer: {type(error).__name__}") from error
         if answer.status != 200:
             raise Unavailable(
-                f"{self.url.host} answered {answer.status}: {answer.data[:120].decode(errors='replace')!r}"
+                f"{self.url.host} answered {answer.status}: {said.decode(errors='replace')!r}"
             )
 
 

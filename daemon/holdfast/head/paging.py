@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from threading import Event as Stop
 
@@ -21,12 +21,15 @@ PAGING = "paging"
 
 @dataclass
 class ControllerPaging:
-    """The controller's task, in its event loop; the notifier, which may hang, runs in a thread."""
+    """The controller's task, in its event loop; the notifier runs in a thread. One that hangs delays no heartbeat."""
 
     vitals: Callable[[], Vitals]
     state: StateWriter
     pager: Pager
     who: str
+    wait_s: float = LOOK_S
+    """How long one look waits for the notifier."""
+    _sending: asyncio.Task[None] | None = field(default=None, init=False)
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -46,7 +49,12 @@ class ControllerPaging:
             self.state.beat(seen.trouble or "")
         parts = parts_of(seen)
         settled = any(p.name is PartName.LOOP and p.condition is Condition.GOOD for p in parts)
-        await asyncio.to_thread(partial(self.pager.look, pages_of(parts, self.who), settled=settled))
+        if self._sending is None or self._sending.done():
+            look = partial(self.pager.look, pages_of(parts, self.who), settled=settled)
+            self._sending = asyncio.create_task(asyncio.to_thread(look))
+        done, _ = await asyncio.wait((self._sending,), timeout=self.wait_s)
+        for each in done:
+            each.result()
 
 
 @dataclass
