@@ -10,14 +10,13 @@ import os
 import pwd
 import re
 import shutil
-import stat
 import threading
 import time
 from collections import deque
 from collections.abc import Mapping
 from importlib.metadata import entry_points
-from pathlib import Path
 
+from holdfast_checks.changeable import changeable_command
 from holdfast_checks.custom_answer import MOST_BYTES, CustomCheckLimits, Misbehaved, results
 from holdfast_checks.custom_guard import GROUP, PREFIX, CustomCheckTrust, CustomResults, of_package
 from holdfast_checks.probes.child import CHILDREN
@@ -147,7 +146,8 @@ class _Command:
 def _argv(settings: CustomSettings) -> list[str]:
     """Raises Misbehaved for a file that others may change, and where it cannot become its user."""
     command = list(settings.command)
-    if (why := _changeable(Path(command[0]), settings.user)) is not None:
+    theirs = [pwd.getpwnam(settings.user).pw_uid] if settings.user else []
+    if why := changeable_command(command, theirs):
         raise Misbehaved(f"{why}: it is not run")
     if not settings.user:
         return command
@@ -158,22 +158,6 @@ def _argv(settings: CustomSettings) -> list[str]:
     if os.geteuid() != 0 or setpriv is None:
         raise Misbehaved(f"it cannot run as {settings.user}: that needs root and setpriv (util-linux)")
     return [setpriv, f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--init-groups", "--inh-caps=-all", *command]
-
-
-def _changeable(path: Path, user: str) -> str | None:
-    """How users other than root, the agent's own and the check's could replace the program; None: they could not.
-
-    The file itself and each folder above it count. Raises OSError, KeyError."""
-    ours = {0, os.geteuid()} | ({pwd.getpwnam(user).pw_uid} if user else set())
-    real = path.resolve(strict=True)
-    for place in (real, *real.parents):
-        status = place.stat()
-        if status.st_uid not in ours:
-            return f"{place} belongs to uid {status.st_uid}, who could change what runs"
-        kept = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
-        if status.st_mode & stat.S_IWOTH and not kept:
-            return f"{place} may be written by everybody"
-    return None
 
 
 def _version(path: str) -> tuple[int, ...]:

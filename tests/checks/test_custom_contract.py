@@ -296,7 +296,7 @@ def test_a_program_that_is_anothers_is_not_run(tmp_path: Path, what: str) -> Non
     path = script(folder, "echo '{}'")
     path.chmod(0o755)
     os.chown(path if what == "file" else folder, 65534, 65534)
-    assert "belongs to uid 65534, who could change what runs" in once(check_of(path)).summary
+    assert "belongs to uid 65534, who could change it" in once(check_of(path)).summary
 
 
 @pytest.mark.slow

@@ -261,6 +261,14 @@ class TestConfig:
         assert got.status == 0
         assert "mode observe" in got.out
 
+    @pytest.mark.parametrize("url", ["postgresql://h:SECRET@db:5433/hf", "postgresql://db:5433/hf?user=h&password=SECRET"])
+    def test_no_password_of_the_database_is_printed(self, holdfast: Any, tmp_path: Path, url: str) -> None:
+        path = tmp_path / "controller.toml"
+        path.write_text(f'[store]\nurl = "{url}"\n', encoding="utf-8")
+        got = holdfast("config", "check", str(path))
+        assert (got.status, "store postgresql://db:5433/hf\n" in got.out) == (0, True)
+        assert "SECRET" not in got.out + got.err
+
     def test_what_is_rarely_meant_is_a_warning(self, holdfast: Any, config: str) -> None:
         Path(config).write_text(Path(config).read_text() + "\n[death]\nreboot_grace_s = 20\n", encoding="utf-8")
         got = holdfast("config", "check", config)

@@ -375,6 +375,12 @@ TABLE = [
         policy(nodes=(NodeSet(name="a", partitions=("trian",)),)),
         "partition of Slurm's: trian",
     ),
+    (
+        "site.node_set",
+        AdviceLevel.WARNING,
+        policy(nodes=(NodeSet(name="a", nodes="n1,N2,n3.cluster.example", never_touch=True),)),
+        "no node of Slurm's: N2, n3.cluster.example",
+    ),
     ("controller.store", AdviceLevel.ERROR, part(PartName.STORE), "drill"),
     ("controller.loop", AdviceLevel.ERROR, part(PartName.LOOP), "drill"),
     ("controller.actor", AdviceLevel.ERROR, part(PartName.ACTOR), "drill"),

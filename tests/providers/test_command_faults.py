@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -142,6 +143,29 @@ def test_a_script_without_the_mode_to_run(tmp_path: Path) -> None:
     (tmp_path / "site.sh").write_text("#!/bin/sh\n")
     with pytest.raises(NotPermitted, match=r"site\.sh: may not be run"):
         CommandProvider(CommandSettings("c", (str(tmp_path / "site.sh"),))).instance_of("n1")
+
+
+@pytest.mark.parametrize("opened", ["site.sh", "."])
+@pytest.mark.parametrize("by", ["itself", "an interpreter"])
+def test_a_script_that_anybody_could_replace_is_not_run(script: Write, tmp_path: Path, opened: str, by: str) -> None:
+    """It would run with the actor's rights: those of a Slurm administrator."""
+    provider = script("touch ran; echo '{}'")
+    if by == "an interpreter":
+        provider = CommandProvider(CommandSettings("c", ("/bin/sh", str(tmp_path / "site.sh")), 5.0))
+    (tmp_path / opened).chmod(0o777)
+    with pytest.raises(NotPermitted, match="may be written by everybody: it is not run"):
+        provider.instance_of("n1")
+    assert provider.can == NOTHING
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
+def test_a_script_that_is_another_users_is_not_run(script: Write, tmp_path: Path) -> None:
+    provider = script("touch ran; echo '{}'")
+    os.chown(tmp_path / "site.sh", 65534, 65534)
+    with pytest.raises(NotPermitted, match="belongs to uid 65534"):
+        provider.instance_of("n1")
+    assert not (tmp_path / "ran").exists()
 
 
 def test_a_script_without_a_first_line(tmp_path: Path) -> None:

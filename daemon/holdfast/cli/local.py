@@ -60,13 +60,15 @@ def check(
     from holdfast.head.notify import places_of, wrong_addresses  # noqa: PLC0415
     from holdfast.model.errors import ConfigError  # noqa: PLC0415
 
+    from holdfast.store.engines import shown_url  # noqa: PLC0415
+
     settings = load(path)
     places = places_of(settings.notify, settings.path.parent, SystemClock())
     wrong = [*wrong_addresses([place.address for place in places]), *_missing_here(settings)]
     if wrong:
         raise ConfigError(f"{path}: {'; '.join(wrong)}")
     line(
-        f"{path}: good; mode {settings.policy.mode}, provider {settings.provider}, store {settings.store.url.split('@')[-1]}"
+        f"{path}: good; mode {settings.policy.mode}, provider {settings.provider}, store {shown_url(settings.store.url)}"
     )
     for doubt in limits.doubts(settings.policy):
         line(f"  warning: {doubt}")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holdfast.doctor.advice import Advice, AdviceLevel
-from holdfast.doctor.facts import DoctorFacts
+from holdfast.doctor.facts import DoctorFacts, names
+from holdfast.model.hostlist import expand
 from holdfast.model.parts import PartName
 from holdfast.model.policy import Mode
 
@@ -55,7 +56,7 @@ def mode(facts: DoctorFacts) -> Iterator[Advice]:
 
 
 def node_sets(facts: DoctorFacts) -> Iterator[Advice]:
-    """Tables that match no node that Slurm shows, or name a partition that it does not have."""
+    """Tables that match no node that Slurm shows, or name a partition or a node that it does not have."""
     if facts.slurm is None:
         return
     partitions = {p.name for p in facts.slurm.partitions} or {
@@ -64,8 +65,10 @@ def node_sets(facts: DoctorFacts) -> Iterator[Advice]:
     for each in facts.policy.nodes:
         unknown = [name for name in each.partitions if name not in partitions]
         empty = not any(each.has(name, node) for name, node in facts.slurm.nodes.items())
-        if unknown or empty:
-            what = f"names no partition of Slurm's: {', '.join(unknown)}" if unknown else "matches no node"
+        strange = [name for name in (expand(each.nodes) if each.nodes else ()) if name not in facts.slurm.nodes]
+        if unknown or empty or strange:
+            named = f"names no node of Slurm's: {names(strange)}" if strange and not empty else "matches no node"
+            what = f"names no partition of Slurm's: {', '.join(unknown)}" if unknown else named
             yield Advice(
                 "site.node_set",
                 AdviceLevel.WARNING,

@@ -47,6 +47,13 @@ def parse_url(text: str, mounts: Path = MOUNTS) -> URL:
     return url.set(database=str(_checked_path(url, mounts)))
 
 
+def shown_url(text: str) -> str:
+    """What may be shown of ``store.url``: no user, no password, no parameters, in which a password may be, too. Raises ConfigError."""
+    url = parse_url(text)
+    kind, port = url.get_backend_name(), f":{url.port}" if url.port else ""
+    return f"{kind}://{url.host or ''}{port}/{url.database or ''}"
+
+
 def _checked_path(url: URL, mounts: Path) -> Path:
     if not url.database or url.database == ":memory:" or url.database.startswith("file:"):
         raise ConfigError("store.url names no file: an SQLite store must be a file, sqlite:////path/holdfast.db")

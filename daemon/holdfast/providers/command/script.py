@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 from holdfast.model.errors import NotFound, NotPermitted, OutsideError, Unavailable
 from holdfast.providers.command.contract import Garbage, ScriptQuestion, ScriptVerb, failure, read_object
+from holdfast_checks.changeable import changeable_command
 from holdfast_checks.probes.child import Children, Finished, Hung
 
 log = logging.getLogger(__name__)
@@ -56,6 +57,8 @@ class ProviderScript:
         argv = (*self._command, *question.argv())
         key = question.instance_id or question.node or question.token
         try:
+            if why := changeable_command(self._command):
+                raise NotPermitted(f"provider command: {why}: it is not run; chown root and chmod go-w it")
             done = self._children.run(key, argv, question.deadline_s, max_bytes=MAX_OUTPUT_BYTES, stdin=question.body())
         except PermissionError as error:
             raise NotPermitted(f"provider command: {argv[0]}: may not be run: {error.strerror}") from error
