@@ -81,7 +81,7 @@ else
 	install_controller_units || true
 	sh "$R$SHARE/metadata.sh" head || true # on EC2 the head's role is the actor's
 	services='holdfast-quorum.service holdfast-controller.service holdfast-actor.service'
-	next="write /etc/holdfast/controller.toml (holdfast config example controller), then systemctl enable --now"
+	next="write /etc/holdfast/controller.toml (holdfast config example controller; chgrp holdfast and chmod 0640 it), then systemctl enable --now"
 fi
 if systemd_runs; then
 	# shellcheck disable=SC2086 # one word per service

@@ -1,4 +1,4 @@
-"""Whether a program, or a file of settings, can be changed by somebody who has no business with it. Standard library only."""
+"""Whether a program, or a file of settings, can be changed by users who must not. Standard library only."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Whether tokens may be written into a folder: ``own_folder.py FOLDER``, as the user who writes them. Standard library alone.
 
-Exit status 0: nobody but root and this user can put anything into it, or in its place. 1: somebody can, and standard error says how."""
+Exit status 0: only root and this user can put anything into it, or in its place. 1: others can, and standard error says how."""
 
 import os
 import stat

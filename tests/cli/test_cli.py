@@ -261,7 +261,9 @@ class TestConfig:
         assert got.status == 0
         assert "mode observe" in got.out
 
-    @pytest.mark.parametrize("url", ["postgresql://h:SECRET@db:5433/hf", "postgresql://db:5433/hf?user=h&password=SECRET"])
+    @pytest.mark.parametrize(
+        "url", ["postgresql://h:SECRET@db:5433/hf", "postgresql://db:5433/hf?user=h&password=SECRET"]
+    )
     def test_no_password_of_the_database_is_printed(self, holdfast: Any, tmp_path: Path, url: str) -> None:
         path = tmp_path / "controller.toml"
         path.write_text(f'[store]\nurl = "{url}"\n', encoding="utf-8")

@@ -375,6 +375,21 @@ TABLE = [
         policy(nodes=(NodeSet(name="a", partitions=("trian",)),)),
         "partition of Slurm's: trian",
     ),
+    ("site.changeable", AdviceLevel.ERROR, site(changeable=("/c may be written by everybody",)), "/c may be written"),
+    ("site.readable", AdviceLevel.WARNING, site(readable=("/c",)), "can read /c"),
+    ("slurm.controller_rights", AdviceLevel.WARNING, site(controller_user="root"), "runs as root"),
+    (
+        "slurm.controller_rights",
+        AdviceLevel.WARNING,
+        both(site(controller_user="slurm"), config(SlurmUser="slurm(64030)")),
+        "runs as slurm",
+    ),
+    (
+        "slurm.controller_rights",
+        AdviceLevel.WARNING,
+        site(controller_user="hf", actor_user="hf", user="hf"),
+        "runs as hf",
+    ),
     (
         "site.node_set",
         AdviceLevel.WARNING,

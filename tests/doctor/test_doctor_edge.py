@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import grp
+import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -121,3 +123,68 @@ def test_where_the_store_lies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, m
     advice = run(scheduler(FewWords(NotFound("x"))), DoctorSite(store_path=tmp_path / "holdfast.db"))
     assert told in {one.id for one in advice}
     assert "site.store_on_network" not in {one.id for one in run(scheduler(FewWords(NotFound("x"))), DoctorSite())}
+
+
+SECRET_SETTINGS = """[store]
+url = "postgresql://holdfast:SECRET@db/holdfast"
+[notify]
+urls_file = "urls"
+"""
+
+
+@pytest.fixture
+def etc(tmp_path: Path) -> Path:
+    """A folder of settings as the installation makes it."""
+    folder = tmp_path / "holdfast"
+    folder.mkdir(mode=0o755)
+    (folder / "controller.toml").write_text(SECRET_SETTINGS)
+    (folder / "urls").write_text("json://hooks.example/SECRET\n")
+    for file in folder.iterdir():
+        file.chmod(0o640)
+    for above in (tmp_path, *tmp_path.parents):
+        if above.stat().st_uid == os.geteuid() and above != Path("/"):
+            above.chmod(above.stat().st_mode | 0o111)
+    return folder
+
+
+def exposed(etc: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    facts = gather(cast(Scheduler, FewWords()), site_of(load(etc / "controller.toml")), {}, NOW)
+    return facts.changeable, facts.readable
+
+
+def test_files_as_they_are_installed_are_nobody_elses(etc: Path) -> None:
+    assert exposed(etc) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("opened", "mode", "said"),
+    [
+        ("controller.toml", 0o666, "controller.toml may be written by everybody"),
+        ("controller.toml", 0o660, "controller.toml may be written by its group"),
+        (".", 0o777, "holdfast may be written by everybody"),
+        (".", 0o775, "holdfast may be written by its group"),
+    ],
+)
+def test_settings_that_others_can_change_are_told(etc: Path, opened: str, mode: int, said: str) -> None:
+    for place in (etc, etc / "controller.toml"):
+        os.chown(place, -1, os.getgid() or next(g.gr_gid for g in grp.getgrall() if g.gr_gid))
+    (etc / opened).chmod(mode)
+    changed, _ = exposed(etc)
+    assert len(changed) == 1
+    assert said in changed[0]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
+def test_settings_that_are_the_controllers_own_are_told(etc: Path) -> None:
+    os.chown(etc / "controller.toml", 65534, -1)
+    assert "belongs to uid 65534, who could change it" in exposed(etc)[0][0]
+
+
+def test_secrets_that_everybody_can_read_are_told(etc: Path) -> None:
+    for name in ("controller.toml", "urls"):
+        (etc / name).chmod(0o644)
+    assert exposed(etc)[1] == (str(etc / "controller.toml"), str(etc / "urls"))
+    (etc / "controller.toml").write_text('[notify]\nurls_file = "urls"\n')
+    assert exposed(etc)[1] == (str(etc / "urls"),)
+    etc.chmod(0o750)
+    assert exposed(etc)[1] == ()

@@ -59,7 +59,6 @@ def check(
     from holdfast.config.controller import load  # noqa: PLC0415
     from holdfast.head.notify import places_of, wrong_addresses  # noqa: PLC0415
     from holdfast.model.errors import ConfigError  # noqa: PLC0415
-
     from holdfast.store.engines import shown_url  # noqa: PLC0415
 
     settings = load(path)

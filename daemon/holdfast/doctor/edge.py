@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from holdfast.config.controller import ControllerSettings
 from holdfast.config.sections import ServerSection
 from holdfast.controller.quorum_link import QuorumLink
-from holdfast.doctor import metadata_edge, plugin_facts, tls_edge
+from holdfast.doctor import exposed, metadata_edge, plugin_facts, tls_edge
 from holdfast.doctor.advice import Advice
 from holdfast.doctor.diagnose import diagnose
 from holdfast.doctor.facts import Aside, ControllerFacts, DoctorFacts, PluginFacts, QuorumFacts, SlurmFacts
@@ -50,6 +50,14 @@ class DoctorSite:
     """What the quorum service has set aside; None: it cannot be asked. May raise OutsideError."""
     actor_state: Path | None = None
     """The file that the actor of this machine writes about itself; its owner is the actor's account. None: not looked for."""
+    controller_state: Path | None = None
+    """The same of the controller."""
+    settings: Path | None = None
+    """``controller.toml``; None: not looked at."""
+    secrets: tuple[Path, ...] = ()
+    """Files with passwords, keys, or addresses that hold one."""
+    script: tuple[str, ...] = ()
+    """Command of the provider's script; empty: it has none."""
     server: ServerSection = field(default_factory=ServerSection)
     """Where the controller listens, and with which certificate."""
 
@@ -63,8 +71,30 @@ def site_of(settings: ControllerSettings, provider: Provider | None = None) -> D
     rooms = QuorumLink(settings.quorum.socket) if settings.quorum.enabled else None
     path = Path(url.removeprefix(_SQLITE)) if url.startswith(_SQLITE) else None
     aside = rooms.set_aside if rooms is not None else None
-    state = settings.run.dir / "actor" / "state"
-    return DoctorSite(settings.policy, path, provider, rooms, settings.quorum.bind, aside, state, settings.server)
+    return DoctorSite(
+        settings.policy,
+        path,
+        provider,
+        rooms,
+        settings.quorum.bind,
+        aside,
+        settings.run.dir / "actor" / "state",
+        settings.run.dir / "controller" / "state",
+        settings.path,
+        _secrets(settings),
+        getattr(settings.provider_settings, "command", ()),
+        settings.server,
+    )
+
+
+def _secrets(settings: ControllerSettings) -> tuple[Path, ...]:
+    """Files that hold one, and the settings themselves where they do."""
+    notify, folder = settings.notify, settings.path.parent
+    server, header = settings.server, settings.telemetry.otlp_header_file
+    named = [notify.urls_file, *(route.urls_file for route in notify.routes), server.tls_key, header]
+    itself = "password" in settings.store.url or "@" in settings.store.url
+    itself = itself or bool(notify.urls) or any(route.urls for route in notify.routes)
+    return (*((settings.path,) if itself else ()), *(folder / each for each in named if each is not None))
 
 
 def run(
@@ -96,6 +126,7 @@ def gather(
 ) -> DoctorFacts:
     """Read everything once. Raises nothing for an outside that does not answer: that is a fact too."""
     slurm, problem = _slurm(scheduler)
+    actor = _owner(site.actor_state)
     store = PurePosixPath(site.store_path.resolve()) if site.store_path is not None else None
     mounts = _mounts()
     names = tuple(node.name for node in slurm.computing[:NODES_ASKED]) if slurm is not None else ()
@@ -105,7 +136,10 @@ def gather(
         now=now,
         policy=site.policy,
         user=getpass.getuser(),
-        actor_user=_owner(site.actor_state),
+        actor_user=actor,
+        controller_user=_owner(site.controller_state),
+        changeable=exposed.changeable_files(site.settings, site.script, site.store_path, actor),
+        readable=exposed.readable_files(site.secrets),
         slurm=slurm,
         slurm_problem=problem,
         agents=agents,

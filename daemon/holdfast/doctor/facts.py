@@ -173,6 +173,12 @@ class DoctorFacts:
     """The error with which the controller did not answer; empty: it did, or it was not asked."""
     actor_user: str = ""
     """Account that the actor of this machine runs as; empty: not known."""
+    controller_user: str = ""
+    """The same of the controller."""
+    changeable: tuple[str, ...] = ()
+    """How others could change the settings, the store or the provider's script."""
+    readable: tuple[str, ...] = ()
+    """Files with secrets that every user of this machine can read."""
     untaken: str | None = None
     """Which planned step no actor takes, as the controller says it; None: it says nothing of the kind."""
     controller: ControllerFacts = field(default_factory=ControllerFacts)

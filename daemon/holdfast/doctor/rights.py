@@ -81,4 +81,18 @@ def other_user(slurm: SlurmFacts, facts: DoctorFacts) -> Iterator[Advice]:
     )
 
 
-RULES = (permission, other_user, private_data)
+def of_the_controller(slurm: SlurmFacts, facts: DoctorFacts) -> Iterator[Advice]:
+    """It listens to the network, so its user is no other's and has no rights."""
+    user = facts.controller_user
+    strong = {"root", slurm.value("SlurmUser").partition("(")[0], facts.actor_user} - {""}
+    if user in strong:
+        yield Advice(
+            "slurm.controller_rights",
+            AdviceLevel.WARNING,
+            f"the controller, which listens to the network, runs as {user}",
+            "Who takes it over has that user's rights in Slurm and on this machine.",
+            "systemctl cat holdfast-controller   # User=holdfast-controller, as shipped; start it by systemctl, not by hand",
+        )
+
+
+RULES = (permission, other_user, private_data, of_the_controller)

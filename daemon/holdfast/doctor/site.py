@@ -44,6 +44,25 @@ def store_place(facts: DoctorFacts) -> Iterator[Advice]:
         )
 
 
+def others_files(facts: DoctorFacts) -> Iterator[Advice]:
+    if facts.changeable:
+        yield Advice(
+            "site.changeable",
+            AdviceLevel.ERROR,
+            f"others can change what the actor goes by: {'; '.join(facts.changeable)}",
+            "Who writes the settings, the store or the provider's script has the actor's rights in Slurm and at the provider.",
+            "chown root FILE && chmod go-w FILE, and the same for its folder   # the store: chmod o-rwx",
+        )
+    if facts.readable:
+        yield Advice(
+            "site.readable",
+            AdviceLevel.WARNING,
+            f"every user of this machine can read {', '.join(facts.readable)}",
+            "It holds a password, a key, or addresses with one.",
+            "chgrp holdfast FILE && chmod 0640 FILE   # and change what is in it, if others are on this machine",
+        )
+
+
 def mode(facts: DoctorFacts) -> Iterator[Advice]:
     if facts.policy.mode is Mode.OBSERVE:
         yield Advice(
@@ -108,4 +127,4 @@ def _of_actor(facts: DoctorFacts) -> str:
     return next((p.next_step for p in parts), "")
 
 
-RULES = (slurm_answers, untaken, store_place, mode, node_sets, consent)
+RULES = (slurm_answers, untaken, store_place, others_files, mode, node_sets, consent)

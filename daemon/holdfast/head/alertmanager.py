@@ -116,9 +116,7 @@ class Alertmanager:
         except urllib3.exceptions.HTTPError as error:
             raise Unavailable(f"{self.url.host} does not answer: {type(error).__name__}") from error
         if answer.status != 200:
-            raise Unavailable(
-                f"{self.url.host} answered {answer.status}: {said.decode(errors='replace')!r}"
-            )
+            raise Unavailable(f"{self.url.host} answered {answer.status}: {said.decode(errors='replace')!r}")
 
 
 def alertmanager(name: str, url: str, clock: Clock, links: NoticeLinks) -> Alertmanager:

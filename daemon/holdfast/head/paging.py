@@ -28,7 +28,7 @@ class ControllerPaging:
     pager: Pager
     who: str
     wait_s: float = LOOK_S
-    """How long one look waits for the notifier."""
+    """How long the next heartbeat waits for the notifier."""
     _sending: asyncio.Task[None] | None = field(default=None, init=False)
 
     async def run(self) -> None:
