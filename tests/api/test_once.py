@@ -8,11 +8,17 @@ from typing import Any
 
 import pytest
 
+from api.test_proposals import ID, a_record
 from holdfast.api.auth import hash_token
+from holdfast.api.deps import Threads
+from holdfast.api.errors import ApiError
+from holdfast.model.book import Change
 from holdfast.model.errors import Unavailable
 from holdfast.model.event import EventKind
 from holdfast.model.idempotency import KEPT
+from holdfast.model.incident import IncidentState
 from holdfast.store import idempotency
+from support.store_nouns import incident
 
 
 def pause(served: Any, reason: str = "a", who: str = "op", key: str = "deploy-42", path: str = "/v1/pause") -> Any:
@@ -96,3 +102,21 @@ def test_a_key_that_is_none(served: Any, key: str, caplog: pytest.LogCaptureFixt
     got = pause(served, key=key)
     assert (got.status_code, got.json()["error"]["field"]) == (422, "Idempotency-Key")
     assert pauses(served) == 0
+
+
+@pytest.mark.parametrize("path", [f"/v1/proposals/{ID}.1/accept", f"/v1/incidents/{ID}/acknowledge"])
+def test_an_order_that_is_done_is_not_answered_as_refused_for_want_of_room(
+    served: Any, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """Its key would be free again, and the order evaluated a second time."""
+    served.commit(Change(incidents=(incident(ID, state=IncidentState.REPAIRING, proposals=(a_record(),)),)))
+
+    async def full(*_: Any, **__: Any) -> None:
+        raise ApiError(503, "unavailable", "Too many requests wait for the database; try again")
+
+    monkeypatch.setattr(Threads, "read", full)
+    first, second = pause(served, path=path), pause(served, path=path)
+    assert (first.status_code, second.status_code) == (200, 200)
+    assert second.headers["idempotent-replayed"] == "true"
+    assert first.json() == second.json()
+    assert len(served.store.events(kinds=(EventKind.OPERATOR,))) == 1

@@ -16,6 +16,7 @@ from holdfast.api.reading import IncidentIdInPath
 from holdfast.api.views import incident_shape
 from holdfast.api.wire import clean
 from holdfast.model.book import World
+from holdfast.model.incident import Incident
 from holdfast.ports import Operation
 
 NO_WORD = Word()
@@ -24,15 +25,24 @@ NO_WORD = Word()
 def operating_router(api: Api) -> APIRouter:
     router = guarded_router(api, "operating", Role.OPERATOR)
 
-    async def operate(request: Request, verb: str, word: Word, target: str = "", *, in_service: bool = False) -> None:
-        who = caller_of(request).name
-        operation = Operation(verb=verb, who=who, target=target, reason=clean(word.reason, 500), in_service=in_service)
-        await api.threads.write(api.deps.store.operate, operation, api.deps.clock.now())
+    store = api.deps.store
+
+    async def operate(request: Request, verb: str, word: Word, target: str = "") -> None:
+        operation = Operation(verb, caller_of(request).name, target, clean(word.reason, 500))
+        await api.threads.write(store.operate, operation, api.deps.clock.now())
         api.deps.wake()
 
     async def with_incident(request: Request, verb: str, word: Word, incident_id: str) -> Done:
-        await operate(request, verb, word, incident_id, in_service=_in_service(api.deps.world(), incident_id))
-        after = await api.threads.read(api.deps.store.incident, incident_id)
+        in_service, now = _in_service(api.deps.world(), incident_id), api.deps.clock.now()
+        who, reason = caller_of(request).name, clean(word.reason, 500)
+        operation = Operation(verb, who, incident_id, reason, in_service=in_service)
+
+        def done() -> Incident | None:  # in one call: a refusal for want of room after the order would be one of an order that is done
+            store.operate(operation, now)
+            return store.incident(incident_id)
+
+        after = await api.threads.write(done)
+        api.deps.wake()
         return Done(incident=incident_shape(after) if after else None)
 
     @router.post("/v1/pause")

@@ -46,9 +46,14 @@ def proposing_router(api: Api) -> APIRouter:
         now = deps.clock.now()
         until = now + timedelta(seconds=until_s) if until_s is not None else None
         order = Operation(verb.value, caller_of(request).name, name, clean(reason, 500), until=until)
-        await api.threads.write(deps.store.operate, order, now)
+
+        def done() -> ProposalShape:  # in one call: a refusal for want of room after the order would be one of an order that is done
+            deps.store.operate(order, now)
+            return _one(deps.store, name)
+
+        shown = await api.threads.write(done)
         deps.wake()
-        return await api.threads.read(_one, deps.store, name)
+        return shown
 
     @operating.post("/v1/proposals/{proposal_id}/accept", responses=answers(404, 409))
     async def accept(request: Request, proposal_id: ProposalId, word: Word = NO_WORD) -> ProposalShape:
