@@ -11,13 +11,17 @@ from pathlib import Path
 import pytest
 
 from holdfast.agent.orders import checkpoint_verbs
-from holdfast.agent.selfcheck import SelfcheckLevel, state_dir
+from holdfast.agent.selfcheck import SelfcheckLevel, settings, state_dir, token
 from holdfast.agent.sending.memory import only_agent, others_may_write
 from holdfast.agent.sending.reporting import STATUS_FILE
+from holdfast.config.agent import AgentConfig
 from holdfast.controller.wakeup import Alone, Bell, Ringer
 from holdfast.model.errors import ConfigError
 from holdfast.unix_socket import bound
 from holdfast_checks.whole_file import write_whole
+
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="gives a file to another user")
 
 
 @pytest.fixture
@@ -156,6 +160,40 @@ def test_an_agents_folder_that_another_user_may_write_to_is_said(
     os.close(only_agent(folder))
     assert ("event=state_dir_shared" in caplog.text) is bool(others)
     assert others_may_write(tmp_path / "missing") == ""
+
+
+@pytest.mark.parametrize(
+    ("opened", "uid", "said"),
+    [
+        ("", 0, ""),
+        ("agent.toml", 0, "agent.toml may be written to by everybody"),
+        (".", 0, "may be written to by everybody"),
+        pytest.param("", 65534, "agent.toml may be written to by uid 65534", marks=needs_root),
+    ],
+)
+def test_settings_of_root_that_others_may_change_are_told(tmp_path: Path, opened: str, uid: int, said: str) -> None:
+    file = tmp_path / "agent.toml"
+    file.touch(mode=0o644)
+    if opened:
+        (tmp_path / opened).chmod(0o666 if opened == file.name else 0o777)
+    if uid:
+        os.chown(file, uid, -1)
+    line = settings(file)
+    assert line.level is (SelfcheckLevel.WARNING if said else SelfcheckLevel.OK)
+    assert said in line.text
+
+
+@needs_root
+def test_a_token_that_is_another_users_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "agent.token"
+    file.write_text("secret")
+    file.chmod(0o600)
+    config = AgentConfig(node="n1", controllers=("http://127.0.0.1:1",), token_file=file)
+    assert token(config).level is SelfcheckLevel.OK
+    os.chown(file, 65534, -1)
+    line = token(config)
+    assert (line.level, "belongs to uid 65534" in line.text) == (SelfcheckLevel.WARNING, True)
+    assert "secret" not in line.text
 
 
 def test_the_agents_lock_is_no_link(tmp_path: Path) -> None:

@@ -41,7 +41,11 @@ def check(config_path: Path, *, running_only: bool = False, verbose: bool = Fals
     except ConfigError as error:
         sys.stdout.write(f"{selfcheck.SelfcheckLine(selfcheck.SelfcheckLevel.FAILED, 'configuration', str(error))}\n")
         return EXIT_CONFIG
-    lines = [selfcheck.running(config.run_dir)] if running_only else list(selfcheck.check(config))
+    lines = (
+        [selfcheck.running(config.run_dir)]
+        if running_only
+        else [selfcheck.settings(config_path), *selfcheck.check(config)]
+    )
     failed = sum(line.level is selfcheck.SelfcheckLevel.FAILED for line in lines)
     for line in lines:
         if verbose or line.level is not selfcheck.SelfcheckLevel.OK:

@@ -5,6 +5,7 @@ It needs no running agent and does not disturb one: nothing is reported, no orde
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import ssl
 import time
@@ -67,7 +68,7 @@ def token(config: AgentConfig) -> SelfcheckLine:
             "token_file is not set in agent.toml; the controller refuses agents without one",
         )
     try:
-        text, mode = path.read_text(encoding="utf-8"), path.stat().st_mode & 0o777
+        text, found = path.read_text(encoding="utf-8"), path.stat()
     except OSError as error:
         denied = isinstance(error, PermissionError)
         hint = "run this as root" if denied else "make one on the head node: holdfast token create agent NODE"
@@ -80,7 +81,10 @@ def token(config: AgentConfig) -> SelfcheckLine:
             SendFailureKind.TOKEN,
             f"{path}: {len(text.split())} words: it must contain only the token",
         )
-    if mode & 0o077:
+    if found.st_uid not in (0, os.geteuid()):
+        text = f"{path} belongs to uid {found.st_uid}, who may read it: chown root {path}, then replace the token"
+        return SelfcheckLine(SelfcheckLevel.WARNING, SendFailureKind.TOKEN, text)
+    if (mode := found.st_mode & 0o777) & 0o077:
         return SelfcheckLine(
             SelfcheckLevel.WARNING,
             SendFailureKind.TOKEN,
@@ -295,6 +299,15 @@ def check(config: AgentConfig) -> Iterator[SelfcheckLine]:
         )
     yield state_dir(config.state_dir)
     yield running(config.run_dir)
+
+
+def settings(path: Path) -> SelfcheckLine:
+    """Check that no other user may change agent.toml: it says what root runs on this node, and to whom the token is sent."""
+    for place in (path, path.parent):
+        if others := others_may_write(place):
+            text = f"{place} may be written to by {others}: chown root {place} && chmod go-w {place}"
+            return SelfcheckLine(SelfcheckLevel.WARNING, "settings", text)
+    return SelfcheckLine(SelfcheckLevel.OK, "settings", str(path))
 
 
 def state_dir(folder: Path) -> SelfcheckLine:
