@@ -37,6 +37,7 @@ from holdfast.model.errors import LeaderFencedOff, Unavailable
 from holdfast.model.maintenance import KeepWindow
 from holdfast.model.node_orders import DrainForOperator, ReleaseForOperator
 from holdfast.model.policy import Policy, RepairPolicy
+from holdfast.slurm.holding import HeldByReservation
 from support.simulated.site import Site
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -359,6 +360,21 @@ def test_operators_orders_are_refused_where_the_site_takes_none(site: Site) -> N
     orders = (ReleaseForOperator("n1", site.slurm.node("n1").given_reason), DrainForOperator("n2", "operator ops: psu"))
     said = _planned(site, *orders)
     assert [(i.state, "actor.node_orders" in i.outcome) for i in said] == [(IntentState.REFUSED, True)] * 2
+    assert (site.slurm.node("n1").draining, site.slurm.node("n2").draining) == (True, False)
+
+
+def test_where_drained_nodes_would_be_replaced_no_order_is_called_done_that_is_not(site: Site) -> None:
+    """ParallelCluster: nodes are held by reservations, and an operator's own drain is left alone there."""
+    site.slurm.operator_drains("n1", "psu")
+    site.actor.outside = replace(site.actor.outside, scheduler=HeldByReservation(site.slurm))
+    seen = site.slurm.node("n1").given_reason
+    released, drained = _planned(site, ReleaseForOperator("n1", seen), DrainForOperator("n2", "operator ops: psu"))
+    assert (released.state, "scontrol update NodeName=n1 State=RESUME" in released.outcome) == (
+        IntentState.REFUSED,
+        True,
+    ), released.outcome
+    assert drained.state is IntentState.FAILED
+    assert "holdfast maintain n2" in drained.outcome
     assert (site.slurm.node("n1").draining, site.slurm.node("n2").draining) == (True, False)
 
 

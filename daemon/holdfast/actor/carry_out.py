@@ -285,6 +285,12 @@ def _release_for_operator(action: ReleaseForOperator, outside: Outside) -> Inten
             f"its drain is another one now: {node.reason!r} by {node.reason_user}; look, then order it again"
         )
     outside.scheduler.undrain(action.node)
+    node = outside.scheduler.node(action.node)
+    if (
+        node.out_of_service and node.given_reason == action.over
+    ):  # where nodes are held by reservations, others' drains stay
+        text = f"Slurm still shows its drain: {node.reason!r} by {node.reason_user}"
+        raise StepRefused(f"{text}; end it by: scontrol update NodeName={action.node} State=RESUME")
     return done("back in service")
 
 

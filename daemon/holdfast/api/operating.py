@@ -37,7 +37,9 @@ def operating_router(api: Api) -> APIRouter:
         who, reason = caller_of(request).name, clean(word.reason, 500)
         operation = Operation(verb, who, incident_id, reason, in_service=in_service)
 
-        def done() -> Incident | None:  # in one call: a refusal for want of room after the order would be one of an order that is done
+        def done() -> (
+            Incident | None
+        ):  # in one call: a refusal for want of room after the order would be one of an order that is done
             store.operate(operation, now)
             return store.incident(incident_id)
 

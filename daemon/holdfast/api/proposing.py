@@ -47,7 +47,9 @@ def proposing_router(api: Api) -> APIRouter:
         until = now + timedelta(seconds=until_s) if until_s is not None else None
         order = Operation(verb.value, caller_of(request).name, name, clean(reason, 500), until=until)
 
-        def done() -> ProposalShape:  # in one call: a refusal for want of room after the order would be one of an order that is done
+        def done() -> (
+            ProposalShape
+        ):  # in one call: a refusal for want of room after the order would be one of an order that is done
             deps.store.operate(order, now)
             return _one(deps.store, name)
 

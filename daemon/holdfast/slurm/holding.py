@@ -63,7 +63,8 @@ class HeldByReservation(DelegatingScheduler):
         """Hold the node for the incident that the reason names. Running jobs continue. Raises Rejected for a reason without one."""
         incident = incident_of_reason(reason)
         if incident is None:
-            raise Rejected(f"{node} cannot be held: {reason!r} names no incident")
+            text = f"{node} is not drained: {reason!r} names no incident, and drained nodes are replaced here"
+            raise Rejected(f"{text}; to keep jobs off it: holdfast maintain {node}")
         before = self._inner.all_reservations()
         name = hold_name(incident, node)
         # The flags of a job's hold: it may overlap the spare pool and other holds, and may start on a busy node.
