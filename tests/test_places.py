@@ -20,7 +20,6 @@ from holdfast.model.errors import ConfigError
 from holdfast.unix_socket import bound
 from holdfast_checks.whole_file import write_whole
 
-
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="gives a file to another user")
 
 
