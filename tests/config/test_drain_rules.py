@@ -10,7 +10,7 @@ import pytest
 from holdfast.config.controller import load
 from holdfast.config.drain_rules import EXAMPLE
 from holdfast.config.example import example
-from holdfast.model.drain_rules import DrainRule
+from holdfast.model.drain_rules import MOST_CHARS, DrainRule, may_hang
 from holdfast.model.errors import ConfigError
 
 
@@ -43,6 +43,7 @@ def test_the_examples_of_the_file_are_rules(tmp_path: Path) -> None:
         ("[[drain_rules]]\npattern = 'x'", "drain_rules[0]: missing key 'category'"),
         ("[[drain_rules]]\npattern = 'x'\ncategory = 'c'\nremedy = 'reboot'", "unknown key 'remedy'"),
         ("[[drain_rules]]\npattern = '('\ncategory = 'c'", "pattern: '(' is no regular expression"),
+        ("[[drain_rules]]\npattern = '(a+)+b'\ncategory = 'c'", "could hold up all for hours"),
         ("[[drain_rules]]\npattern = ''\ncategory = 'c'", "neither pattern nor category may be empty"),
         ("[[drain_rules]]\npattern = 'x'\ncategory = ' '", "neither pattern nor category may be empty"),
         ("[[drain_rules]]\npattern = 'x'\ncategory = 'c'\nscore = 1", "score: expected"),
@@ -54,3 +55,48 @@ def test_bad_rules_get_one_line(tmp_path: Path, text: str, said: str) -> None:
         _load(tmp_path, text)
     assert said in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"^NHC: (\w+\s?)+ failed$",
+        r"(a*)*b",
+        r"(a|aa)+$",
+        r"((ab?)x)*y",
+        r"(?:\d+,?){2,}x",
+        r"(?P<word>\w+ ?)*!",
+        r"(\)+)+x",
+        r".*.*.*.*x",
+        r"(a+){30}b",
+    ],
+)
+def test_a_pattern_that_a_users_text_could_hang_is_refused(pattern: str) -> None:
+    """A reason of the site's own health check holds the name of a user's process."""
+    assert may_hang(pattern)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "^NHC:",
+        r"\[HC\]",
+        r"^NHC: .* failed( again)?$",
+        r"(xid|ecc) \d+",
+        r"[(+*|]+",
+        r"[]+)]+(x)",
+        r"\(a+\)+",
+        r"(?:abc)+",
+        r"(ab){3}",
+        r"(?i)nhc.*",
+        r"(?=.*x)y",
+    ],
+)
+def test_usual_patterns_are_taken(pattern: str) -> None:
+    assert not may_hang(pattern)
+
+
+def test_of_a_reason_a_rule_sees_so_much() -> None:
+    rule = DrainRule("end$", "c")
+    assert rule.matches("x" * (MOST_CHARS - 3) + "end", "root")
+    assert not rule.matches("x" * MOST_CHARS + "end", "root")

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from holdfast.config import strict
-from holdfast.model.drain_rules import DrainRule
+from holdfast.model.drain_rules import DrainRule, may_hang
 from holdfast.model.errors import ConfigError
 
 KEY = "drain_rules"
@@ -48,6 +48,9 @@ def _rule(table: Any, where: str) -> DrainRule:
         re.compile(rule.pattern)
     except re.error as error:
         raise ConfigError(f"{where}: pattern: {rule.pattern!r} is no regular expression: {error}") from None
+    if may_hang(rule.pattern):
+        text = f"{rule.pattern!r} repeats what holds a repeat or a choice, or more than three parts: a reason could hold up all for hours"
+        raise ConfigError(f"{where}: pattern: {text}; write it without, such as NHC: .* failed")
     if not rule.pattern or not rule.category.strip():
         raise ConfigError(f"{where}: neither pattern nor category may be empty: an empty pattern matches every reason")
     return rule

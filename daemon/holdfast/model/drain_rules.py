@@ -8,8 +8,12 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 from holdfast_checks.settings.option import option, required
+
+MOST_CHARS = 128
+"""Of a reason that rules look at: it may hold the name of a user's process, and the time that a pattern takes grows with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +26,35 @@ class DrainRule:
     score: bool = option(False, "Count it as a fault of the node for its score, and so for whether it is a lemon.")
 
     def matches(self, reason: str, user: str) -> bool:
-        said = _compiled(self.pattern).search(reason)  # rule prose: the site says what reasons mean
+        said = _compiled(self.pattern).search(reason[:MOST_CHARS])  # rule prose: the site says what reasons mean
         return said is not None and self.user in ("", user)
+
+
+MOST_REPEATS = 3
+"""Three, each of anything, took 0.1 s on :data:`MOST_CHARS` characters; each further one takes some 50 times as long."""
+_PART = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]])*\]|\(\?(?:P?<?[=!]|[a-zA-Z-]*:|P?<\w+>)|\{\d*,?\d*\}|.", re.DOTALL)
+_REPEATS = re.compile(r"[*+]|\{\d*,\d*\}")
+
+
+def may_hang(pattern: str) -> bool:
+    """Whether a part that is repeated holds a repeat or a choice itself, or more than three parts are repeated. On a text that does not
+    match, such a pattern may try each way to divide it, for hours. Some that would not hang count, too."""
+    parts = _PART.findall(pattern)
+    if sum(_REPEATS.fullmatch(part) is not None for part in parts) > MOST_REPEATS:
+        return True
+    inside = [False]
+    """Of each open group: whether it holds a repeat or a choice."""
+    for part, following in pairwise([*parts, ""]):
+        if part.startswith("("):
+            inside.append(False)
+        elif part == ")" and len(inside) > 1:
+            holds = inside.pop()
+            if holds and (_REPEATS.fullmatch(following) or following.startswith("{")):
+                return True
+            inside[-1] = inside[-1] or holds
+        elif part in ("|", "?") or _REPEATS.fullmatch(part):
+            inside[-1] = True
+    return False
 
 
 @lru_cache(256)
