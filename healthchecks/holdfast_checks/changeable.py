@@ -26,10 +26,11 @@ def changeable_command(command: Sequence[str], others_of_ours: Collection[int] =
 
 
 def changeable(path: Path, others_of_ours: Collection[int] = ()) -> str:
-    """How users other than root, this process's own and ``others_of_ours`` could replace the file; empty: they could not.
+    """How users other than root, this process's own, the owner of this code and ``others_of_ours`` could replace the file; empty: they
+    could not. Who owns this code (a developer's checkout that root runs) decides what runs as it is.
 
     The file itself and each folder above it count; links are followed, and where they lead counts. Raises OSError."""
-    ours = {0, os.geteuid(), *others_of_ours}
+    ours = {0, os.geteuid(), Path(__file__).stat().st_uid, *others_of_ours}
     real = path.resolve(strict=True)
     for place in (real, *real.parents):
         status = place.stat()

@@ -15,6 +15,7 @@ from holdfast.model.errors import NotFound, NotPermitted, OutsideError, Rejected
 from holdfast.model.machine import ProviderCan
 from holdfast.providers import CommandSettings
 from holdfast.providers.command.adapter import CommandProvider
+from holdfast_checks import changeable
 from holdfast_checks.probes import process_files
 
 pytestmark = pytest.mark.slow
@@ -166,6 +167,20 @@ def test_a_script_that_is_another_users_is_not_run(script: Write, tmp_path: Path
     with pytest.raises(NotPermitted, match="belongs to uid 65534"):
         provider.instance_of("n1")
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
+def test_a_script_of_who_owns_holdfasts_code_is_run(
+    script: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where root runs the practice out of a developer's checkout."""
+    provider = script("echo '{}'")
+    code = tmp_path / "changeable.py"
+    for theirs in (code, tmp_path / "site.sh"):
+        theirs.touch()
+        os.chown(theirs, 65534, 65534)
+    monkeypatch.setattr(changeable, "__file__", str(code))
+    assert provider.can.reboot
 
 
 def test_a_script_without_a_first_line(tmp_path: Path) -> None:
