@@ -36,7 +36,7 @@ def chromium() -> Iterator[Chromium]:
 
 
 class Moving:
-    """A site that goes on while it is looked at; its clock is the machine's from now on."""
+    """A site that continues while it is looked at; its clock is the machine's from now on."""
 
     def __init__(self, site: Site) -> None:
         self.site = site
@@ -60,7 +60,7 @@ class Moving:
 
 
 class Machines:
-    """A clock that passes although nobody moves the site's."""
+    """A clock that passes although no one moves the site's."""
 
     def __init__(self, site: Site) -> None:
         self._clock = site.clock

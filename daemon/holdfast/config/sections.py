@@ -128,9 +128,7 @@ class DashboardSection:
         "Further names under which browsers reach this controller. Known without being listed: its host name, localhost, IP addresses. "
         "Any other name in an address is refused.",
     )
-    session_hours: float = option(
-        12.0, "A signed-in browser has to sign in again after this long.", low=0.1, high=720
-    )
+    session_hours: float = option(12.0, "A signed-in browser has to sign in again after this long.", low=0.1, high=720)
 
 
 @dataclass(frozen=True, slots=True)
