@@ -7,10 +7,14 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
+from typer._completion_classes import ZshComplete
+from typer._click.shell_completion import CompletionItem
 
+from holdfast.api.overview_shapes import NamesShape
 from holdfast.cli import complete
 
 ID = "0h3k5d2m8x1q"
@@ -67,3 +71,34 @@ def test_bash_gets_them(site: dict[str, str], line: str, word: int, names: str) 
     code = "import sys; sys.argv[0] = 'holdfast'; from holdfast.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
     assert names in done.stdout, done.stderr
+
+
+HOSTILE = [
+    r"\$(touch ran)",
+    "$(touch ran)",
+    "`touch ran`",
+    r"\`touch ran`",
+    r"\"; touch ran; \"",
+    "'; touch ran; '",
+    r"\'; touch ran; \'",
+    "[/red]\n touch ran",
+    "x\x1b]0;title\x07 \u202e",
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_no_text_of_an_agent_is_run_by_the_shell_that_completes(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = NamesShape(nodes=[text, "n1"], incidents=[text, ID], about={ID: f"n1 open: {text}", text: text})
+    monkeypatch.setattr(complete, "_names", lambda _prefix: iter([shown]))
+    items = [CompletionItem(name, help=about) for name, about in complete.incidents("")]
+    items += [CompletionItem(name) for name in complete.nodes("")]
+    # as Typer's script for zsh and zsh's _arguments, which evaluates the text within "(( ))"
+    shell = """_arguments() { local action=${1#'*: :'}; eval "words=( ${action:2:-2} )"; }; eval "_arguments '*: :(($1))'" """
+    for item in items:
+        formatted = ZshComplete.format_completion(None, item)  # type: ignore[arg-type]
+        subprocess.run(["bash", "-c", shell, "bash", formatted], cwd=tmp_path, check=False, capture_output=True)
+    assert list(tmp_path.iterdir()) == []
+    assert [item.value for item in items] == [ID, "n1"]
+    assert items[0].help.startswith("n1 open: ")

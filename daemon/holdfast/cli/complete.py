@@ -1,7 +1,11 @@
-"""Names for the shell's completion, asked of the controller within half a second; without an answer there are none."""
+"""Names for the shell's completion, asked of the controller within half a second; without an answer there are none.
+
+A shell evaluates what it is given here: Typer's script for zsh by ``eval``, and zsh's own ``_arguments`` once more, for which Typer escapes
+no backslash. Texts of agents and users are among it, so only characters that no shell reads as anything else get there."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -10,6 +14,8 @@ if TYPE_CHECKING:
 
 WITHIN_S = 0.5
 """A key press that waits longer than this is worse than no completion."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,251}", re.ASCII)
+_NOT_PLAIN = re.compile(r"[^A-Za-z0-9 .,:;/_+-]+", re.ASCII)
 
 
 def nodes(incomplete: str) -> list[str]:
@@ -17,12 +23,13 @@ def nodes(incomplete: str) -> list[str]:
     before, comma, prefix = incomplete.rpartition(",")
     if "[" in prefix:
         return []
-    return [f"{before}{comma}{name}" for shown in _names(prefix) for name in shown.nodes]
+    return [f"{before}{comma}{name}" for shown in _names(prefix) for name in shown.nodes if _NAME.fullmatch(name)]
 
 
 def incidents(incomplete: str) -> list[tuple[str, str]]:
     """Open ones, with node and fault."""
-    return [(name, shown.about.get(name, "")) for shown in _names(incomplete) for name in shown.incidents]
+    found = [(name, shown.about.get(name, "")) for shown in _names(incomplete) for name in shown.incidents]
+    return [(name, _NOT_PLAIN.sub("?", about)) for name, about in found if _NAME.fullmatch(name)]
 
 
 def _names(prefix: str) -> Iterator[NamesShape]:
