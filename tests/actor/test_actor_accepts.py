@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.actor.accepts import forbidden
-from holdfast.model.action import Drain, Intent, IntentState, Notify, Reboot, Requeue
+from holdfast.model.action import Drain, HoldJob, Intent, IntentState, Notify, Reboot, Requeue
 from holdfast.model.cluster import JobKey
 from holdfast.model.errors import Unavailable
 from holdfast.model.event import EventKind
@@ -109,3 +109,14 @@ def test_planned_in_act_and_not_begun_in_propose() -> None:
     site.operate("accept", proposal_id(site.incident("n1").id, record.number), for_s=600)
     site.run(60)
     assert site.slurm.nodes["n1"].drain
+
+
+@pytest.mark.parametrize("action", [lambda key: Requeue(key, 0), lambda key: HoldJob(key, "held")], ids=["requeue", "hold"])
+def test_a_heterogeneous_job_is_stopped_only_if_no_component_is_on_a_node_never_touched(action: Any) -> None:
+    site = Site(3)
+    leader, other = site.slurm.submit_together(1, 1, exclusive=True)
+    assert leader.nodes != other.nodes
+    policy = replace(POLICY, nodes=(NodeSet(name="ours", nodes=other.nodes[0], never_touch=True),))
+    for job in (leader, other):
+        intent = planned(site, action(JobKey("practice", job.job_id, site.clock.now())))
+        assert forbidden(policy, site.book, intent, site.slurm) is not None, job.job_id

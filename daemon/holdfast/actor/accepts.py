@@ -6,6 +6,7 @@ what that proves is in docs/threat-model.md."""
 from __future__ import annotations
 
 from holdfast.decisions.brakes.planned_steps import forbids, goes_by_slurm, restricts
+from holdfast.decisions.common.het_jobs import whole
 from holdfast.model.action import Intent, IntentState
 from holdfast.model.book import Book
 from holdfast.model.cluster import Job
@@ -30,10 +31,18 @@ def forbidden(policy: Policy, book: Book, intent: Intent, scheduler: Scheduler) 
 
 
 def _job(intent: Intent, scheduler: Scheduler) -> Job | None:
+    """The job that the step is about; a heterogeneous job as one, as Slurm stops all of its components with any of them. None: there is
+    none (any more)."""
     key = intent.action.target.job
     if key is None:
         return None
     try:
-        return scheduler.job(key.job_id)
+        job = scheduler.job(key.job_id)
     except NotFound:
         return None
+    if job.het_leader is None:
+        return job
+    try:
+        return whole(scheduler.components(job.het_leader))
+    except NotFound:  # Slurm has forgotten the leader: each component is on its own
+        return job
