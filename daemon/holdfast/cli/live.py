@@ -16,6 +16,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from holdfast.cli.show import printable
 from holdfast.model.errors import HoldfastError
 
 EVERY_S = 2.0
@@ -87,7 +88,7 @@ def printed(show: Callable[[], None]) -> str:
         try:
             show()
         except HoldfastError as error:
-            frame.write(f"holdfast: {error}\n")
+            frame.write(f"holdfast: {printable(str(error))}\n")
         except typer.Exit:
             pass
     return frame.getvalue()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -15,14 +14,13 @@ from holdfast.api.client import ApiClient
 from holdfast.cli.answers import read
 from holdfast.cli.node import NodeArgument
 from holdfast.cli.options import Json, Url
-from holdfast.cli.show import line, moment, seconds
+from holdfast.cli.show import json_text, line, moment, printable, seconds, write_new
 from holdfast.model.errors import Usage
 
 if TYPE_CHECKING:
     from holdfast.api.history_shapes import HistoryEntryShape, MachineShape, NodeSheetShape, SheetIncidentShape
     from holdfast.api.shapes import FindingShape
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 _MARKS = re.compile(r"([\\`*_{}\[\]<>#|~])")
 
 
@@ -40,11 +38,11 @@ def sheet(
     from holdfast.api.history_shapes import NodeSheetShape  # noqa: PLC0415
 
     made = read(NodeSheetShape, got)
-    text = json.dumps(got, indent=2, ensure_ascii=False) if as_data else "\n".join(markdown(made))
+    text = json_text(got) if as_data else "\n".join(markdown(made))
     if output is None:
         typer.echo(text)
         return
-    output.write_text(text + "\n", encoding="utf-8")
+    write_new(output, f"{text}\n".encode())
     line(f"{output}: {len(made.incidents)} incidents of {name}")
 
 
@@ -116,4 +114,4 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator
 def plain(value: object) -> str:
     """One line of text in which nothing is Markdown: texts of agents and users are shown as they are."""
     text = "" if value is None else str(value)
-    return _MARKS.sub(r"\\\1", _CONTROL.sub(" ", text))
+    return _MARKS.sub(r"\\\1", printable(text, " "))

@@ -73,6 +73,11 @@ def _section(title: str, lines: Iterable[str]) -> list[str]:
     return [title, *shown] if shown else []
 
 
+def _said(text: str) -> str:
+    """A text of others, in which nothing reads like the line of a command that answers (``→ holdfast resume``)."""
+    return abbreviated(text).replace("→", "->")
+
+
 def _cut(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
 
@@ -80,7 +85,7 @@ def _cut(text: str, width: int) -> str:
 def _fold(text: str, indent: str, width: int, most: int) -> list[str]:
     """At most ``most`` lines; what is left out is marked."""
     return textwrap.wrap(
-        abbreviated(text),
+        _said(text),
         width,
         initial_indent=indent,
         subsequent_indent=indent + ("  " if indent else ""),
@@ -130,13 +135,13 @@ def _now(got: OverviewShape, now: datetime, width: int, most: int) -> Iterator[s
 def doing_lines(doing: DoingShape, now: datetime, width: int) -> Iterator[str]:
     """Three lines at most: what, the step in flight with its reason, and when the next one is due."""
     since = f" for {span(now, doing.since)}" if doing.since is not None else ""
-    yield _cut(f"  {doing.node}  {doing.what}{since}: {abbreviated(doing.fault)}", width)
+    yield _cut(f"  {doing.node}  {doing.what}{since}: {_said(doing.fault)}", width)
     step = f"{doing.step}, for {span(now, doing.step_since)}" if doing.step and doing.step_since else doing.step
     why = ": ".join(filter(None, (step, doing.reason)))
     jobs = f"jobs: {', '.join(doing.jobs)}; " if doing.jobs else ""
     due = f"by {clock(doing.due_at, now)} {doing.due}; " if doing.due_at is not None else ""
     if why:
-        yield _cut(f"    {abbreviated(why)}", width)
+        yield _cut(f"    {_said(why)}", width)
     yield _cut(f"    holdfast incident show {doing.incident_id}; {jobs}{due}".removesuffix("; "), width)
 
 
@@ -185,7 +190,7 @@ def night_line(each: NightLineShape, now: datetime) -> str:
     back = f" in {span(each.running_s)}" if each.running_s is not None else ""
     jobs = f", {each.jobs_back} of {counted(each.jobs, 'job')} back{back}" if each.jobs else ""
     outcome = OUTCOMES.get(each.outcome, each.outcome)
-    return f"{clock(each.at, now)} {each.node} {outcome}{took}{replaced}{jobs}: {abbreviated(each.what)}"
+    return f"{clock(each.at, now)} {each.node} {outcome}{took}{replaced}{jobs}: {_said(each.what)}"
 
 
 def utc_now() -> datetime:

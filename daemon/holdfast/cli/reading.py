@@ -17,7 +17,7 @@ from holdfast.api.client import ApiClient
 from holdfast.cli.answers import read
 from holdfast.cli.options import IncidentIdArgument, Json, NodeOption, SinceOption, Url
 from holdfast.cli.restraints import held_lines
-from holdfast.cli.show import as_json, counted, line, moment, narrow, seconds, table
+from holdfast.cli.show import as_json, counted, line, moment, narrow, seconds, table, write_new
 from holdfast.cli.when import asked, both, given
 from holdfast.model.errors import Rejected, Usage
 from holdfast.model.fleet import NodeGroup, fleet_text, group_of, natural
@@ -286,7 +286,7 @@ def bundle(
     if target.exists():
         raise Usage(f"{target} exists already: name another file with --output")
     data = ApiClient(url).fetch(f"/v1/incidents/{quote(incident_id, safe='')}/bundle")
-    target.write_bytes(data)
+    write_new(target, data)
     line(f"{target}: {len(data)} bytes")
 
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from holdfast.model.errors import Usage
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -41,17 +45,37 @@ def lines(shown: Iterable[str]) -> None:
         view.print(Text(printable(text), style=style), soft_wrap=True)
 
 
-def printable(text: str) -> str:
-    """Without what would move the cursor or change the terminal."""
-    return "".join(c if c.isprintable() else "?" for c in text)
+_RARE = re.compile(r"[^ -~]")
+
+
+def printable(text: str, instead: str = "?") -> str:
+    """One line without what would move the cursor, change the terminal, or reverse the order of a text: agents, users and what answers in
+    the controller's place choose texts."""
+    return _RARE.sub(lambda c: c[0] if c[0].isprintable() else instead, text)
+
+
+def json_text(value: Any) -> str:
+    """The same for programs: such a character is escaped, so that nothing of it is lost."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    return _RARE.sub(lambda c: c[0] if c[0].isprintable() or c[0] == "\n" else json.dumps(c[0])[1:-1], text)
 
 
 def as_json(value: Any) -> None:
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    sys.stdout.write(json_text(value) + "\n")
+
+
+def write_new(path: Path, content: bytes) -> None:
+    """Write a file that is not there yet. Raises Usage where it is, also as another user's link to a place where nothing is."""
+    try:
+        with path.open("xb") as file:
+            file.write(content)
+    except FileExistsError:
+        raise Usage(f"{path} exists already: name another file with --output") from None
 
 
 def line(text: str) -> None:
-    console().print(text, markup=False)
+    """One line, or several."""
+    console().print("\n".join(map(printable, text.split("\n"))), markup=False, emoji=False)
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], empty: str) -> None:
@@ -60,7 +84,7 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], 
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    shown = [[Text("" if cell is None else str(cell), style=_style(cell)) for cell in row] for row in rows]
+    shown = [[Text("" if cell is None else printable(str(cell)), style=_style(cell)) for cell in row] for row in rows]
     if not shown:
         line(empty)
         return
