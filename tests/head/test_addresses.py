@@ -92,6 +92,15 @@ def receiver() -> Iterator[Receiver]:
     made.thread.join()
 
 
+def test_no_text_of_a_finding_calls_a_whole_channel_or_hides_where_a_link_goes(receiver: Receiver) -> None:
+    address("urls[0]", f"mmost://127.0.0.1:{receiver.port}/3ccdd113474722377935511fc85d3dd4", CLOCK).send(
+        message("n1 fails: @everyone @Channel @here @all, [holdfast docs](http://evil.example), ask ops@site.example")
+    )
+    ((_, posted, _),) = receiver.got
+    assert "n1 fails: @ everyone @ Channel @ here @ all, [holdfast docs] (http://evil.example)" in posted["text"]
+    assert "ops@site.example" in posted["text"]
+
+
 def test_a_mail_arrives_and_no_text_of_a_finding_adds_a_header(mails: MailServer) -> None:
     to = address("urls[0]", mail_url(mails), CLOCK)
     to.send(message("n1 fails\r\nBcc: all@site.example\x1b[2J"))

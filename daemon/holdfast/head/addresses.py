@@ -22,6 +22,15 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u
 """Characters that would break a line, a header or a terminal, or reverse the order of a text."""
 
 
+_CALLS = re.compile(r"@(?=(?:everyone|here|channel|all)\b)", re.IGNORECASE)
+
+
+def _calls_no_one(text: str) -> str:
+    """Text in which chat services see neither a call to all of a channel nor a link behind other words (Discord, Mattermost): a message
+    about one node that a stolen agent token reports wakes those who are on call, and no one else."""
+    return _CALLS.sub("@ ", text).replace("](", "] (")
+
+
 def one_line(text: str) -> str:
     """Text of agents and users as one safe line."""
     return _CONTROLS.sub(" ", text.replace("\n", " ").replace("\t", " ")).strip()
@@ -46,7 +55,7 @@ class AppriseAddress:
 
     def tell(self, subject: str, body: str) -> None:
         """Send these words. Raises Unavailable."""
-        subject, body = one_line(subject), lines_only(body)
+        subject, body = _calls_no_one(one_line(subject)), _calls_no_one(lines_only(body))
         try:
             taken = self.sender.notify(title=subject, body=body or subject, body_format="text")
         except Exception as error:  # of a plugin of Apprise's: one address, not the actor
