@@ -8,13 +8,14 @@ from dataclasses import replace
 import pytest
 
 from holdfast.model.action import IntentState
-from holdfast.model.book import Change, NodeRecord
+from holdfast.model.book import MOST_EXCHANGED, Change, NodeRecord
 from holdfast.model.errors import Rejected
 from holdfast.model.event import EventKind
 from holdfast.model.report import Clear, Finding, Inventory, OrderOutcome
 from holdfast.ports import Accepted
 from holdfast.store import SqlStore
 from holdfast.store.books import MOST_CLEARED
+from holdfast.store.nodes import MOST_MACHINE_EVENTS, MOST_MACHINES
 from holdfast.store.reports import MOST_LIVE
 from holdfast_checks.result import Severity
 from support.store_nouns import NOW, closed, finding, incident, later, order, report, statement
@@ -260,3 +261,38 @@ def test_accept_soon_resolves_when_it_is_durable(store: SqlStore) -> None:
     future = store.accept_soon(report(findings=(finding(),)))
     assert future.result(10) == Accepted(duplicate=False)
     assert len(_findings(store)) == 1
+
+
+def _gpus(number: int) -> Inventory:
+    return Inventory(gpus={f"GPU-{number}-{each}": {} for each in range(MOST_EXCHANGED // 4)})
+
+
+def test_a_node_that_reports_other_gpus_without_end_has_a_bounded_record(store: SqlStore) -> None:
+    for number in range(12):
+        store.accept(report(number + 1, inventory=_gpus(number)))
+    record = store.load_book(NOW).nodes["n1"]
+    assert len(record.exchanged_gpus) <= MOST_EXCHANGED
+    assert {f"GPU-10-{each}" for each in range(8)} <= record.exchanged_gpus, "the newest are kept"
+
+
+def test_a_node_that_reports_other_boots_without_end_does_not_fill_the_record(store: SqlStore) -> None:
+    for number in range(2 * MOST_MACHINE_EVENTS):
+        store.accept(report(1, boot_id=f"boot-{number}", inventory=GPUS))
+    noted = store.events(kinds=(EventKind.NODE_MACHINE,))
+    assert len(noted) == MOST_MACHINE_EVENTS
+    assert "not recorded" in noted[-1].text
+    store.accept(report(1, node="n2", boot_id="a", inventory=GPUS))
+    store.accept(report(1, node="n2", boot_id="b", inventory=GPUS))
+    store.accept(replace(report(1, boot_id="much later", inventory=GPUS), received_at=later(3700)))
+    assert [e.node for e in store.events(kinds=(EventKind.NODE_MACHINE,))][MOST_MACHINE_EVENTS:] == ["n2", "n1"]
+
+
+def test_a_node_that_reports_other_machines_without_end_keeps_the_newest_and_its_own(store: SqlStore) -> None:
+    store.accept(report(1, inventory=GPUS))
+    for number in range(MOST_MACHINES + 5):
+        other = report(number + 2, instance_id=f"i-x{number}", inventory=GPUS)
+        store.accept(replace(other, received_at=later(number + 1)))
+    kept = store.inventories("n1")
+    assert len(kept) == MOST_MACHINES + 1
+    assert {"i-1", f"i-x{MOST_MACHINES + 4}"} <= kept.keys()
+    assert "i-x0" not in kept

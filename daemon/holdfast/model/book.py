@@ -71,6 +71,10 @@ class SlurmShown:
     changes_since: datetime | None = None
 
 
+MOST_EXCHANGED = 256
+"""Exchanged GPUs that a node's record keeps: 32 times the eight of a machine, and an agent that invents others fills no record."""
+
+
 @dataclass(frozen=True, slots=True)
 class NodeRecord:
     """Record of a node in the store."""
@@ -120,6 +124,8 @@ class NodeRecord:
         lost, new = self.gpu_uuids - gpu_uuids, gpu_uuids - self.gpu_uuids
         exchanged = lost if len(new) >= len(lost) or (new and new == gpu_uuids) else frozenset[str]()
         known = (self.exchanged_gpus | exchanged) - gpu_uuids
+        if len(known) > MOST_EXCHANGED:
+            known = frozenset(sorted(exchanged)[:MOST_EXCHANGED])
         return replace(rebooted(self, boot_id), gpu_uuids=gpu_uuids, exchanged_gpus=known)
 
     def of_machine(self, instance_id: str, boot_id: str, gpu_uuids: frozenset[str] = frozenset()) -> NodeRecord:

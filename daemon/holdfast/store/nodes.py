@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, func, select
 
 from holdfast.model.book import NodeRecord
 from holdfast.model.event import Event, EventKind
@@ -18,6 +18,14 @@ from holdfast.model.report import Inventory, Report
 from holdfast.store import rows
 from holdfast.store import tables as t
 from holdfast.store.codec import encode
+
+
+MOST_MACHINE_EVENTS = 20
+"""Events of other machines and boots of one node within an hour: more than a machine can boot, and an agent that invents boots fills no
+record."""
+MOST_MACHINES = 64
+"""Machines of one node, other than the one that serves it, whose inventories are kept: the newest."""
+_HOUR = timedelta(hours=1)
 
 
 def put(connection: Connection, records: Iterable[NodeRecord], at: datetime | None) -> None:
@@ -36,7 +44,7 @@ def put(connection: Connection, records: Iterable[NodeRecord], at: datetime | No
             known = replace(record, boot_id=boot_id, gpu_uuids=gpus)
         if stored.instance_id == record.instance_id:
             known = replace(known, exchanged_gpus=stored.exchanged_gpus)
-        events += machine_events(stored, known, at)
+        events += _few(connection, machine_events(stored, known, at))
         written.append(known)
     rows.append(connection, events)
     _write(connection, written)
@@ -77,8 +85,36 @@ def take_inventory(connection: Connection, report: Report, inventory: Inventory)
     if record.instance_id in ("", report.instance_id):
         known = replace(record, instance_id=report.instance_id)
         known = known.with_gpus(report.boot_id, frozenset(inventory.gpus))
-        rows.append(connection, machine_events(record, known, report.received_at))
+        rows.append(connection, _few(connection, machine_events(record, known, report.received_at)))
         _write(connection, [known])
+    else:
+        _forget_machines(connection, report.node, record.instance_id)
+
+
+def _forget_machines(connection: Connection, node: str, serving: str) -> None:
+    """Delete the inventories that are too many, the oldest first."""
+    i = t.inventories.c
+    others = (i.node == node) & (i.instance_id != serving)
+    query = select(i.instance_id).where(others).order_by(i.received_at.desc(), i.instance_id).offset(MOST_MACHINES)
+    names = connection.execute(query.limit(_AT_A_TIME)).scalars().all()
+    if names:
+        connection.execute(t.inventories.delete().where(others, i.instance_id.in_(names)))
+
+
+def _few(connection: Connection, events: list[Event]) -> list[Event]:
+    """Without those of a node that had too many within the hour."""
+    return [_last(event, count) for event in events if (count := _count(connection, event)) < MOST_MACHINE_EVENTS]
+
+
+def _count(connection: Connection, event: Event) -> int:
+    e = t.events.c
+    recent = (e.kind == event.kind.value) & (e.at > event.at - _HOUR) & (e.node == event.node)
+    return int(connection.execute(select(func.count()).select_from(t.events).where(recent)).scalar() or 0)
+
+
+def _last(event: Event, count: int) -> Event:
+    more = "; further ones within the hour are not recorded" if count == MOST_MACHINE_EVENTS - 1 else ""
+    return replace(event, text=event.text + more)
 
 
 def _stored(connection: Connection, name: str) -> NodeRecord:
