@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from holdfast import unexpected
+from holdfast.api.views import job_shapes
 from holdfast.controller.agents import Hello
 from holdfast.controller.steps_untaken import UntakenWatch
 from holdfast.decisions.inputs import Input, InputKind
 from holdfast.model.action import Drain, Intent, IntentState, SendOrder, Verb
 from holdfast.model.background import Background, Lemon, Outage
 from holdfast.model.book import Book, Brake, BrakeKind, Change, CheckpointRecord, NodeRecord, World
-from holdfast.model.cluster import ClusterView, JobKey, Node, Reservation
+from holdfast.model.cluster import ClusterView, Job, JobKey, Node, Reservation
 from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import Incident, IncidentState, Recovery, RecoveryPhase
 from holdfast.model.job_ends import Cause, Clue, JobEnd, Reading, Sign
@@ -171,6 +172,26 @@ def test_a_user_sees_only_the_own_jobs(served: Any) -> None:
     (mine,) = served.call("GET", "/v1/jobs", "1001").json()["jobs"]
     assert (mine["job_id"], mine["user"], mine["checkpoint"]["directory"]) == (7, "ann", "/scratch/ann")
     assert served.call("GET", "/v1/jobs?job_id=9", "1001").json()["jobs"] == []
+
+
+def test_a_user_sees_nothing_of_another_users_job_that_had_the_id_before() -> None:
+    before = replace(RECOVERY, job=JobKey("c", 7, T0 - timedelta(days=9)), uid=1002, user="bob")
+    for known in ((before, RECOVERY), (RECOVERY, before)):
+        for uid, name in ((RECOVERY.uid, RECOVERY.user), (1002, "bob")):
+            (mine,) = job_shapes(known, None, uid)
+            assert (mine.uid, mine.user, [r.user for r in mine.recoveries]) == (uid, name, [name])
+        (both,) = job_shapes(known, None, None)
+        assert {r.user for r in both.recoveries} == {RECOVERY.user, "bob"}
+
+
+def test_a_user_sees_nothing_of_the_job_that_has_the_id_now() -> None:
+    shown = ("train", "bob", 1002, "", "gpu", "", "RUNNING", "", 0, True, True, 1, ("n9",), (), ())
+    job, world = Job(JobKey("c", 7, T0), *shown), a_world()
+    assert world.view is not None
+    world = replace(world, view=replace(world.view, jobs={7: job}))
+    (mine,) = job_shapes((RECOVERY,), world, RECOVERY.uid)
+    assert (mine.user, mine.nodes, mine.state) == (RECOVERY.user, [], "")
+    assert job_shapes((RECOVERY,), world, 1002) == []
 
 
 def test_a_user_reads_why_the_own_job_died_and_no_other_ones(served: Any) -> None:

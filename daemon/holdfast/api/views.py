@@ -232,12 +232,15 @@ def _never_heard() -> AgentShape:
 
 
 def job_shapes(recoveries: Iterable[Recovery], world: World | None, uid: int | None) -> list[JobShape]:
-    """Jobs with a recovery or a registered checkpoint, newest id first; ``uid``: only this user's."""
+    """Jobs with a recovery or a registered checkpoint, newest id first; ``uid``: only this user's, also of those that had one id."""
     by_job: dict[int, list[Recovery]] = {}
     for recovery in recoveries:
-        by_job.setdefault(recovery.job.job_id, []).append(recovery)
+        if uid in (None, recovery.uid):
+            by_job.setdefault(recovery.job.job_id, []).append(recovery)
     checkpoints = world.book.checkpoints if world else {}
-    jobs = [_job(number, by_job.get(number, []), world) for number in sorted({*by_job, *checkpoints}, reverse=True)]
+    jobs = [
+        _job(number, by_job.get(number, []), world, uid) for number in sorted({*by_job, *checkpoints}, reverse=True)
+    ]
     return [j for j in jobs if uid is None or j.uid == uid]
 
 
@@ -250,14 +253,15 @@ def _checkpoint(number: int, job: Job | None, recoveries: list[Recovery], world:
     return world.book.checkpoint_of(number, owner, nodes, job.speaks_since if job else None)
 
 
-def _job(number: int, recoveries: list[Recovery], world: World | None) -> JobShape:
+def _job(number: int, recoveries: list[Recovery], world: World | None, uid: int | None) -> JobShape:
     job = world.view.jobs.get(number) if world and world.view else None
+    job = job if job is None or uid in (None, job.uid) else None
     checkpoint = _checkpoint(number, job, recoveries, world) if world else None
     uids = [job.uid if job else None, checkpoint.uid if checkpoint else None, *(r.uid for r in recoveries)]
     return JobShape(
         job_id=number,
         user=job.user if job else next((r.user for r in recoveries), ""),
-        uid=next(u for u in uids if u is not None),
+        uid=next((u for u in uids if u is not None), -1),
         state=job.state if job else "",
         nodes=list(job.nodes) if job else [],
         checkpoint=CheckpointShape.model_validate(checkpoint) if checkpoint else None,

@@ -19,7 +19,6 @@ from holdfast.store import rows
 from holdfast.store import tables as t
 from holdfast.store.codec import encode
 
-
 MOST_MACHINE_EVENTS = 20
 """Events of other machines and boots of one node within an hour: more than a machine can boot, and an agent that invents boots fills no
 record."""
