@@ -54,6 +54,11 @@ class OtlpReceiver:
         timeout = urllib3.Timeout(connect=CONNECT_S, read=READ_S)
         self._pool = urllib3.PoolManager(num_pools=1, maxsize=1, retries=False, timeout=timeout)
 
+    @property
+    def named(self) -> str:
+        """As it may be shown: what follows a question mark may be a key."""
+        return self.url.partition("?")[0]
+
     def send(self, body: bytes) -> None:
         """Raises Unavailable where it is to be tried again; Rejected where the receiver will never take it."""
         headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", **self._header()}
@@ -64,14 +69,14 @@ class OtlpReceiver:
             text = answer.read(ANSWER_BYTES)
             answer.release_conn()
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise Unavailable(f"{type(error).__name__} at {self.url}") from error
+            raise Unavailable(f"{type(error).__name__} at {self.named}") from error
         if answer.status in _AGAIN:
-            raise Unavailable(f"{self.url} answered {answer.status}")
+            raise Unavailable(f"{self.named} answered {answer.status}")
         if answer.status != 200:
-            raise Rejected(f"{self.url} answered {answer.status}")
+            raise Rejected(f"{self.named} answered {answer.status}")
         rejected = _rejected(text)
         if rejected:
-            raise Rejected(f"{self.url} did not take {rejected} spans")
+            raise Rejected(f"{self.named} did not take {rejected} spans")
 
     def _header(self) -> dict[str, str]:
         if self.header_file is None:
