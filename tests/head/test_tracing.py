@@ -257,7 +257,7 @@ def test_the_header_comes_from_a_file_and_is_not_logged(
 
 
 def test_a_key_in_the_address_is_in_no_error() -> None:
-    with pytest.raises(Unavailable, match="at http://127.0.0.1:9/v1/traces$"):
+    with pytest.raises(Unavailable, match=r"at http://127\.0\.0\.1:9/v1/traces$"):
         OtlpReceiver("http://127.0.0.1:9/v1/traces?api-key=secret").send(b"{}")
 
 

@@ -75,7 +75,11 @@ def write_new(path: Path, content: bytes) -> None:
 
 def line(text: str) -> None:
     """One line, or several."""
-    console().print("\n".join(map(printable, text.split("\n"))), markup=False, emoji=False)
+    console().print(_printable_lines(text), markup=False, emoji=False)
+
+
+def _printable_lines(text: str) -> str:
+    return "\n".join(map(printable, text.split("\n")))
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], empty: str) -> None:
@@ -84,7 +88,9 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], 
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    shown = [[Text("" if cell is None else printable(str(cell)), style=_style(cell)) for cell in row] for row in rows]
+    shown = [
+        [Text("" if cell is None else _printable_lines(str(cell)), style=_style(cell)) for cell in row] for row in rows
+    ]
     if not shown:
         line(empty)
         return
