@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.agent.sending import answers
 from holdfast.api.auth import hash_token
-from holdfast.api.wire import MAX_EVIDENCE
+from holdfast.api.wire import MAX_EVIDENCE, clean
 from holdfast.model.action import Drain, Intent, IntentState, SendOrder, Verb
 from holdfast.model.book import Book, Change, World
 from holdfast.model.cluster import Node
@@ -486,3 +486,8 @@ def test_in_observe_no_order_is_handed_out(served: Any) -> None:
     served.deps.mode = Mode.OBSERVE
     path = "/v1/orders?node=n1&instance_id=i-1&boot_id=boot-1"
     assert served.call("GET", path, "n1").json() == {"orders": []}
+
+
+def test_no_text_of_an_agent_reverses_what_is_read() -> None:
+    """Neither in Alertmanager's annotations, nor in a dashboard."""
+    assert clean("a\u202e b\u2066c\x1b[31m\u2028d") == "a  b c [31m d"

@@ -16,7 +16,7 @@ from pydantic import AfterValidator, Base64Bytes, BaseModel, BeforeValidator, Co
 
 from holdfast.api.errors import ApiError, first_error
 from holdfast.model.report import WIRE_VERSION
-from holdfast.model.said import CONTROL, PATH_MAX, RESTARTS_MAX, WHOLE_MAX
+from holdfast.model.said import CONTROL, PATH_MAX, RESTARTS_MAX, UNSHOWN, WHOLE_MAX
 from holdfast.unknown import read_word
 from holdfast_checks.result import Remedy, Scalar, Severity, Verdict
 
@@ -39,8 +39,8 @@ _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,251}$")
 
 
 def clean(text: str, limit: int = MAX_TEXT) -> str:
-    """One line without control characters, cut to ``limit`` characters."""
-    return CONTROL.sub(" ", text[: limit * 2]).strip()[:limit]
+    """One line without control characters and such as reverse a text, cut to ``limit`` characters."""
+    return UNSHOWN.sub(" ", text[: limit * 2]).strip()[:limit]
 
 
 def _name(text: str) -> str:

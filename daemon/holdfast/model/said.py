@@ -7,6 +7,8 @@ import re
 
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 """Characters that no path and no value may contain: they would break or forge a line."""
+UNSHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]+")
+"""The same, with those that reverse the order in which a text is read: no text that people are shown has them."""
 PATH_MAX = 4096
 """Characters of a path (Linux: PATH_MAX)."""
 RESTARTS_MAX = 2**31 - 1
