@@ -62,6 +62,17 @@ incidents = Table(
     Index("incidents_closed_at", "closed_at"),
 )
 
+incident_figures = Table(
+    # Closed incidents as questions about many read them, computed from their events; see figures.py for when a row counts.
+    "incident_figures",
+    metadata,
+    Column("incident_id", SafeText, primary_key=True),
+    Column("rules", SmallWhole, nullable=False),
+    Column("event_id", Whole, nullable=False),  # newest event of the incident when it was computed
+    Column("figures", JSON, nullable=False),
+    Column("timings", JSON, nullable=False),  # read where each incident is shown
+)
+
 findings = Table(
     "findings",
     metadata,
