@@ -1,4 +1,4 @@
-"""The keeper of the figures: all that is on record once, then what was closed or went on lately; by the leader alone."""
+"""The keeper of the figures: all that is on record once, then what was closed or has news since; by the leader alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from support.simulated.clock import SimClock
 
 
 class CountingStore:
-    """Has so many incidents without figures; what it was asked."""
+    """A number of incidents without figures; what it was asked."""
 
     def __init__(self, missing: int) -> None:
         self.missing = missing

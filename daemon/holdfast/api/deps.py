@@ -155,6 +155,10 @@ class ApiStore(Store, TokenStore, Protocol):
         """Of these incidents, by what had happened at that time."""
         ...
 
+    def newest_events(self, kind: EventKind, since: datetime, limit: int) -> Sequence[Event]:
+        """The newest ``limit`` of a kind, oldest first."""
+        ...
+
     def newest_event_id(self) -> int:
         """Number of the newest record; 0: there is none."""
         ...

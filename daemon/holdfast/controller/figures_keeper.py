@@ -26,7 +26,7 @@ BATCH = 50
 NEXT_BATCH_S = 0.2
 """Between two batches, so that the API's requests come in between."""
 EVERY_S = 10.0
-LATE = timedelta(days=31)
+LATE = timedelta(days=31)  # rule undeclared-window: of what is stored; no decision looks back by it
 """How long after its end an incident is looked at again; the metrics follow one for 30 days (:mod:`holdfast.metrics.totals`)."""
 
 

@@ -70,6 +70,13 @@ def events(
     return tuple(rows.event_of(row) for row in connection.execute(query).mappings())
 
 
+def newest_events(connection: Connection, kind: EventKind, since: datetime, limit: int) -> tuple[Event, ...]:
+    """The newest ``limit`` of a kind, oldest first."""
+    e = t.events.c
+    query = select(t.events).where(e.kind == kind.value, e.at >= since).order_by(e.id.desc()).limit(limit)
+    return tuple(rows.event_of(row) for row in connection.execute(query).mappings())[::-1]
+
+
 def newest_event_id(connection: Connection) -> int:
     """Numbers grow in the order of commits, since the store takes one write at a time (:mod:`holdfast.store.engines`)."""
     return connection.execute(select(func.max(t.events.c.id))).scalar() or 0

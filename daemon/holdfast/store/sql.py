@@ -236,6 +236,10 @@ class SqlStore:
         """A page, oldest first, of those of [since, until)."""
         return self._read(lambda c: listing.events(c, incident_id, node, since, until, after_id, kinds, limit))
 
+    def newest_events(self, kind: EventKind, since: datetime, limit: int) -> tuple[Event, ...]:
+        """The newest of a kind, oldest first."""
+        return self._read(lambda c: queries.newest_events(c, kind, since, limit))
+
     def newest_event_id(self) -> int:
         """Number of the newest event; 0: there is none."""
         return self._read(queries.newest_event_id)

@@ -133,7 +133,7 @@ intents = Table(
     Column("position", SmallWhole, nullable=False),
     Column("document", JSON, nullable=False),
     Index("intents_unsettled", "node", "kind", sqlite_where=text("settled = 0"), postgresql_where=text("NOT settled")),
-    Index("intents_incident", "incident_id"),
+    Index("intents_incident", "incident_id", "planned_at", "position", "key"),
     Index("intents_planned_at", "planned_at"),
     Index("intents_kind", "kind", "planned_at"),
 )

@@ -1,7 +1,9 @@
 """Figures of closed incidents are kept, and read in place of their events
 
 The table is empty at first: the controller fills it in the background, in batches (:mod:`holdfast.controller.figures_keeper`).
-A question that comes before computes what is missing from the events."""
+A question that comes before computes what is missing from the events.
+
+An incident's steps are found in their order: upkeep, which never ends, has those of a year."""
 
 from __future__ import annotations
 
@@ -26,3 +28,5 @@ def upgrade() -> None:
         sa.Column("timings", sa.JSON(), nullable=False),
         sa.PrimaryKeyConstraint("incident_id"),
     )
+    op.drop_index("intents_incident", "intents")
+    op.create_index("intents_incident", "intents", ["incident_id", "planned_at", "position", "key"])
