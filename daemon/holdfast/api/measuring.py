@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Annotated, Any
@@ -62,7 +63,11 @@ def measuring_router(api: Api, counters: ApiCounters) -> APIRouter:
 
 def window(store: ApiStore, since: datetime, until: datetime, *, each: bool) -> MetricsShape:
     """Incidents opened between ``since`` and ``until``."""
-    summary = summarize([i for i in store.figures_since(since) if opened_within(i, since, until)])
+    found: Sequence[IncidentFigures | IncidentTimings] = (
+        store.timings_since(since) if each else store.figures_since(since)
+    )
+    inside = [i for i in found if opened_within(i, since, until)]
+    summary = summarize(inside)
     return MetricsShape(
         since=since,
         until=until,
@@ -75,7 +80,7 @@ def window(store: ApiStore, since: datetime, until: datetime, *, each: bool) -> 
         lost_work_s=summary.lost_work_s,
         lost_steps=summary.lost_steps,
         lost_gpu_hours=summary.lost_gpu_hours,
-        each=[timings_shape(i) for i in store.timings_since(since) if opened_within(i, since, until)] if each else [],
+        each=[timings_shape(i) for i in inside if isinstance(i, IncidentTimings)],
     )
 
 

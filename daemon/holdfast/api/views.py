@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 
 from holdfast.api.job_shapes import CheckpointShape, JobShape
@@ -231,14 +231,15 @@ def _never_heard() -> AgentShape:
     )
 
 
-def job_shapes(recoveries: Iterable[Recovery], world: World | None, uid: int | None) -> list[JobShape]:
-    """Jobs with a recovery or a registered checkpoint, newest id first; ``uid``: only this user's."""
+def job_shapes(recoveries: Iterable[Recovery], world: World | None, uid: int | None) -> Iterator[JobShape]:
+    """Jobs with a recovery or a registered checkpoint, newest id first, each made when it is taken: a page needs few. ``uid``: only this
+    user's."""
     by_job: dict[int, list[Recovery]] = {}
     for recovery in recoveries:
         by_job.setdefault(recovery.job.job_id, []).append(recovery)
     checkpoints = world.book.checkpoints if world else {}
-    jobs = [_job(number, by_job.get(number, []), world) for number in sorted({*by_job, *checkpoints}, reverse=True)]
-    return [j for j in jobs if uid is None or j.uid == uid]
+    jobs = (_job(number, by_job.get(number, []), world) for number in sorted({*by_job, *checkpoints}, reverse=True))
+    return (j for j in jobs if uid is None or j.uid == uid)
 
 
 def _checkpoint(number: int, job: Job | None, recoveries: list[Recovery], world: World) -> CheckpointRecord | None:

@@ -122,7 +122,8 @@ def _replaced(events: Sequence[Event]) -> bool:
     return brought and any(e.kind is EventKind.NODE_VALIDATED for e in events)
 
 
-def summarize(incidents: Sequence[IncidentFigures]) -> Summary:
+def summarize(incidents: Sequence[IncidentFigures | IncidentTimings]) -> Summary:
+    """The same from either."""
     phases = {p: spread(i.phases.get(p) for i in incidents) for p in Phase}
     return Summary(
         incidents=len(incidents),
