@@ -143,7 +143,7 @@ def prepared(store: SqlStore, year: Year, now: datetime) -> Head:
     head.timed("totals, every 5 s", totals.read_on)
     restarted = TotalsKeeper(store, clock, lambda: lease.fence)
     head.timed("totals after a restart", partial(_until_done, restarted.read_on))
-    watch = BackgroundWatch(store, NoSlurm(), resolve=lambda _: {})  # type: ignore[arg-type]
+    watch = BackgroundWatch(store, NoSlurm(), resolve=lambda _: {})
     head.timed("history of the nodes, every 300 s", partial(watch.refresh, world))
     head.world, head.totals = replace(world, background=watch.newest), totals.shown
     return head
