@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from holdfast.model.action import Action, Drain, Intent, IntentState, Launch, Notify, Requeue, Undrain
+from holdfast.model.action import Action, Drain, Intent, IntentState, Launch, Notify, Requeue, SendOrder, Undrain, Verb
 from holdfast.model.book import Change
 from holdfast.model.cluster import JobKey
 from holdfast.model.event import Event, EventKind
@@ -22,10 +22,14 @@ from holdfast_checks.result import Remedy, Severity
 K = EventKind
 GPUS = 8
 UPKEEP_A_DAY = 300
-"""Events that belong to no fault: checks of spares, orders, quorums."""
+"""Orders and events that belong to no fault: checks of spares, probes."""
+DRAINS_A_DAY = 3
+"""Drains by operators, each taken back after some hours."""
 ORDERS_A_DAY = 4
 """What operators do."""
 OPERATORS = ("ann", "bob", "eve")
+ADDRESSES = ("mail", "chat")
+"""Which take every message."""
 _FAULTS = (
     "gpu.xid 79: GPU has fallen off the bus",
     "gpu.ecc: double-bit error",
@@ -78,30 +82,41 @@ def _changes(year: Year, until: datetime) -> Iterator[Change]:
     number = 0
     for day in range(year.days):
         midnight = begin + timedelta(days=day)
-        yield Change(events=tuple(_daily(chance, midnight, year.nodes)))
+        checks = tuple(_checks(chance, midnight, year.nodes))
+        events = (*map(_checked, checks), *_operators(chance, midnight, year.nodes))
+        yield Change(intents=checks, events=events)
         due = round(faults * (day + 1) / year.days)
         for at_s in sorted(chance.uniform(0, 86_400) for _ in range(due - number)):
             number += 1
             yield _incident(chance, year, number, midnight + timedelta(seconds=at_s), until)
 
 
-def _daily(chance: random.Random, midnight: datetime, nodes: int) -> Iterator[Event]:
+def _checks(chance: random.Random, midnight: datetime, nodes: int) -> Iterator[Intent]:
     for n in range(UPKEEP_A_DAY):
         at = midnight + timedelta(seconds=n * 86_400 / UPKEEP_A_DAY)
         node = f"n{chance.randint(1, nodes)}"
-        text = f"deep check of {node}: 55 checks OK"
-        yield Event(
-            at,
-            K.ACTION_DONE,
-            UPKEEP,
-            node,
-            text=text,
-            detail={"kind": "SendOrder", "target": node, "key": f"{UPKEEP}/{n}"},
-        )
+        order = SendOrder(node, "i-1", "boot-1", Verb.VALIDATE, 600.0)
+        key = f"{UPKEEP}/SendOrder/{node}/{int(at.timestamp())}"
+        yield Intent(key, UPKEEP, order, "a spare", 1, IntentState.DONE, at, n, at, at, outcome=f"{node}: 55 checks OK")
+
+
+def _checked(check: Intent) -> Event:
+    node = check.action.target.node
+    detail = {"kind": check.kind, "target": node, "key": check.key}
+    return Event(check.planned_at, K.ACTION_DONE, UPKEEP, node, text=check.outcome, detail=detail)
+
+
+def _operators(chance: random.Random, midnight: datetime, nodes: int) -> Iterator[Event]:
     for n in range(ORDERS_A_DAY):
         who = chance.choice(OPERATORS)
         detail = {"verb": "close", "who": who, "target": "x", "reason": "vendor has replaced the cable"}
         yield Event(midnight + timedelta(hours=8 + n), K.OPERATOR, None, text=f"close by {who}", detail=detail)
+    for n in range(DRAINS_A_DAY):
+        at, node, who = midnight + timedelta(hours=9 + n), f"n{chance.randint(1, nodes)}", chance.choice(OPERATORS)
+        drain = {"by": "foreign", "user": who, "reason": "new firmware", "nodes": node, "count": 1}
+        yield Event(at, K.NODE_DRAINED_BY_OTHERS, None, node, text=f"drained by {who}", detail=drain)
+        back = at + timedelta(hours=chance.uniform(1, 8))
+        yield Event(back, K.NODE_RESUMED_BY_OTHERS, None, node, text="back in service", detail=drain)
 
 
 def _incident(chance: random.Random, year: Year, number: int, at: datetime, until: datetime) -> Change:
@@ -128,7 +143,7 @@ def _incident(chance: random.Random, year: Year, number: int, at: datetime, unti
         job, 0, name, RecoveryPhase.RUNNING, "ann", 1001, (node, "n2"), (), "gpu", 2 * GPUS, at + timedelta(seconds=2)
     )
     intents = tuple(_intents(name, node, job, at))
-    events = tuple(_events(incident, job, intents, closed)) if over else ()
+    events = (*_events(incident, job, intents, closed), *_notices(incident)) if over else ()
     return Change(incidents=(incident,), recoveries=(recovery,), intents=intents, events=events)
 
 
@@ -181,3 +196,18 @@ def _events(incident: Incident, job: JobKey, intents: tuple[Intent, ...], closed
     yield event(280, K.NODE_VALIDATED, "55 checks OK")
     yield event(290, K.NODE_RETURNED, "back in service")
     yield event(291, K.INCIDENT_CLOSED, "back in service", **{"from": "validating"})
+
+
+def _notices(incident: Incident) -> Iterator[Event]:
+    """A message that it was healed, to each address."""
+    at, subject = incident.fault_at + timedelta(seconds=295), f"{incident.node}: {incident.headline}: healed"
+    detail = {"message": f"m{incident.id}", "level": "healed", "topic": "healed", "subject": subject, "stands_for": 1}
+
+    def event(after_s: float, what: EventKind, text: str, **more: object) -> Event:
+        when = at + timedelta(seconds=after_s)
+        return Event(when, what, incident.id, incident.node, text=text, detail={**detail, "over": False, **more})
+
+    yield event(0, K.NOTICE_MADE, subject, addresses=list(ADDRESSES))
+    for name in ADDRESSES:
+        text = f"{subject}: {name} took it"
+        yield event(1, K.NOTICE_DELIVERED, text, address=name, attempts=1, given_up=False, error="")

@@ -462,9 +462,8 @@ class Store(Protocol):
         after_id: int = 0,
         kinds: tuple[EventKind, ...] = (),
         limit: int = 10_000,
-        of_incidents: bool = False,
     ) -> tuple[Event, ...]:
-        """Oldest first. ``of_incidents``: without upkeep, and without what belongs to no incident."""
+        """Oldest first."""
         ...
 
     def recoveries(

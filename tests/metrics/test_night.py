@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.metrics.night import MANUAL_MINUTES, acted, night, saved
-from holdfast.metrics.timings import measure
+from holdfast.metrics.figures import IncidentFigures, figures_of
+from holdfast.metrics.night import MANUAL_MINUTES, night, saved
 from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import IncidentState
 from support.store_nouns import incident, later
@@ -17,6 +17,11 @@ K = EventKind
 
 def event(at_s: float, what: EventKind, name: str = "inc1", job: str | None = None, **detail: Any) -> Event:
     return Event(later(at_s), what, name, "n1", job, detail=detail)
+
+
+def figures(events: list[Event]) -> list[IncidentFigures]:
+    names = dict.fromkeys(str(e.incident_id) for e in events)
+    return [figures_of(name, [e for e in events if e.incident_id == name])[0] for name in names]
 
 
 def recovered(name: str = "inc1", back_s: float = 60.0, gpus: int = 8) -> list[Event]:
@@ -45,22 +50,22 @@ OUTCOMES = [
 
 @pytest.mark.parametrize(("changed", "events", "outcome", "replaced"), OUTCOMES)
 def test_what_became_of_an_incident(changed: dict[str, Any], events: list[Event], outcome: str, replaced: bool) -> None:
-    (line,) = night([incident(**changed)], events, measure(events)).lines
+    (line,) = night([incident(**changed)], figures(events)).lines
     assert (line.outcome, line.replaced) == (outcome, replaced)
 
 
 def test_the_totals() -> None:
     events = [*recovered(), *REPLACED, *recovered("inc2")[:-1]]
-    told = night([incident(**CLOSED), incident("inc2", state=IncidentState.AWAITING_HUMAN)], events, measure(events))
+    told = night([incident(**CLOSED), incident("inc2", state=IncidentState.AWAITING_HUMAN)], figures(events))
     assert (told.incidents, told.healed, told.needs_you, told.jobs, told.jobs_back) == (2, 1, 1, 2, 1)
     assert told.nodes_replaced == 1
     assert told.lost_gpu_hours == pytest.approx(8 * 60 / 3600)
-    assert night([], [], []).lost_gpu_hours == 0
+    assert night([], []).lost_gpu_hours == 0
 
 
 def test_a_loss_that_is_not_known_is_not_zero() -> None:
     events = recovered()[:-1]
-    assert night([incident()], events, measure(events)).lost_gpu_hours is None
+    assert night([incident()], figures(events)).lost_gpu_hours is None
 
 
 SAVED = [
@@ -81,7 +86,7 @@ SAVED = [
 def test_what_it_spared(
     events: list[Event], minutes: float, incidents: int, jobs: int, down_s: float, saved_s: float, gpu_hours: float
 ) -> None:
-    got = saved(measure(events), acted(events), minutes * 60)
+    got = saved(figures(events), minutes * 60)
     assert (got.incidents, got.jobs, got.down_s) == (incidents, jobs, down_s)
     assert got.saved_s == pytest.approx(saved_s)
     assert got.saved_gpu_hours == pytest.approx(gpu_hours)

@@ -30,7 +30,9 @@ from holdfast.controller.steps_untaken import UntakenWatch
 from holdfast.decisions.inputs import Input
 from holdfast.decisions.parts import Certificate
 from holdfast.decisions.turn import STAGES
+from holdfast.metrics.figures import IncidentFigures
 from holdfast.metrics.tally import Tally
+from holdfast.metrics.timings import IncidentTimings
 from holdfast.model.action import Intent
 from holdfast.model.book import World
 from holdfast.model.cluster import Node
@@ -135,6 +137,26 @@ class ApiStore(Store, TokenStore, Protocol):
 
     def forget_order(self, token: str, key: str) -> None:
         """Give the key of an order back that has done nothing."""
+        ...
+
+    def closed_within(self, since: datetime, until: datetime, limit: int) -> Sequence[Incident]:
+        """Incidents that were opened before the span and closed in it, in the order of their ends."""
+        ...
+
+    def figures_since(self, start: datetime) -> Sequence[IncidentFigures]:
+        """Of every incident that was open at that time, or later."""
+        ...
+
+    def timings_since(self, start: datetime) -> Sequence[IncidentTimings]:
+        """As ``figures_since``, with each job, in the order of the incidents' ids."""
+        ...
+
+    def figures_of(self, incident_ids: Collection[str], until: datetime) -> Sequence[IncidentFigures]:
+        """Of these incidents, by what had happened at that time."""
+        ...
+
+    def newest_events(self, kind: EventKind, since: datetime, limit: int) -> Sequence[Event]:
+        """The newest ``limit`` of a kind, oldest first."""
         ...
 
     def newest_event_id(self) -> int:

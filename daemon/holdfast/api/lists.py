@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
 from holdfast.api.deps import ApiStore
@@ -233,11 +234,13 @@ class JobFilters:
 
 
 def jobs_page(
-    jobs: list[JobShape], world: World | None, filters: JobFilters, cursor: str | None, limit: int | None
+    jobs: Iterable[JobShape], world: World | None, filters: JobFilters, cursor: str | None, limit: int | None
 ) -> tuple[list[JobShape], str | None]:
     """Of jobs with the newest id first: a page, and the cursor of the next one."""
     start = place_of(cursor, "jobs", _digest(filters), int)
     queue: Mapping[int, Any] = world.view.jobs if world is not None and world.view is not None else {}
-    wanted = [j for j in jobs if filters.takes(j, queue[j.job_id].partition if j.job_id in queue else None)]
-    found, place = sliced(wanted, lambda job: (-job.job_id,), start, limit)
+    left = (j for j in jobs if start is None or (-j.job_id,) > start)
+    wanted = (j for j in left if filters.takes(j, queue[j.job_id].partition if j.job_id in queue else None))
+    taken = list(wanted if limit is None else islice(wanted, limit + 1))
+    found, place = sliced(taken, lambda job: (-job.job_id,), None, limit)
     return found, _cursor("jobs", filters, place)

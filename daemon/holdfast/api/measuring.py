@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Annotated, Any
@@ -19,15 +19,12 @@ from holdfast.api.guarded import READERS, guarded_router
 from holdfast.api.shapes import EPOCH, MetricsShape, SpreadShape
 from holdfast.api.views import timings_shape
 from holdfast.decisions.parts import not_leading
-from holdfast.metrics.timings import KINDS, Spread, measure, summarize
-from holdfast.model.event import Event, EventKind
+from holdfast.metrics.figures import IncidentFigures, summarize
+from holdfast.metrics.timings import IncidentTimings, Spread
 
 DEFAULT_WINDOW_S = 30 * 86400.0
 MAX_WINDOW_S = 400 * 86400.0
 """Events are kept this long by default."""
-EARLY = timedelta(hours=1)
-"""A fault this long before the window still gives the detection time of an incident that was opened in it."""
-PAGE = 25_000
 
 
 def measuring_router(api: Api, counters: ApiCounters) -> APIRouter:
@@ -42,7 +39,7 @@ def measuring_router(api: Api, counters: ApiCounters) -> APIRouter:
     ) -> Response:
         """MTTD, MTTR, phases and losses of the incidents opened within the window (docs/metrics.md)."""
         until = api.deps.clock.now()
-        since = max(until - timedelta(seconds=window_s), EPOCH + EARLY)
+        since = max(until - timedelta(seconds=window_s), EPOCH)
         return await api.threads.render(partial(window, api.deps.store, since, until, each=each))
 
     plain: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {}}}}
@@ -66,8 +63,10 @@ def measuring_router(api: Api, counters: ApiCounters) -> APIRouter:
 
 def window(store: ApiStore, since: datetime, until: datetime, *, each: bool) -> MetricsShape:
     """Incidents opened between ``since`` and ``until``."""
-    measured = measure(kept_events(store, since - EARLY))
-    inside = [i for i in measured if i.opened_at is not None and since <= i.opened_at <= until]
+    found: Sequence[IncidentFigures | IncidentTimings] = (
+        store.timings_since(since) if each else store.figures_since(since)
+    )
+    inside = [i for i in found if opened_within(i, since, until)]
     summary = summarize(inside)
     return MetricsShape(
         since=since,
@@ -81,7 +80,7 @@ def window(store: ApiStore, since: datetime, until: datetime, *, each: bool) -> 
         lost_work_s=summary.lost_work_s,
         lost_steps=summary.lost_steps,
         lost_gpu_hours=summary.lost_gpu_hours,
-        each=[timings_shape(i) for i in inside] if each else [],
+        each=[timings_shape(i) for i in inside if isinstance(i, IncidentTimings)],
     )
 
 
@@ -89,12 +88,6 @@ def _spread(spread: Spread | None) -> SpreadShape | None:
     return None if spread is None else SpreadShape.model_validate(spread)
 
 
-def kept_events(store: ApiStore, since: datetime, kinds: tuple[EventKind, ...] = KINDS) -> Iterator[Event]:
-    """Events of incidents that timings are computed from, oldest first, page by page."""
-    after_id = 0
-    while True:
-        page = store.events(since=since, after_id=after_id, kinds=kinds, limit=PAGE, of_incidents=True)
-        yield from page
-        if len(page) < PAGE:
-            return
-        after_id = max(e.id for e in page)
+def opened_within(incident: IncidentFigures | IncidentTimings, since: datetime, until: datetime) -> bool:
+    """Whether it was opened in the span, or was raised in it to one that calls for action."""
+    return incident.opened_at is not None and since <= incident.opened_at <= until

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from holdfast.api.deps import Api
+from holdfast.api.deps import Api, ApiStore
 from holdfast.api.guarded import READERS, guarded_router
 from holdfast.api.notice_shapes import DeliveryShape, NoticeShape, NoticesShape
 from holdfast.api.reading import Limit, SinceQuery
@@ -16,7 +16,7 @@ from holdfast.model.event import Event, EventKind
 from holdfast.model.notice import NoticeLevel
 from holdfast.unknown import read_word
 
-KINDS = (EventKind.NOTICE_MADE, EventKind.NOTICE_DELIVERED, EventKind.NOTICE_FAILED)
+_ANSWERS = (EventKind.NOTICE_DELIVERED, EventKind.NOTICE_FAILED)
 WITHOUT_SINCE = timedelta(days=7)
 
 
@@ -28,13 +28,20 @@ def notices_router(api: Api) -> APIRouter:
     async def notices(since: SinceQuery = None, limit: Limit = 200) -> Response:
         """Messages to people, newest first: about what, to which addresses, and whether each took it. Without `since`: of 7 days."""
         start = since if since is not None else deps.clock.now() - WITHOUT_SINCE
-
-        def shown() -> NoticesShape:
-            return NoticesShape(notices=notices_of(deps.store.events(since=start, kinds=KINDS))[:limit])
-
-        return await threads.render(shown)
+        return await threads.render(lambda: NoticesShape(notices=newest_notices(deps.store, start, limit)))
 
     return router
+
+
+def newest_notices(store: ApiStore, since: datetime, limit: int) -> list[NoticeShape]:
+    """Newest first. What the addresses answered is on record after each message."""
+    made = store.newest_events(EventKind.NOTICE_MADE, since, limit)
+    if not made:
+        return []
+    answers: list[Event] = []
+    while page := store.events(since=since, after_id=answers[-1].id if answers else made[0].id, kinds=_ANSWERS):
+        answers += page
+    return notices_of(sorted((*made, *answers), key=lambda e: e.id))
 
 
 def notices_of(events: Iterable[Event]) -> list[NoticeShape]:

@@ -3,7 +3,6 @@ and ``saved``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Annotated
@@ -13,7 +12,7 @@ from starlette.responses import Response
 
 from holdfast.api.deps import Api, ApiDeps, ApiStore
 from holdfast.api.guarded import READERS, guarded_router
-from holdfast.api.measuring import EARLY, kept_events
+from holdfast.api.measuring import opened_within
 from holdfast.api.overview_shapes import (
     DoingShape,
     NamesShape,
@@ -29,11 +28,8 @@ from holdfast.api.status import StoreHealth, head_of, status_shape, vitals
 from holdfast.api.views import agent_statuses
 from holdfast.decisions.overview import overview
 from holdfast.decisions.parts import parts_of
-from holdfast.metrics.night import MANUAL_MINUTES, MANUAL_SOURCE, SAVED_KINDS, acted, night, saved
-from holdfast.metrics.timings import measure
-from holdfast.model.event import EventKind
+from holdfast.metrics.night import MANUAL_MINUTES, MANUAL_SOURCE, night, saved
 from holdfast.model.fleet import natural
-from holdfast.model.incident import Incident
 
 MOST_INCIDENTS = 500
 """Of one answer; a span with more is answered with the newest."""
@@ -84,7 +80,7 @@ def overview_router(api: Api, health: StoreHealth) -> APIRouter:
 
 
 def _before(end: datetime, span: timedelta) -> datetime:
-    return max(end - span, EPOCH + EARLY)
+    return max(end - span, EPOCH)
 
 
 def overview_shape(deps: ApiDeps, ping_problem: str | None, since: datetime | None) -> OverviewShape:
@@ -105,17 +101,12 @@ def overview_shape(deps: ApiDeps, ping_problem: str | None, since: datetime | No
 
 def night_shape(store: ApiStore, since: datetime, until: datetime) -> NightShape:
     """Incidents opened in the span, and those that were closed in it."""
-    since = max(since, EPOCH + EARLY)
     opened = store.incidents(since=since, limit=MOST_INCIDENTS + 1)
     mine = {i.id: i for i in opened[:MOST_INCIDENTS] if i.opened_at <= until}
     more = len(opened) > MOST_INCIDENTS
     if not more:
-        mine |= {i.id: i for i in _closed(store, since, until, frozenset(mine))}
-    earliest = min((i.opened_at for i in mine.values()), default=since)
-    events = (
-        [e for e in kept_events(store, earliest - EARLY) if e.incident_id in mine and e.at <= until] if mine else []
-    )
-    told = night(mine.values(), events, measure(events))
+        mine |= {i.id: i for i in store.closed_within(since, until, MOST_INCIDENTS)}
+    told = night(mine.values(), store.figures_of(mine, until))
     lines = [NightLineShape.model_validate(line) for line in told.lines]
     return NightShape(
         since=since,
@@ -129,20 +120,9 @@ def night_shape(store: ApiStore, since: datetime, until: datetime) -> NightShape
 _TOTALS = ("incidents", "healed", "needs_you", "jobs", "jobs_back", "nodes_replaced", "lost_gpu_hours")
 
 
-def _closed(store: ApiStore, since: datetime, until: datetime, known: frozenset[str]) -> Iterator[Incident]:
-    """Opened before the span, closed in it."""
-    closed = store.events(since=since, kinds=(EventKind.INCIDENT_CLOSED,), limit=MOST_INCIDENTS)
-    for name in dict.fromkeys(e.incident_id for e in closed if e.at <= until):
-        incident = store.incident(name) if name is not None and name not in known else None
-        if incident is not None and incident.opened_at < since:
-            yield incident
-
-
 def saved_shape(store: ApiStore, since: datetime, until: datetime, manual_minutes: float) -> SavedShape:
-    since = max(since, EPOCH + EARLY)
-    events = list(kept_events(store, since - EARLY, SAVED_KINDS))
-    inside = [t for t in measure(events) if t.opened_at is not None and since <= t.opened_at <= until]
-    told = saved(inside, acted(events), manual_minutes * 60)
+    inside = [i for i in store.figures_since(since) if opened_within(i, since, until)]
+    told = saved(inside, manual_minutes * 60)
     source = MANUAL_SOURCE if manual_minutes == MANUAL_MINUTES else "the figure that was given"
     return SavedShape(
         since=since,

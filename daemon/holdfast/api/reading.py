@@ -189,7 +189,7 @@ def jobs_router(api: Api) -> APIRouter:
 
         def shown() -> JobsShape:
             found, world = deps.store.recoveries(job_id=job_id, since=since), deps.world()
-            mine = [j for j in job_shapes(found, world, uid) if job_id in (None, j.job_id)]
+            mine = (j for j in job_shapes(found, world, uid) if job_id in (None, j.job_id))
             jobs, after = jobs_page(mine, world, filters, cursor, limit)
             elastic = elastic_shapes(world, uid, job_id) if cursor is None else []
             return JobsShape(jobs=jobs, elastic=elastic, next_cursor=after)

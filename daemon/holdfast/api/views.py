@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 
 from holdfast.api.job_shapes import CheckpointShape, JobShape
@@ -231,17 +231,18 @@ def _never_heard() -> AgentShape:
     )
 
 
-def job_shapes(recoveries: Iterable[Recovery], world: World | None, uid: int | None) -> list[JobShape]:
-    """Jobs with a recovery or a registered checkpoint, newest id first; ``uid``: only this user's, also of those that had one id."""
+def job_shapes(recoveries: Iterable[Recovery], world: World | None, uid: int | None) -> Iterator[JobShape]:
+    """Jobs with a recovery or a registered checkpoint, newest id first, each made when it is taken: a page needs few. ``uid``: only this
+    user's, also of those that had one id."""
     by_job: dict[int, list[Recovery]] = {}
     for recovery in recoveries:
         if uid in (None, recovery.uid):
             by_job.setdefault(recovery.job.job_id, []).append(recovery)
     checkpoints = world.book.checkpoints if world else {}
-    jobs = [
+    jobs = (
         _job(number, by_job.get(number, []), world, uid) for number in sorted({*by_job, *checkpoints}, reverse=True)
-    ]
-    return [j for j in jobs if uid is None or j.uid == uid]
+    )
+    return (j for j in jobs if uid is None or j.uid == uid)
 
 
 def _checkpoint(number: int, job: Job | None, recoveries: list[Recovery], world: World) -> CheckpointRecord | None:

@@ -14,7 +14,7 @@ from holdfast.api.auth import Role
 from holdfast.api.deps import Api, ApiStore
 from holdfast.api.guarded import READERS, caller_of, guarded_router
 from holdfast.api.login_shapes import LoginShape, NewLogin
-from holdfast.api.measuring import EARLY, kept_events
+from holdfast.api.measuring import opened_within
 from holdfast.api.overview import night_shape, overview_shape, saved_shape
 from holdfast.api.spares import spares_shape
 from holdfast.api.status import StoreHealth
@@ -27,8 +27,8 @@ from holdfast.dashboard.pages import Pages
 from holdfast.dashboard.routes import Dashboard, dashboard_router
 from holdfast.dashboard.screen import DAY, Figures, FirstScreen, grid, listed, troubles
 from holdfast.dashboard.sessions import CODE_S, BrowserSessions
+from holdfast.metrics.figures import summarize
 from holdfast.metrics.night import MANUAL_MINUTES
-from holdfast.metrics.timings import measure, summarize
 from holdfast.model.incident import Incident
 
 FIGURES_EVERY_S = 60.0
@@ -130,9 +130,9 @@ class ScreenMaker:
     def _read_figures(self, store: ApiStore) -> Figures:
         now = self.api.deps.clock.now()
         month = timedelta(days=30)
-        measured = list(measure(kept_events(store, now - 2 * month - EARLY)))
-        this = summarize([t for t in measured if t.opened_at is not None and t.opened_at >= now - month])
-        before = summarize([t for t in measured if t.opened_at is not None and t.opened_at < now - month])
+        measured = store.figures_since(now - 2 * month)
+        this = summarize([i for i in measured if opened_within(i, now - month, now)])
+        before = summarize([i for i in measured if opened_within(i, now - 2 * month, now - month)])
         week = night_shape(store, now - timedelta(days=7), now)
         saved = saved_shape(store, now - month, now, MANUAL_MINUTES)
         return Figures(

@@ -64,7 +64,7 @@ async def _serve(controller: Controller) -> None:
     loop.add_signal_handler(signal.SIGHUP, reload_certificate, server)
     with_signals_ours = server.serve()
     closer = asyncio.create_task(_close_polls(controller, server))
-    parts = (controller.paging, controller.totals, controller.emf)
+    parts = (controller.paging, controller.totals, controller.figures, controller.emf)
     alongside = [asyncio.create_task(part.run()) for part in parts if part is not None]
     stop = Stop()
     if controller.traces is not None:

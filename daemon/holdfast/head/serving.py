@@ -21,6 +21,7 @@ from holdfast.api.status import vitals
 from holdfast.clock import SystemClock
 from holdfast.config.controller import ControllerSettings
 from holdfast.controller.agents import AgentRegistry
+from holdfast.controller.figures_keeper import FiguresKeeper
 from holdfast.controller.lease_holder import claim
 from holdfast.controller.loop import ControlLoop
 from holdfast.controller.neighbours import NeighbourLists
@@ -75,6 +76,7 @@ class Controller:
     connections: Connections
     """Connections to the API."""
     totals: TotalsKeeper
+    figures: FiguresKeeper
     traces: TraceSender | None
     """None: ``telemetry.otlp_url`` is empty."""
     emf: EmfWriter | None
@@ -186,7 +188,19 @@ def build_controller(settings: ControllerSettings) -> Controller:
     bell = Bell(controller_socket(settings))
     traces = _traces(settings, store, clock, fence, deps)
     return Controller(
-        loop, store, bell, hub, deps, settings, alone, paging, connections, totals, traces, _emf(settings, clock, deps)
+        loop,
+        store,
+        bell,
+        hub,
+        deps,
+        settings,
+        alone,
+        paging,
+        connections,
+        totals,
+        FiguresKeeper(store, clock, fence),
+        traces,
+        _emf(settings, clock, deps),
     )
 
 

@@ -112,15 +112,15 @@ class IncidentTimings:
     @property
     def lost_work_s(self) -> float | None:
         """Sum over the jobs for which it is known; None: jobs were stopped, and it is known for none. The same for the next two."""
-        return _known_sum(j.lost_work_s for j in self.jobs)
+        return known_sum(j.lost_work_s for j in self.jobs)
 
     @property
     def lost_steps(self) -> int | None:
-        return _known_sum(j.lost_steps for j in self.jobs)
+        return known_sum(j.lost_steps for j in self.jobs)
 
     @property
     def lost_gpu_hours(self) -> float | None:
-        return _known_sum(j.lost_gpu_hours for j in self.jobs)
+        return known_sum(j.lost_gpu_hours for j in self.jobs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,25 +137,6 @@ class Spread:
     values: tuple[float, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """A window of incidents."""
-
-    incidents: int
-    mttd: Spread | None
-    """Mean time to detect and its spread. None: no sample."""
-    mttr: Spread | None
-    """Mean time to recovery: fault → last job RUNNING again."""
-    mttr_resumed: Spread | None
-    """Fault → last job resumed, as it reports."""
-    time_to_return: Spread | None
-    phases: Mapping[Phase, Spread]
-    lost_work_s: float | None
-    """Sum over the jobs for which it is known; None: for none of those that were stopped. The same for the next two."""
-    lost_steps: int | None
-    lost_gpu_hours: float | None
-
-
 def measure(events: Iterable[Event]) -> tuple[IncidentTimings, ...]:
     """One entry per incident, in the order of their ids (which is the order of time)."""
     by_incident: dict[str, list[Event]] = {}
@@ -165,22 +146,7 @@ def measure(events: Iterable[Event]) -> tuple[IncidentTimings, ...]:
     return tuple(_incident(key, sorted(mine, key=lambda e: e.at)) for key, mine in sorted(by_incident.items()))
 
 
-def summarize(incidents: Sequence[IncidentTimings]) -> Summary:
-    phases = {p: spread(i.phases[p] for i in incidents if p in i.phases) for p in Phase}
-    return Summary(
-        incidents=len(incidents),
-        mttd=phases[Phase.DETECT],
-        mttr=spread(i.time_to_running_s for i in incidents),
-        mttr_resumed=spread(i.time_to_resumed_s for i in incidents),
-        time_to_return=spread(i.time_to_return_s for i in incidents),
-        phases={p: s for p, s in phases.items() if s is not None},
-        lost_work_s=_known_sum(i.lost_work_s for i in incidents if i.jobs),
-        lost_steps=_known_sum(i.lost_steps for i in incidents if i.jobs),
-        lost_gpu_hours=_known_sum(i.lost_gpu_hours for i in incidents if i.jobs),
-    )
-
-
-def _known_sum(values: Iterable[N | None]) -> N | int | None:
+def known_sum(values: Iterable[N | None]) -> N | int | None:
     """Sum of the known values; 0 without values, None if all are unknown."""
     asked = list(values)
     known = [value for value in asked if value is not None]

@@ -9,7 +9,6 @@ from sqlalchemy import Connection, func, select
 
 from holdfast.model.action import Intent, SendOrder, UnknownAction
 from holdfast.model.event import Event, EventKind
-from holdfast.model.ids import UPKEEP
 from holdfast.model.incident import Incident, Recovery
 from holdfast.model.job_ends import JobEnd
 from holdfast.model.report import Inventory, NodeMachine, SeenFinding
@@ -35,6 +34,15 @@ def incidents(
     return tuple(incident for incident in found if incident is not None)
 
 
+def closed_within(connection: Connection, since: datetime, until: datetime, limit: int) -> tuple[Incident, ...]:
+    """Those that were opened before the span and closed in it, in the order of their ends."""
+    i = t.incidents.c
+    within = (i.closed_at >= since) & (i.closed_at <= until) & (i.opened_at < since)
+    query = select(t.incidents).where(within).order_by(i.closed_at, i.id).limit(limit)
+    found = map(rows.incident_of, connection.execute(query).mappings())
+    return tuple(incident for incident in found if incident is not None)
+
+
 def incident(connection: Connection, incident_id: str) -> Incident | None:
     i = t.incidents.c
     row = connection.execute(select(t.incidents).where(i.id == incident_id)).mappings().first()
@@ -48,7 +56,6 @@ def events(
     after_id: int,
     kinds: tuple[EventKind, ...],
     limit: int,
-    of_incidents: bool = False,
 ) -> tuple[Event, ...]:
     e = t.events.c
     query = select(t.events).order_by(e.id).limit(limit)
@@ -60,9 +67,14 @@ def events(
         query = query.where(e.at >= since)
     if kinds:
         query = query.where(e.kind.in_([k.value for k in kinds]))
-    if of_incidents:
-        query = query.where(e.incident_id != UPKEEP)
     return tuple(rows.event_of(row) for row in connection.execute(query).mappings())
+
+
+def newest_events(connection: Connection, kind: EventKind, since: datetime, limit: int) -> tuple[Event, ...]:
+    """The newest ``limit`` of a kind, oldest first."""
+    e = t.events.c
+    query = select(t.events).where(e.kind == kind.value, e.at >= since).order_by(e.id.desc()).limit(limit)
+    return tuple(rows.event_of(row) for row in connection.execute(query).mappings())[::-1]
 
 
 def newest_event_id(connection: Connection) -> int:

@@ -10,6 +10,8 @@ from typing import TypeVar
 
 from sqlalchemy import URL, Connection, select, text
 
+from holdfast.metrics.figures import IncidentFigures
+from holdfast.metrics.timings import IncidentTimings
 from holdfast.model.action import Intent
 from holdfast.model.book import Book, Change
 from holdfast.model.errors import HoldfastError, NotFound, Rejected
@@ -27,6 +29,7 @@ from holdfast.store import (
     books,
     changes,
     evidence,
+    figures,
     idempotency,
     intents,
     leases,
@@ -168,9 +171,31 @@ class SqlStore:
         after_id: int = 0,
         kinds: tuple[EventKind, ...] = (),
         limit: int = 10_000,
-        of_incidents: bool = False,
     ) -> tuple[Event, ...]:
-        return self._read(lambda c: queries.events(c, incident_id, since, after_id, kinds, limit, of_incidents))
+        return self._read(lambda c: queries.events(c, incident_id, since, after_id, kinds, limit))
+
+    def closed_within(self, since: datetime, until: datetime, limit: int) -> tuple[Incident, ...]:
+        """As :meth:`holdfast.api.deps.ApiStore.closed_within`."""
+        return self._read(lambda c: queries.closed_within(c, since, until, limit))
+
+    def figures_since(self, start: datetime) -> tuple[IncidentFigures, ...]:
+        """Of every incident that was open at that time, or later."""
+        return self._read(lambda c: figures.since(c, start))
+
+    def timings_since(self, start: datetime) -> tuple[IncidentTimings, ...]:
+        """As :meth:`figures_since`, with each job, in the order of the incidents' ids."""
+        return self._read(lambda c: figures.timings_since(c, start))
+
+    def figures_of(self, incident_ids: Collection[str], until: datetime) -> tuple[IncidentFigures, ...]:
+        """Of these incidents, by what had happened at that time."""
+        return self._read(lambda c: figures.of(c, incident_ids, until))
+
+    def keep_figures(self, closed_since: datetime | None, limit: int, fence: int) -> int:
+        """As :meth:`holdfast.controller.figures_keeper.FiguresStore.keep_figures`."""
+        found = self._read(lambda c: figures.unstored(c, closed_since, limit))
+        if found:
+            self._writer.run(lambda c: figures.put(c, found, fence))
+        return len(found)
 
     def list_incidents(
         self,
@@ -210,6 +235,10 @@ class SqlStore:
     ) -> tuple[Event, ...]:
         """A page, oldest first, of those of [since, until)."""
         return self._read(lambda c: listing.events(c, incident_id, node, since, until, after_id, kinds, limit))
+
+    def newest_events(self, kind: EventKind, since: datetime, limit: int) -> tuple[Event, ...]:
+        """The newest of a kind, oldest first."""
+        return self._read(lambda c: queries.newest_events(c, kind, since, limit))
 
     def newest_event_id(self) -> int:
         """Number of the newest event; 0: there is none."""

@@ -62,6 +62,17 @@ incidents = Table(
     Index("incidents_closed_at", "closed_at"),
 )
 
+incident_figures = Table(
+    # Closed incidents as questions about many read them, computed from their events; see figures.py for when a row counts.
+    "incident_figures",
+    metadata,
+    Column("incident_id", SafeText, primary_key=True),
+    Column("rules", SmallWhole, nullable=False),
+    Column("event_id", Whole, nullable=False),  # newest event of the incident when it was computed
+    Column("figures", JSON, nullable=False),
+    Column("timings", JSON, nullable=False),  # read where each incident is shown
+)
+
 findings = Table(
     "findings",
     metadata,
@@ -122,7 +133,7 @@ intents = Table(
     Column("position", SmallWhole, nullable=False),
     Column("document", JSON, nullable=False),
     Index("intents_unsettled", "node", "kind", sqlite_where=text("settled = 0"), postgresql_where=text("NOT settled")),
-    Index("intents_incident", "incident_id"),
+    Index("intents_incident", "incident_id", "planned_at", "position", "key"),
     Index("intents_planned_at", "planned_at"),
     Index("intents_kind", "kind", "planned_at"),
 )

@@ -54,6 +54,7 @@ def prune_steps(before: datetime, reports_before: datetime) -> tuple[Callable[[C
         _step(t.evidence, t.evidence.c.id, t.evidence.c.incident_id.in_(old), BUNDLES),
         _batch(t.inventories, (v.received_at < before) & v.instance_id.not_in(serving)),
         _step(t.tokens, t.tokens.c.hash, t.tokens.c.expires_at < before),
+        _step(t.incident_figures, t.incident_figures.c.incident_id, t.incident_figures.c.incident_id.in_(old)),
         _step(t.incidents, i.id, i.id.in_(old)),
     )
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from holdfast.actor.notice_desk import Place
 from holdfast.actor.notice_note import read_state
-from holdfast.api.notices import KINDS, notices_of
+from holdfast.api.notices import newest_notices
 from holdfast.decisions.notices.routes import RouteRule
 from holdfast.model.errors import Unavailable
 from holdfast.model.event import EventKind
@@ -18,6 +18,7 @@ from holdfast.model.machine import CAN_NOTHING
 from holdfast.model.notice import NOTE, Matter, Message, NoticeLevel, Topic
 from holdfast.store import open_store
 from support.simulated import Site
+from support.simulated.clock import EPOCH
 from support.simulated.site import NO_BUDGET
 
 NO_BRAKE = replace(
@@ -162,7 +163,7 @@ def test_the_real_store_keeps_what_was_sent_and_the_api_shows_it(tmp_path: Path)
         site.start_actor()
         flaky.down = False
         site.run(60, step_s=5.0)
-        (notice,) = notices_of(store.events(kinds=KINDS))
+        (notice,) = newest_notices(store, EPOCH, limit=10)
         totals = read_state(store.note(NOTE)).totals
     assert (notice.topic, notice.incident_id) == ("awaiting_human", site.notices.messages[0].matters[0].incident_id)
     answers = {d.address: (d.outcome, d.error) for d in notice.deliveries}

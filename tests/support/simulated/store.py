@@ -12,7 +12,6 @@ from holdfast.model.budgets import BudgetExtension, BudgetKind
 from holdfast.model.errors import LeaderFencedOff, NotFound, Rejected, Stale, Unavailable
 from holdfast.model.event import Event, EventKind
 from holdfast.model.held_orders import held
-from holdfast.model.ids import UPKEEP
 from holdfast.model.incident import Incident, Recovery
 from holdfast.model.job_ends import JobEnd
 from holdfast.model.lookback import JOB_ENDS_S, SHIPPED, Lookback
@@ -460,10 +459,8 @@ class MemoryStore:
         after_id: int = 0,
         kinds: tuple[EventKind, ...] = (),
         limit: int = 10_000,
-        of_incidents: bool = False,
     ) -> tuple[Event, ...]:
         found = [e for e in self._events if e.id > after_id and incident_id in (None, e.incident_id)]
-        found = [e for e in found if not of_incidents or e.incident_id not in (None, UPKEEP)]
         return tuple([e for e in found if (since is None or e.at >= since) and (not kinds or e.kind in kinds)][:limit])
 
     def recoveries(
