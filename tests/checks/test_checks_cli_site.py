@@ -19,7 +19,8 @@ from holdfast.practice.nvml.build import environment
 from holdfast_checks.cli import choice, config, keep, main
 from holdfast_checks.cli.weighing import Scales, weigh
 from holdfast_checks.gpu_ref import GpuRef
-from holdfast_checks.registry import Check, Context, Cost, Need, Sample, all_checks
+from holdfast_checks.known import all_checks
+from holdfast_checks.registry import Check, Context, Cost, Need, Sample
 from holdfast_checks.result import Remedy, Result, Severity
 from holdfast_checks.settings import CheckSettings
 from support.emulated_nvml import library

@@ -56,11 +56,11 @@ from holdfast_checkpoint.manifest import (
 from holdfast_checkpoint.runs import parse_run
 from holdfast_checkpoint.wire import parse_survey
 from holdfast_checks import acting
-from holdfast_checks.checks.xid import parse_live
 from holdfast_checks.gpu_ref import GpuRef
 from holdfast_checks.kernel.devices import Devices
 from holdfast_checks.kernel.replay import replay
 from holdfast_checks.kernel.table import judge_record
+from holdfast_checks.kernel.xid import parse_live
 from holdfast_checks.probes.kmsg_record import KernelRecord, render
 from holdfast_checks.probes.kmsg_record import parse as parse_record
 from holdfast_checks.text import MAX_EVIDENCE_CHARS

@@ -54,9 +54,10 @@ from holdfast.model.action import Verb
 from holdfast.systemd import sd_notify, watchdog_interval_s
 from holdfast_checks.active.pair import run_side
 from holdfast_checks.checks import efa_silence
-from holdfast_checks.checks.xid import from_event
+from holdfast_checks.kernel.xid import from_event
+from holdfast_checks.known import all_checks
 from holdfast_checks.probes.nvml import NvmlEvent
-from holdfast_checks.registry import Check, Context, all_checks
+from holdfast_checks.registry import Check, Context
 from holdfast_checks.result import Result
 from holdfast_checks.runner import Samples, run
 from holdfast_checks.seen_right import SeenRight, places_of
