@@ -55,7 +55,7 @@ def test_a_site_is_read(tmp_path: Path) -> None:
     path.write_text(
         'node = "n7"\ngpu_count = 8\ninstance_type = "p5.48xlarge"\nsysfs_path = "sys"\nact_on = ["*"]\nunknown = 1\n'
         'proc = 5\nexpected_gpus = "x"\n'
-        '[gpu]\nmig_mode = true\nnot_yet_known = 2\n[network]\nexpected_efa = 32\n[custom.own]\ncommand = ["/bin/true"]\n'
+        '[gpu]\nmig_mode = true\n[network]\nexpected_efa = 32\n[custom.own]\ncommand = ["/bin/true"]\n'
     )
     site = config.read(path)
     assert (site.settings.slurmd_node, site.settings.expected_gpus, site.settings.instance_type) == (
@@ -82,6 +82,8 @@ def test_a_site_is_read(tmp_path: Path) -> None:
         ("[network]\nexpected_efa = 65", "expected_efa: 65 is not between 0 and 64"),
         ("[host]\nservices = [1]", "services[0]: expected a string"),
         ("host = 3", "host: expected a table"),
+        ("[gpu]\nmig_mod = true", "gpu: unknown key 'mig_mod'; did you mean 'mig_mode'?"),
+        ("[custom.own]\ncommand = ['/bin/true']\nevery = 5", "custom.own: unknown key 'every'"),
         ("[host]\ntime_offset_s = nan", "time_offset_s: nan is not"),
     ],
 )
