@@ -23,6 +23,17 @@ def test_no_folder_imports_itself_through_its_neighbours() -> None:
     assert {parent: circle for parent, circle in found.items() if circle} == {}
 
 
+def test_no_folder_of_the_agent_imports_what_runs_it() -> None:
+    """The modules directly in ``agent/`` put its folders together: none of these imports them, nor one another in a circle."""
+
+    def folder(module: str) -> str | None:
+        of = module if module in folders(module_imports()) else module.rpartition(".")[0]
+        return of if of.startswith("holdfast.agent") else None
+
+    assert circles(grouped(module_imports(), folder)) == []
+    assert {"holdfast.agent", "holdfast.agent.timing"} <= set(grouped(module_imports(), folder))
+
+
 def test_a_circle_of_folders_is_found_where_no_module_is_on_one() -> None:
     imports = {"p.a.x": {"p.b.y"}, "p.b.y": set(), "p.b.z": {"p.a.w", "p.low"}, "p.a.w": set(), "p.low": set()}
     made = {"p": frozenset[str](), **{name: frozenset(others) for name, others in imports.items()}}

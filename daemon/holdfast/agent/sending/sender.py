@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import __version__
-from holdfast.agent.jitter import JITTER
 from holdfast.agent.node.job_gate import JobGate
 from holdfast.agent.sending.client import ControllerAnswer, ControllerClient, NoAnswer
 from holdfast.agent.sending.failures import SendFailure
 from holdfast.agent.sending.outbox import Batch, Outbox
 from holdfast.agent.sending.pace import HeartbeatPace
 from holdfast.agent.sending.reporting import Reporting
+from holdfast.agent.timing.jitter import JITTER
 from holdfast.model.pauses import doubling_s
 from holdfast.model.report import WIRE_VERSION
 
