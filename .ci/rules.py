@@ -159,6 +159,28 @@ def _other_doors(tree: ast.Module) -> Iterator[Found]:
                 yield keyword.value, "kind=: only not_dead of holdfast.model.transitions changes it"
 
 
+_STOPPERS = frozenset({"Requeue", "HoldJob", "SetDown", "MayStop"})
+_STOP_ORDERS = re.compile(r"(.*\.)?Verb\.(LEAVE|END_JOB)")
+
+
+def stops_elsewhere(tree: ast.Module) -> Iterator[Found]:
+    """An action that stops a run, or the permission for one, made by hand: ``Requeue(key, 1)``, ``order_to(agent, Verb.LEAVE, …)``."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        given = (*node.args, *(keyword.value for keyword in node.keywords))
+        order = _called(node) in ("order_to", "SendOrder") and any(_is_stop_order(value) for value in given)
+        if order or _called(node) in _STOPPERS:
+            yield (
+                node,
+                "stops a run: ask may_stop_run of decisions/common/may_stop_run.py, which also builds the action",
+            )
+
+
+def _is_stop_order(value: ast.expr) -> bool:
+    return isinstance(value, ast.Attribute) and _STOP_ORDERS.fullmatch(ast.unparse(value)) is not None
+
+
 def _called(call: ast.Call) -> str:
     if isinstance(call.func, ast.Attribute):
         return call.func.attr
@@ -431,6 +453,7 @@ RULES: tuple[Rule, ...] = (
     Rule("spelled-step", (_DAEMON,), spelled_steps, but=(_STEPS,)),
     Rule("parsed-key", (_DAEMON,), parsed_keys, but=(_STEPS,)),
     Rule("guessed-action", (_DAEMON,), guessed_actions),
+    Rule("stops-elsewhere", (_DAEMON,), stops_elsewhere, but=(f"{_DAEMON}/decisions/common/may_stop_run.py",)),
     Rule("room-by-id", (_DAEMON, "training", "bench"), rooms_by_id, but=(_ROOM_NAMES,)),
     Rule(
         "trusted-word",

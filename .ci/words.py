@@ -1,8 +1,8 @@
 """Words that Holdfast does not use, and what to write instead: ``python .ci/words.py``, part of ``./dev lint``.
 
-It reads Markdown (README, docs, the unreleased part of the changelog) and the string literals of Python files, docstrings included. Not
-read: names, comments, code in backticks, and literals without a space (values that are stored or sent). A line
-with a good reason ends in ``# word: the reason`` (Markdown: ``<!-- word: the reason -->``)."""
+It reads Markdown (README, docs, the unreleased part of the changelog), the string literals of Python files, docstrings included, and the
+comments and quoted texts of shell and C. Not read: names, comments of Python, code in backticks, and literals without a space (values that
+are stored or sent). A line with a good reason ends in ``# word: the reason`` (Markdown: ``<!-- word: the reason -->``, C: ``// word:``)."""
 
 from __future__ import annotations
 
@@ -93,17 +93,42 @@ _ANY = re.compile(
 )
 _CODE = re.compile(r"^ *```.*?^ *```|``.*?``|`[^`]*`|\]\([^)\s]*\)", re.DOTALL | re.MULTILINE)
 """What is quoted in a text: fenced and inline code, and the targets of links."""
-_EXCUSE = re.compile(r"(#|<!--) word: \S")
+_EXCUSE = re.compile(r"(#|<!--|//) word: \S")
 
 
 def hits(path: str, source: str) -> list[Hit]:
     """Words of ``WORDS`` in a file. ``path``: from the root of the repository, with slashes."""
-    texts = (
-        _literals(source) if path.endswith(".py") else [(1, _unreleased(source) if path == "CHANGELOG.md" else source)]
-    )
+    texts = _texts(path, source)
     lines = source.splitlines()
     found = (hit for first, text in texts for hit in _in_text(path, first, text))
     return sorted((h for h in found if not _excused(lines, h.line)), key=lambda h: h.line)
+
+
+def _texts(path: str, source: str) -> Iterator[tuple[int, str]]:
+    """What people read in a file, each text with its first line."""
+    if path.endswith(".py"):
+        yield from _literals(source)
+    elif path.endswith(".md"):
+        yield 1, _unreleased(source) if path == "CHANGELOG.md" else source
+    else:
+        for match in (_C if path.endswith((".c", ".h")) else _SHELL).finditer(source):
+            comment, quoted = match["comment"], match["quoted"]
+            text = (
+                re.sub(r"(?m)^[ \t]*(#+|/?\*+|//)", " ", comment)
+                if comment
+                else re.sub(r"\$[{(]?\w*", "\x00", quoted or "")
+            )
+            if " " in text.strip():
+                yield source.count("\n", 0, match.start()) + 1, text
+
+
+_SHELL = re.compile(
+    r"(?P<comment>(?:(?:^|(?<=\s))#[^\n]*(?:\n(?=[ \t]*#)[ \t]*)?)+)|\\."
+    r"|(?P<quoted><<-?'?(?P<end>\w+)'?[^\n]*\n.*?^[ \t]*(?P=end)$|'[^']*'|\"(?:\\.|[^\"\\])*\")",
+    re.DOTALL | re.MULTILINE,
+)
+_C = re.compile(r"(?P<comment>/\*.*?\*/|//[^\n]*)|'(?:\\.|[^'\\])+'|(?P<quoted>\"(?:\\.|[^\"\\])*\")", re.DOTALL)
+"""Comments and quoted texts; what is matched without a name (an escaped or a single character) is passed over."""
 
 
 def _literals(source: str) -> Iterator[tuple[int, str]]:
@@ -147,7 +172,8 @@ def files() -> list[str]:
     """All files that are read."""
     python = (file for folder in PYTHON for file in (ROOT / folder).rglob("*.py"))
     pages = (ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md"))
-    paths = {file.relative_to(ROOT).as_posix() for file in (*python, *pages)}
+    scripts = (file for folder in PYTHON for kind in ("*.sh", "*.c", "*.h") for file in (ROOT / folder).rglob(kind))
+    paths = {file.relative_to(ROOT).as_posix() for file in (*python, *pages, *scripts, ROOT / "dev")}
     return sorted(path for path in paths if not within(path, (*HISTORY, *ABOUT_WORDS)))
 
 

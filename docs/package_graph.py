@@ -39,6 +39,17 @@ def package(module: str) -> str | None:
     return rest.partition(".")[0] or None
 
 
+def folders(imports: Graph) -> list[str]:
+    """All names that have modules below them."""
+    return sorted({module.rpartition(".")[0] for module in imports} - {""})
+
+
+def siblings(imports: Graph, parent: str) -> Graph:
+    """What the folders and modules directly below ``parent`` import of one another, each folder as a whole."""
+    depth = parent.count(".") + 2
+    return grouped(imports, lambda m: ".".join(m.split(".")[:depth]) if m.startswith(f"{parent}.") else None)
+
+
 def circles(imports: Graph) -> list[frozenset[str]]:
     """Each largest set of names that import one another, directly or through others."""
     left = dict(imports)

@@ -13,5 +13,5 @@ HERE=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd -P)
 [ -f "$R/etc/holdfast/agent.toml" ] || exit 0
 why=$(refused_settings "$R/etc/holdfast/agent.toml") && exit 0
 say "the agent would not start with /etc/holdfast/agent.toml, so it is not restarted, and keeps running the previous release: $why." \
-	"Mend it (docs/upgrade.md), then: systemctl restart holdfast-agent"
+	"Correct it (docs/upgrade.md), then: systemctl restart holdfast-agent"
 exit 1

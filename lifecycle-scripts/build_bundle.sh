@@ -85,7 +85,7 @@ wheels() {
 	"$PYTHON" "$HERE/sbom.py" "$bundle/wheels" >"$bundle/sbom.cdx.json"
 }
 
-ubuntu_packages() { # from a package index of its own: neither this machine's sources nor its installed packages matter
+ubuntu_packages() { # from its own package index: neither this machine's sources nor its installed packages matter
 	apt=$(mktemp -d)
 	mkdir -p "$apt/lists/partial" "$apt/archives/partial" "$apt/etc/preferences.d"
 	: >"$apt/status"

@@ -40,7 +40,7 @@ while [ $# -gt 0 ]; do
 	shift 2
 done
 if [ -z "$source" ]; then
-	[ -f "$HERE/../pyproject.toml" ] || usage # never by name alone from an index: it may be somebody else's there
+	[ -f "$HERE/../pyproject.toml" ] || usage # never by name alone from an index: it may be another project there
 	source=$(dirname "$HERE")
 fi
 target=$R/opt/holdfast

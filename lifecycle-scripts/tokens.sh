@@ -95,7 +95,7 @@ taken() { # taken NODE: whether the store takes what was found as this node's to
 	return 1
 }
 
-read_by_others() { # read_by_others NODE: whether somebody else has, or may have, what lies in the folder
+read_by_others() { # read_by_others NODE: whether another user has, or may have, what lies in the folder
 	case $to in file:*) ;; *) return 1 ;; esac
 	if [ ! -O "$place/$1" ] || [ -L "$place/$1" ]; then return 0; fi
 	[ -n "$(find "$place" -prune -perm /011)" ] && [ -n "$(find "$place/$1" -prune -perm /077)" ]

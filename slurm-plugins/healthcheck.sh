@@ -70,7 +70,7 @@ case $state in
 	case $shown in
 	*" Reason=holdfast-checks: "*) exit 0 ;;
 	esac
-	forget # whoever took it out knows nothing of this
+	forget # another user took it out, for reasons of another kind
 	;;
 esac
 timeout -k 2 8 scontrol update "NodeName=$node" State=DRAIN "Reason=holdfast-checks: $reason" || {

@@ -19,7 +19,7 @@ from holdfast.cli.app import app
 from holdfast.config.example import rows
 from holdfast.model.event import EventKind
 from holdfast.model.notice import RUNBOOKS, Topic
-from holdfast_checks.registry import all_checks
+from holdfast_checks.known import all_checks
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(

@@ -1,8 +1,10 @@
-"""No module of the product imports itself through others, and no package does."""
+"""No module of the product imports itself through others, and no package or folder does."""
 
 from __future__ import annotations
 
-from package_graph import Graph, circles, drawn, grouped, levels, module_imports, package
+import pytest
+
+from package_graph import Graph, circles, drawn, folders, grouped, levels, module_imports, package, siblings
 
 
 def graph(**imports: str) -> Graph:
@@ -15,6 +17,34 @@ def test_no_module_imports_itself_through_others() -> None:
 
 def test_no_package_imports_itself_through_others() -> None:
     assert circles(grouped(module_imports(), package)) == []
+
+
+def test_no_folder_imports_itself_through_its_neighbours() -> None:
+    """At every depth: the folders and modules of one folder, each taken as a whole."""
+    found = {parent: circles(siblings(module_imports(), parent)) for parent in folders(module_imports())}
+    assert {parent: circle for parent, circle in found.items() if circle} == {}
+
+
+@pytest.mark.parametrize("parent", ["holdfast.agent", "holdfast_checkpoint"])
+def test_no_folder_imports_what_puts_it_together(parent: str) -> None:
+    """The modules directly in ``parent`` import its folders: none of these imports them, nor one another in a circle."""
+
+    def folder(module: str) -> str | None:
+        of = module if module in folders(module_imports()) else module.rpartition(".")[0]
+        return of if f"{of}.".startswith(f"{parent}.") else None
+
+    found = grouped(module_imports(), folder)
+    assert circles(found) == []
+    assert parent in found
+    assert len(found) > 2
+
+
+def test_a_circle_of_folders_is_found_where_no_module_is_on_one() -> None:
+    imports = {"p.a.x": {"p.b.y"}, "p.b.y": set(), "p.b.z": {"p.a.w", "p.low"}, "p.a.w": set(), "p.low": set()}
+    made = {"p": frozenset[str](), **{name: frozenset(others) for name, others in imports.items()}}
+    assert circles(made) == []
+    assert circles(siblings(made, "p")) == [frozenset({"p.a", "p.b"})]
+    assert folders(made) == ["p", "p.a", "p.b"]
 
 
 def test_the_whole_product_is_in_the_graph() -> None:

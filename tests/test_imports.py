@@ -35,6 +35,12 @@ PURE_STDLIB = frozenset(
 )
 """Nothing here reads a clock (but datetime's own calls, looked for below), draws a number, or reaches outside."""
 CLOCK_CALLS = frozenset({"now", "utcnow", "today", "time", "monotonic", "perf_counter"})
+CLOCKS = frozenset({"now", "utcnow", "today"})
+"""Of ``datetime`` and ``date``: also without a call they may be handed on, or be a default that somebody calls later."""  # word: code
+OUTSIDE = frozenset({"open", "__import__", "input", "print", "exec", "eval", "compile", "breakpoint", "globals"})
+"""Built-in functions that reach files, people or other modules."""
+WAYS_OUT = frozenset({"os", "sys", "io", "importlib", "builtins", "environ", "getenv", "__builtins__", "__loader__"})
+"""Modules, and what reaches them, that a pure module of the standard library has as attributes: ``functools.os.environ``."""
 
 PURE_FOLDERS = ("decisions", "metrics", "model")
 """May import each other, and nothing else of the daemon."""
@@ -60,9 +66,44 @@ def clock_calls(source: str) -> list[str]:
     return [ast.unparse(func) for func in calls if isinstance(func, ast.Attribute) and func.attr in CLOCK_CALLS]
 
 
+def ways_out(source: str) -> list[str]:
+    """References, called or not, to clocks, files, the environment and other modules, in the order of the text."""
+    tree = ast.parse(source)
+    nodes = (node for node in ast.walk(tree) if isinstance(node, ast.Name | ast.Attribute | ast.Call))
+    bound = dict(_bound(tree))
+    found = [node for node in nodes if _is_way_out(node, bound)]
+    return [ast.unparse(node) for node in sorted(found, key=lambda n: (n.lineno, n.col_offset))]
+
+
+def _bound(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Names for classes of ``datetime`` and for the module ``time``, and what they stand for."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import) or (isinstance(node, ast.ImportFrom) and node.module == "datetime"):
+            yield from ((alias.asname or alias.name, f"{_prefix(node)}{alias.name}") for alias in node.names)
+
+
+def _prefix(node: ast.Import | ast.ImportFrom) -> str:
+    return "" if isinstance(node, ast.Import) else "datetime."
+
+
+def _is_way_out(node: ast.AST, bound: dict[str, str]) -> bool:
+    match node:
+        case ast.Name(id=name, ctx=ast.Load()):
+            return name in OUTSIDE | WAYS_OUT
+        case ast.Attribute(value=ast.Name(id=module)) if bound.get(module) == "time":
+            return True
+        case ast.Attribute(value=of, attr=name):
+            base = of.attr if isinstance(of, ast.Attribute) else of.id if isinstance(of, ast.Name) else ""
+            clock = name in CLOCKS and bound.get(base, base).removeprefix("datetime.") in ("datetime", "date")
+            return clock or name in WAYS_OUT
+        case ast.Call(func=ast.Name(id="getattr"), args=[_, ast.Constant(value=name), *_]):
+            return name in CLOCKS | OUTSIDE | WAYS_OUT
+    return False
+
+
 def pure_modules() -> list[Path]:
     folders = (path for folder in PURE_FOLDERS for path in (DAEMON / folder).rglob("*.py"))
-    return sorted([*folders, DAEMON / "agent" / "schedule.py"])
+    return sorted([*folders, DAEMON / "agent" / "timing" / "schedule.py"])
 
 
 @pytest.mark.parametrize("path", ["words.py", "settings/option.py"])
@@ -89,6 +130,7 @@ def test_pure_module(path: Path) -> None:
     source = path.read_text()
     assert strangers(source, path.relative_to(DAEMON).parts[0]) == set()
     assert clock_calls(source) == []
+    assert ways_out(source) == []
 
 
 def test_every_pure_folder_is_there() -> None:
@@ -113,6 +155,30 @@ def test_a_planted_import_is_found(source: str, found: set[str]) -> None:
 def test_a_planted_clock_is_found() -> None:
     assert clock_calls("x = datetime.now(UTC)\ny = self.clock.monotonic()") == ["datetime.now", "self.clock.monotonic"]
     assert clock_calls("x = world.now - start") == []
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("text = open('/etc/hosts').read()", ["open"]),
+        ("read = open", ["open"]),
+        ("os = __import__('os')", ["__import__"]),
+        ("import importlib\nimportlib.import_module('os')", ["importlib"]),
+        ("import os\nos.environ['HOME']", ["os.environ", "os"]),
+        ("import functools\nfunctools.os.getenv('HOME')", ["functools.os.getenv", "functools.os"]),
+        ("from datetime import datetime\ndef f(now=datetime.now): pass", ["datetime.now"]),
+        ("from datetime import datetime as at\nclock = at.utcnow", ["at.utcnow"]),
+        ("import datetime\nclock: object = field(default_factory=datetime.date.today)", ["datetime.date.today"]),
+        ("import time as t\nseconds = t.time", ["t.time"]),
+        ("import time\ndef f(clock=time.monotonic): pass", ["time.monotonic"]),
+        ("from datetime import datetime\nread = getattr(datetime, 'now')", ["getattr(datetime, 'now')"]),
+        ("exec('import os')", ["exec"]),
+        ("now = world.now; since = self.now - start; view.open; re.compile('x'); book.sys_time", []),
+        ("from datetime import time\nnoon = time.min; open_ones = [i for i in found if i.open]", []),
+    ],
+)
+def test_a_planted_way_out_is_found(source: str, found: list[str]) -> None:
+    assert ways_out(source) == found
 
 
 def loaded_by(module: str) -> set[str]:

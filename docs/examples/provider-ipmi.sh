@@ -39,7 +39,7 @@ find_machine() { # by node or instance id: sets node, bmc, instance; fails when 
 	return 1
 }
 
-ipmi() { # its answer in $said; an error that only the operator can end is told apart from a BMC that is away
+ipmi() { # its answer in $said; an error that only the operator can end is no BMC that is away
 	said=$(ipmitool -I lanplus -H "$bmc" -U "$user" -f "$password_file" -N 2 -R 2 "$@" 2>&1 </dev/null) && return 0
 	said=$(printf '%s' "$said" | tail -n 1)
 	case $said in

@@ -6,7 +6,8 @@ import sys
 from collections.abc import Iterable, Iterator
 
 from holdfast_checks.catalog.xids import CLASS_TEXT, XidClass, recovery_action, table
-from holdfast_checks.registry import Check, all_checks
+from holdfast_checks.known import all_checks
+from holdfast_checks.registry import Check
 
 _HEAD = """\
 # Checks

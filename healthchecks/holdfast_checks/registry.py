@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cache
-from importlib import import_module
-from pkgutil import iter_modules
-from types import ModuleType
 from typing import Any
 
 from holdfast_checks.catalog.instance_types import lookup
@@ -140,23 +136,6 @@ class Check:
         if self.id in observe_only:
             return False
         return not self.observe or ALL in act_on or self.id in act_on
-
-
-@cache
-def all_checks() -> dict[str, Check]:
-    """Every check by its id."""
-    import holdfast_checks.checks as package  # noqa: PLC0415 - the checks import this module
-
-    found = (import_module(f"{package.__name__}.{module.name}") for module in iter_modules(package.__path__))
-    checks = [check for module in found for check in (*_one(module), *getattr(module, "CHECKS", ()))]
-    by_id = {check.id: check for check in sorted(checks, key=lambda check: check.id)}
-    if len(by_id) != len(checks):
-        raise ValueError("two checks have the same id")
-    return by_id
-
-
-def _one(module: ModuleType) -> tuple[Check, ...]:
-    return (module.CHECK,) if hasattr(module, "CHECK") else ()
 
 
 def snapshot_of(context: Context) -> Snapshot:

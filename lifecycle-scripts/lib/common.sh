@@ -44,7 +44,7 @@ replace_file() { # replace_file PATH MODE <TEXT: never half written; false when 
 
 SETTINGS="HOLDFAST_CONTROLLERS HOLDFAST_TOKEN_FROM HOLDFAST_NODE HOLDFAST_HEAD_FROM HOLDFAST_ROLES HOLDFAST_METADATA HOLDFAST_METADATA_USERS HOLDFAST_HEAD_METADATA HOLDFAST_REGION HOLDFAST_STS_HOST HOLDFAST_PYTHON HOLDFAST_DEADLINE_S"
 
-load_settings() { # KEY=value lines, not a script: a value is taken as it stands. What the environment already says goes first.
+load_settings() { # KEY=value lines, not a script: a value is taken literally. What the environment already says goes first.
 	[ -f "$1" ] || return 0
 	while IFS= read -r _entry || [ -n "$_entry" ]; do
 		_entry=${_entry%"$(printf '\r')"}

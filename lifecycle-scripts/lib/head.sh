@@ -4,7 +4,7 @@
 
 HEAD_SETTINGS=$R/etc/holdfast/controller.toml
 
-drop_head_settings() { # drop_head_settings BUNDLE: what somebody copied into it by hand, on whatever machine this is
+drop_head_settings() { # drop_head_settings BUNDLE: what an operator copied into it by hand, on whatever machine this is
 	for _name in controller.toml actor.toml; do
 		[ -e "$1/$_name" ] || [ -L "$1/$_name" ] || continue
 		rm -f "$1/$_name"

@@ -2,7 +2,7 @@
 # Sourced. Who this machine is, and its agent.toml. Needs common.sh, token.sh.
 
 CONFIG=$R/etc/holdfast/agent.toml
-MARK='# Written by holdfast enrol.sh. Settings of your own belong into agent.site.toml beside this file.'
+MARK='# Written by holdfast enrol.sh. Settings of your own belong into agent.site.toml beside this file.' # word: nodes have files with this line
 
 learn_machine() { # sets kind role source node instance group cluster region controllers
 	kind='' role='' source='' node='' instance='' group='' cluster='' region='' controllers=''

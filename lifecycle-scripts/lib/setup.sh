@@ -56,7 +56,7 @@ set_up_agent() {
 	case $? in 78) return 1 ;; esac
 	[ "$before" = "$(cksum "$CONFIG" 2>/dev/null)" ] || again=restart
 	_settings=$R$SHARE/agent_settings.sh
-	[ ! -f "$_settings" ] || sh "$_settings" || again=start # somebody's own agent.toml
+	[ ! -f "$_settings" ] || sh "$_settings" || again=start # an agent.toml that an operator wrote
 	bring_up "$again" holdfast-agent.service
 	bring_up start holdfast-enrol.timer
 	unit_enable holdfast-enrol.service

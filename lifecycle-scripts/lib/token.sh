@@ -50,7 +50,7 @@ try_token() { # try_token TOKEN: 0 a controller takes it, 1 it is refused, 2 non
 	case $? in 0) return 0 ;; 1) return 1 ;; *) return 2 ;; esac
 }
 
-own_controllers() { # sets _urls, and _ca where one is named: as somebody's own agent.toml, here or in the bundle, has them
+own_controllers() { # sets _urls, and _ca where one is named: as an agent.toml that an operator wrote, here or in the bundle, has them
 	for _file in "$CONFIG" "$R/etc/holdfast/agent.site.toml"; do
 		_own=$("$R/opt/holdfast/bin/python" -c '
 import os, sys, tomllib

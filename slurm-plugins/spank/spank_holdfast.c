@@ -103,7 +103,7 @@ static int take(int which, const char *text, int remote)
 
 static struct spank_option OPTIONS[] = {
 	{ "holdfast", "off|DIR", "recover this job after a fault of a node; DIR: its checkpoints (absolute path)", 2, HOLDFAST, take },
-	{ "holdfast-signal", "SIG[@seconds]", "signal on which the job saves and goes on, and how long that takes", 1, SIGNAL, take },
+	{ "holdfast-signal", "SIG[@seconds]", "signal on which the job saves and continues, and how long that takes", 1, SIGNAL, take },
 	{ "auto-resume", "0|1", "the same as --holdfast", 2, AUTO_RESUME, take },
 };
 

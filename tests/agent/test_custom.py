@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_checks.registry import all_checks
+from holdfast_checks.known import all_checks
 from support.agent_bench import FakeController, Folder, Json
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]

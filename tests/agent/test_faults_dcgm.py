@@ -13,7 +13,7 @@ from holdfast.practice.cluster.machine import PracticeMachine
 from holdfast.practice.faults import all_faults
 from holdfast.practice.hardware import dcgm
 from holdfast.practice.nvml.build import environment
-from holdfast_checks.registry import all_checks
+from holdfast_checks.known import all_checks
 from support.agent_bench import FakeController, Folder, Json
 from support.emulated_nvml import library
 from support.gpu_node import gpu_machine

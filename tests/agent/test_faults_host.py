@@ -19,7 +19,7 @@ from holdfast.practice.faults import all_faults
 from holdfast.practice.faults.host import FAULTS
 from holdfast.practice.hardware import host as hardware
 from holdfast.practice.hardware.host import HostFiles
-from holdfast_checks.registry import all_checks
+from holdfast_checks.known import all_checks
 from support.agent_bench import FakeController, Folder, seen_right
 from support.practice import eventually
 

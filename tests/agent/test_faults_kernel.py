@@ -19,7 +19,7 @@ from holdfast.practice.faults import all_faults
 from holdfast.practice.faults.kernel import FAULTS
 from holdfast.practice.hardware.network import efa_name
 from holdfast.practice.nvml.build import environment
-from holdfast_checks.registry import all_checks
+from holdfast_checks.known import all_checks
 from support.agent_bench import FakeController, Folder, Json
 from support.emulated_nvml import library
 from support.kernel_lines import LINES, ORDINARY

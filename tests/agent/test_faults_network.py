@@ -16,7 +16,7 @@ from holdfast.practice.cluster.host import PracticeHost
 from holdfast.practice.cluster.machine import PracticeMachine
 from holdfast.practice.faults import all_faults
 from holdfast.practice.hardware import network
-from holdfast_checks.registry import all_checks
+from holdfast_checks.known import all_checks
 from support.agent_bench import FakeController, Folder, Json
 from support.sysfs_tree import lay_out
 

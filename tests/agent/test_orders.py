@@ -32,7 +32,7 @@ from holdfast.agent.sending.outbox import OutboxItem
 from holdfast.agent.sending.sender import SenderIdentity
 from holdfast.agent.sources.neighbours import NeighbourProbes
 from holdfast.model.errors import Rejected, Unavailable
-from holdfast_checks.registry import all_checks
+from holdfast_checks.known import all_checks
 from holdfast_checks.result import Result, Severity
 from support.agent_bench import FakeController
 

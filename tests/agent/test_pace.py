@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.schedule import Schedule
 from holdfast.agent.sending.pace import UNTOLD_S, HeartbeatPace
+from holdfast.agent.timing.schedule import Schedule
 from support.agent_bench import FakeController, Folder, running
 
 

@@ -25,8 +25,8 @@ from holdfast.agent.orders.probing import probe_pair, run_checks
 from holdfast.agent.orders.verbs import validate
 from holdfast.model.errors import Rejected, Unavailable
 from holdfast_checks.active.pair import PairAnswer, PairSide, run_side
+from holdfast_checks.known import all_checks
 from holdfast_checks.probes import process_files
-from holdfast_checks.registry import all_checks
 from holdfast_checks.result import Result, Severity, Verdict
 from holdfast_checks.settings import ActiveSettings
 from support.practice import eventually

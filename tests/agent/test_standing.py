@@ -9,7 +9,7 @@ import pytest
 from holdfast.agent.findings.finding_state import OpenFindings
 from holdfast.agent.findings.flaps import QUIET_S, STORM, Events
 from holdfast.agent.findings.trust import Weighed
-from holdfast.agent.schedule import Hysteresis, Schedule
+from holdfast.agent.timing.schedule import Hysteresis, Schedule
 from holdfast_checks.result import Remedy, Result, ResultDetails, Severity
 
 NOT_BAD = {"ok": Result.ok, "unknown": Result.unknown, "skipped": Result.skipped}

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.practice.aws import imds_state
 from holdfast.practice.aws.imds import Imds
-from holdfast_checks.registry import all_checks
+from holdfast_checks.known import all_checks
 from support.agent_bench import FakeController, Folder, Json
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]

@@ -19,7 +19,7 @@ from holdfast_checkpoint import (
     latest,
     survey_all,
 )
-from holdfast_checkpoint.manifest import MANIFEST, folder_name, parse_folder_name, parse_manifest, save_number
+from holdfast_checkpoint.base.manifest import MANIFEST, folder_name, parse_folder_name, parse_manifest, save_number
 
 Build = Any
 

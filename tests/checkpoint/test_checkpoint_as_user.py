@@ -12,7 +12,7 @@ import pytest
 
 from holdfast_checkpoint import CheckpointError, Limits, Unreadable, Verdict, as_user
 from holdfast_checkpoint.as_user import UserIdentity, identity_of, survey_as, verify_as
-from holdfast_checkpoint.model import Survey
+from holdfast_checkpoint.base.model import Survey
 from holdfast_checkpoint.wire import dump_checkpoint, dump_survey, parse_checkpoint, parse_survey
 
 pytestmark = pytest.mark.slow

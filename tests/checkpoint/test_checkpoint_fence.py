@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast_checkpoint import Checkpointer, FencedOff, RunId, Unreadable, Verdict, latest, survey, survey_all
-from holdfast_checkpoint.confined import Walk, open_root
+from holdfast_checkpoint.base.confined import Walk, open_root
 from holdfast_checkpoint.fence import FOLDER, Fence, effective, fenced_off, last_valid_step, read_fences
 
 Build = Any

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from holdfast_checkpoint import Checkpointer, FencedOff, RunId, commit, latest, survey_all
+from holdfast_checkpoint.base.manifest import folder_name
 from holdfast_checkpoint.fence import FOLDER
-from holdfast_checkpoint.manifest import folder_name
 
 Build = Any
 

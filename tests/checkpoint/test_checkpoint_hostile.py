@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from holdfast_checkpoint import Limits, Unreadable, Verdict, latest, survey, survey_all, verify
-from holdfast_checkpoint.confined import Bad, Walk, open_root
+from holdfast_checkpoint.base.confined import Bad, Walk, open_root
+from holdfast_checkpoint.base.manifest import parse_folder_name
 from holdfast_checkpoint.layouts.steps import step_in
-from holdfast_checkpoint.manifest import parse_folder_name
 
 Build = Any
 

@@ -26,7 +26,7 @@ from holdfast_checkpoint import (
     survey_all,
     verify,
 )
-from holdfast_checkpoint.confined import OpenFolder
+from holdfast_checkpoint.base.confined import OpenFolder
 
 Build = Any
 Damage = Callable[[Path], object]

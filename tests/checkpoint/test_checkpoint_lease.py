@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast_checkpoint import FencedOff, TakenOver, latest, lease, survey_all
+from holdfast_checkpoint.base.manifest import CheckpointManifest, folder_name
 from holdfast_checkpoint.commit import hand_in, publish
 from holdfast_checkpoint.fence import FOLDER
 from holdfast_checkpoint.lease import Term
-from holdfast_checkpoint.manifest import CheckpointManifest, folder_name
 from support.killing import killed_at
 
 Build = Any

@@ -20,7 +20,7 @@ from holdfast_checkpoint import (
     run_from_env,
 )
 from holdfast_checkpoint import checkpointer as module
-from holdfast_checkpoint.runs import parse_run
+from holdfast_checkpoint.base.runs import parse_run
 
 Build = Any
 

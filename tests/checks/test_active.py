@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_checks import baseline as baselines
+from holdfast_checks.active import baseline as baselines
 from holdfast_checks.active import compute, efa, tcp
 from holdfast_checks.active.backend import BackendUnusable, Burn, DevicePlace
 from holdfast_checks.active.check import GPU_CALLS, ActiveFacts, Calls, judge
@@ -23,7 +23,8 @@ from holdfast_checks.active.plain_backend import PlainBackend
 from holdfast_checks.active.report import ActiveReport, Corruption, Figure, PlaceTrouble
 from holdfast_checks.active.torch_backend import TorchBackend
 from holdfast_checks.gpu_ref import GpuRef
-from holdfast_checks.registry import Context, Cost, all_checks
+from holdfast_checks.known import all_checks
+from holdfast_checks.registry import Context, Cost
 from holdfast_checks.result import Remedy, Severity, Verdict
 from holdfast_checks.runner import run
 from holdfast_checks.settings import ActiveSettings, CheckSettings

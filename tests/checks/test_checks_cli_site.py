@@ -19,7 +19,8 @@ from holdfast.practice.nvml.build import environment
 from holdfast_checks.cli import choice, config, keep, main
 from holdfast_checks.cli.weighing import Scales, weigh
 from holdfast_checks.gpu_ref import GpuRef
-from holdfast_checks.registry import Check, Context, Cost, Need, Sample, all_checks
+from holdfast_checks.known import all_checks
+from holdfast_checks.registry import Check, Context, Cost, Need, Sample
 from holdfast_checks.result import Remedy, Result, Severity
 from holdfast_checks.settings import CheckSettings
 from support.emulated_nvml import library
@@ -54,7 +55,7 @@ def test_a_site_is_read(tmp_path: Path) -> None:
     path.write_text(
         'node = "n7"\ngpu_count = 8\ninstance_type = "p5.48xlarge"\nsysfs_path = "sys"\nact_on = ["*"]\nunknown = 1\n'
         'proc = 5\nexpected_gpus = "x"\n'
-        '[gpu]\nmig_mode = true\nnot_yet_known = 2\n[network]\nexpected_efa = 32\n[custom.own]\ncommand = ["/bin/true"]\n'
+        '[gpu]\nmig_mode = true\n[network]\nexpected_efa = 32\n[custom.own]\ncommand = ["/bin/true"]\n'
     )
     site = config.read(path)
     assert (site.settings.slurmd_node, site.settings.expected_gpus, site.settings.instance_type) == (
@@ -81,6 +82,8 @@ def test_a_site_is_read(tmp_path: Path) -> None:
         ("[network]\nexpected_efa = 65", "expected_efa: 65 is not between 0 and 64"),
         ("[host]\nservices = [1]", "services[0]: expected a string"),
         ("host = 3", "host: expected a table"),
+        ("[gpu]\nmig_mod = true", "gpu: unknown key 'mig_mod'; did you mean 'mig_mode'?"),
+        ("[custom.own]\ncommand = ['/bin/true']\nevery = 5", "custom.own: unknown key 'every'"),
         ("[host]\ntime_offset_s = nan", "time_offset_s: nan is not"),
     ],
 )

@@ -21,10 +21,11 @@ from holdfast.config.agent import AgentConfig
 from holdfast.model.errors import ConfigError
 from holdfast.practice.aws import imds_state
 from holdfast.practice.aws.imds import TOKEN, TTL, Imds
+from holdfast_checks.known import all_checks
 from holdfast_checks.probes import imds
 from holdfast_checks.probes.imds import ImdsDocument, look, on_ec2
 from holdfast_checks.probes.imds_users import DEADLINE_S, MetadataReached, addresses, try_as_user
-from holdfast_checks.registry import Context, NotApplicable, NotGathered, Sample, SampleChange, all_checks
+from holdfast_checks.registry import Context, NotApplicable, NotGathered, Sample, SampleChange
 from holdfast_checks.result import Remedy, Result, Severity, Verdict
 from holdfast_checks.runner import Samples, run
 from holdfast_checks.settings import CheckSettings

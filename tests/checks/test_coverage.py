@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast_checks.coverage import CoverageRow, render, table, tools
-from holdfast_checks.registry import all_checks
+from holdfast_checks.known import all_checks
 
 CUSTOM = "custom."
 ROWS = [pytest.param(row, id=row.what) for row in table()]

@@ -16,7 +16,8 @@ from holdfast_checks.dcgm.command import discovered
 from holdfast_checks.dcgm.level import by_serial
 from holdfast_checks.gpu_ref import GpuRef
 from holdfast_checks.inventory import GpuInventory
-from holdfast_checks.registry import Context, Cost, all_checks
+from holdfast_checks.known import all_checks
+from holdfast_checks.registry import Context, Cost
 from holdfast_checks.result import Remedy, Result, Severity, Verdict
 from holdfast_checks.runner import run
 from holdfast_checks.settings import CheckSettings, DcgmSettings

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from holdfast_checks.details import GpuDetails, NvLink
+from holdfast_checks.known import all_checks
 from holdfast_checks.per_gpu import GpuFacts
-from holdfast_checks.registry import Context, all_checks
+from holdfast_checks.registry import Context
 from holdfast_checks.result import Verdict
 from holdfast_checks.runner import run
 from holdfast_checks.settings import GpuSettings

@@ -11,7 +11,8 @@ from holdfast_checks.catalog.instance_types import lookup, table
 from holdfast_checks.checks import gpu_count, gpu_leftover, gpu_nvml, gpu_slurm
 from holdfast_checks.gpu_ref import GpuRef
 from holdfast_checks.inventory import GpuInventory
-from holdfast_checks.registry import Context, all_checks, expected_gpus
+from holdfast_checks.known import all_checks
+from holdfast_checks.registry import Context, expected_gpus
 from holdfast_checks.result import Verdict
 from holdfast_checks.runner import Samples, run
 from holdfast_checks.settings import CheckSettings, NetworkSettings

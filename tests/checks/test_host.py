@@ -23,12 +23,13 @@ from holdfast_checks.checks import (
     host_time,
     host_zombies,
 )
+from holdfast_checks.known import all_checks
 from holdfast_checks.probes.child import Finished, Hung
 from holdfast_checks.probes.clock import ClockState, clock_state
 from holdfast_checks.probes.dstate import Stuck
 from holdfast_checks.probes.mounts import Mount, parse_mounts
 from holdfast_checks.probes.procfs import Scan, cpu_list
-from holdfast_checks.registry import NotGathered, Sample, SampleChange, all_checks
+from holdfast_checks.registry import NotGathered, Sample, SampleChange
 from holdfast_checks.result import Result, Verdict
 
 CAPTURED = Path(__file__).parent / "captured" / "host"

@@ -12,10 +12,11 @@ import pytest
 from holdfast.practice.hardware import host as emulated
 from holdfast.practice.hardware.host import HUNG, MODULES, HostFiles
 from holdfast_checks.checks import host_disk, host_mounts, host_munge, host_services, host_slurmd
+from holdfast_checks.known import all_checks
 from holdfast_checks.manifest import FILE, NodeManifest, learn_manifest, load_manifest, save_manifest
 from holdfast_checks.probes.dstate import DstateWatch
 from holdfast_checks.probes.procfs import scan
-from holdfast_checks.registry import Context, NotApplicable, NotGathered, all_checks
+from holdfast_checks.registry import Context, NotApplicable, NotGathered
 from holdfast_checks.result import Result, Verdict
 from holdfast_checks.runner import run
 from holdfast_checks.settings import CheckSettings, HostSettings

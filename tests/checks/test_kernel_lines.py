@@ -10,8 +10,9 @@ import pytest
 from holdfast_checks.gpu_ref import GpuRef
 from holdfast_checks.kernel.devices import Devices
 from holdfast_checks.kernel.table import judge_record, rules
+from holdfast_checks.known import all_checks
 from holdfast_checks.probes.kmsg_record import KernelRecord, render
-from holdfast_checks.registry import Context, Need, all_checks
+from holdfast_checks.registry import Context, Need
 from holdfast_checks.result import Verdict
 from holdfast_checks.runner import run
 from holdfast_checks.settings import CheckSettings

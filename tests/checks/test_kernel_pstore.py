@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from holdfast_checks.kernel.pstore import BEFORE_BOOT_S, MAX_BYTES, Dump, PstoreFacts, judge
-from holdfast_checks.registry import Context, all_checks
+from holdfast_checks.known import all_checks
+from holdfast_checks.registry import Context
 from holdfast_checks.result import Verdict
 from holdfast_checks.runner import run
 from holdfast_checks.settings import CheckSettings, KernelSettings

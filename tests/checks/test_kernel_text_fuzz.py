@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast_checks.checks.xid import parse_live
 from holdfast_checks.gpu_ref import GpuRef
 from holdfast_checks.kernel.replay import replay
+from holdfast_checks.kernel.xid import parse_live
 from holdfast_checks.probes.kmsg_record import KernelRecord, parse, render
 from holdfast_checks.text import MAX_EVIDENCE_CHARS
 

@@ -7,10 +7,10 @@ import pytest
 from holdfast_checks.catalog import sxids
 from holdfast_checks.catalog.explain import explain
 from holdfast_checks.catalog.xids import XidClass, lookup, table
-from holdfast_checks.checks.xid import parse_live
 from holdfast_checks.gpu_ref import GpuRef
 from holdfast_checks.kernel.nvlink import LinkError, LinkFault, block_error, link_error
 from holdfast_checks.kernel.repeats import ECHO_S, Repeats
+from holdfast_checks.kernel.xid import parse_live
 from holdfast_checks.result import Remedy, Result, Severity
 
 GPUS = {f"0000:{bus}:00.0": GpuRef(uuid=f"GPU-{bus}", minor=minor) for minor, bus in enumerate(("3b", "5e"))}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast_checks.checks import host_munge
-from holdfast_checks.registry import all_checks
+from holdfast_checks.known import all_checks
 from holdfast_checks.result import Remedy, Result, Severity
 from holdfast_checks.seen_right import SeenRight, places_of
 from holdfast_checks.settings import CheckSettings, HostSettings

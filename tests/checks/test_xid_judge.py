@@ -6,9 +6,9 @@ import pytest
 
 from holdfast_checks import pci
 from holdfast_checks.catalog.xids import XidClass, lookup, recovery_action, table
-from holdfast_checks.checks.xid import from_event, parse_live, parse_loose
 from holdfast_checks.gpu_ref import GpuRef
 from holdfast_checks.kernel.replay import message_of, replay
+from holdfast_checks.kernel.xid import from_event, parse_live, parse_loose
 from holdfast_checks.result import Remedy, Severity, Verdict
 
 GPU = GpuRef(uuid="GPU-aaaa", minor=3, pci="0000:3b:00.0", index=5)

@@ -32,7 +32,8 @@ from holdfast.controller.wakeup import Alone
 from holdfast.launcher.notices import LeaveNotice, append
 from holdfast.quorum.service import read_key
 from holdfast_checkpoint import lease
-from holdfast_checks import baseline, manifest
+from holdfast_checks import manifest
+from holdfast_checks.active import baseline
 from holdfast_checks.cli import keep
 from holdfast_checks.probes import known
 from holdfast_checks.registry import NotGathered

@@ -11,8 +11,8 @@ import pytest
 from holdfast import unexpected
 from holdfast.actor import actor, carry_out, second_look
 from holdfast.actor.provider_watch import PROVIDER
-from holdfast.agent.loop import Loop
 from holdfast.agent.sources.kernel import UNJUDGED, KernelLog
+from holdfast.agent.timing.loop import Loop
 from holdfast.controller.observe import SLURM
 from holdfast.controller.quorum_watch import _survived
 from holdfast.model.action import Drain, Intent, IntentState

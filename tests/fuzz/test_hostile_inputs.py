@@ -40,9 +40,8 @@ from holdfast.model.noderange import node_sizes
 from holdfast.model.opt_in import OptInMeaning, read_comment, wants_notes, why_not
 from holdfast.model.output_signs import signs_of
 from holdfast.model.sizes import BadSizes
-from holdfast_checkpoint.confined import Bad
-from holdfast_checkpoint.layouts.archives import load_json
-from holdfast_checkpoint.manifest import (
+from holdfast_checkpoint.base.confined import Bad
+from holdfast_checkpoint.base.manifest import (
     CheckpointManifest,
     FileEntry,
     dump_manifest,
@@ -53,14 +52,15 @@ from holdfast_checkpoint.manifest import (
     parse_receipt,
     safe_path,
 )
-from holdfast_checkpoint.runs import parse_run
+from holdfast_checkpoint.base.runs import parse_run
+from holdfast_checkpoint.layouts.archives import load_json
 from holdfast_checkpoint.wire import parse_survey
 from holdfast_checks import acting
-from holdfast_checks.checks.xid import parse_live
 from holdfast_checks.gpu_ref import GpuRef
 from holdfast_checks.kernel.devices import Devices
 from holdfast_checks.kernel.replay import replay
 from holdfast_checks.kernel.table import judge_record
+from holdfast_checks.kernel.xid import parse_live
 from holdfast_checks.probes.kmsg_record import KernelRecord, render
 from holdfast_checks.probes.kmsg_record import parse as parse_record
 from holdfast_checks.text import MAX_EVIDENCE_CHARS

@@ -72,7 +72,7 @@ STUCK = """import signal, sys, time
 PLACES = (
     ("holdfast.controller.observe", "Observer", "world"),
     ("holdfast.actor.actor", "Actor", "_hand_out"),
-    ("holdfast.agent.loop", "Loop", "turn"),
+    ("holdfast.agent.timing.loop", "Loop", "turn"),
     ("holdfast.quorum.control", "Control", "stay"),
 )
 def hang(*_):

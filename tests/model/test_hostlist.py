@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from ClusterShell.NodeSet import NodeSet as ShellNodes
+from ClusterShell.NodeSet import NodeSetParseError
 
+from holdfast.model.errors import Rejected
 from holdfast.model.hostlist import compress, expand, names_node
 
 
@@ -42,7 +45,25 @@ def test_names_are_written_short_and_read_back(names: tuple[str, ...], text: str
         ("a,b", "b", True),
         ("", "n1", False),
         ("n[x]", "n1", False),
+        ("n[01-3]", "n02", False),
     ],
 )
 def test_whether_a_list_names_a_node(text: str, name: str, named: bool) -> None:
     assert names_node(text, name) is named
+
+
+@pytest.mark.parametrize(
+    "text", ["n7", "n[1-8,12]", "n[0-10]", "n[00-10]", "n[08-12]", "gpu[001-016]", "n[1,02]", "n[1-3]-ib,n9", "n[9-11]"]
+)
+def test_a_list_means_what_it_means_to_cluster_shell(text: str) -> None:
+    assert sorted(expand(text)) == sorted(ShellNodes(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "write"), [("n[01-3]", "01-03, or 1-3"), ("n[1-03]", "01-03, or 1-3"), ("n[009-10]", "009-010, or 9-10")]
+)
+def test_ends_of_different_widths_are_refused_as_cluster_shell_refuses_them(text: str, write: str) -> None:
+    with pytest.raises(Rejected, match=f"different numbers of digits; write {write}$"):
+        expand(text)
+    with pytest.raises(NodeSetParseError):
+        ShellNodes(text)

@@ -9,7 +9,7 @@
 #undef HF_SOCKET
 #define HF_SOCKET "/nonexistent/agent.sock" /* not that of this machine */
 #undef HF_WITHIN_MS
-#define HF_WITHIN_MS 8 /* a round in which the agent hangs takes so long */
+#define HF_WITHIN_MS 8 /* a round in which the agent hangs takes this long */
 
 #include <dlfcn.h>
 #include <pthread.h>

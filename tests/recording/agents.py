@@ -28,7 +28,7 @@ from holdfast_checks.acting import Lists
 from holdfast_checks.aside import FilesSetAside
 from holdfast_checks.gpu_ref import GpuRef
 from holdfast_checks.inventory import GpuInventory
-from holdfast_checks.registry import all_checks
+from holdfast_checks.known import all_checks
 from holdfast_checks.result import Remedy, Result, Severity
 
 ME = SenderIdentity("n1", "i-0001", "i-0001-boot-1")

@@ -55,6 +55,12 @@ PLANTED: tuple[tuple[str, str, str], ...] = (
     ("parsed-key", DECIDE, "mine = [k for k in known if order.key.startswith(prefix)]"),
     ("parsed-key", DECIDE, 'room = intent.step.target.partition(".")[0]'),  # word: code
     ("parsed-key", DECIDE, 'mine = f"{intent.step}.".startswith(stem)'),
+    ("stops-elsewhere", DECIDE, "action = Requeue(job.key, job.restarts)"),
+    ("stops-elsewhere", "daemon/holdfast/head/x.py", "action.HoldJob(job=key, reason=why)"),
+    ("stops-elsewhere", "daemon/holdfast/controller/x.py", "SetDown(node, 'gone')"),
+    ("stops-elsewhere", DECIDE, "may = may_stop_run.MayStop()"),
+    ("stops-elsewhere", DECIDE, "order = node_agents.order_to(agent, Verb.LEAVE, 30.0, args)"),
+    ("stops-elsewhere", DECIDE, "SendOrder(node, machine, boot, verb=action.Verb.END_JOB, expires_s=1.0, args={})"),
     ("guessed-action", DECIDE, 'node = getattr(intent.action, "node", None)'),
     ("guessed-action", "daemon/holdfast/model/action.py", 'job = getattr(action, "job", None)'),
     ("guessed-action", DECIDE, 'if hasattr(ordered.action, "boot_id"): pass'),

@@ -60,6 +60,31 @@ def test_a_word_is_refused_in_a_page_and_in_a_literal(text: str) -> None:
     assert words.hits("daemon/x.py", f'raise ValueError(f"{{node}}: {text}")')
 
 
+@pytest.mark.parametrize("text", REFUSED)
+def test_a_word_is_refused_in_comments_and_messages_of_scripts(text: str) -> None:
+    for source in (
+        f"echo one\n\n# {text}",
+        f'x=$# y=${{x#z}}\n\nsay "$node: {text}"',
+        f"\n\n\tsay 'now: {text.replace(chr(39), '’')}'",
+        f"cat <<'END'\na\n  {text}\nEND\n",
+    ):
+        assert {hit.line for hit in words.hits("lifecycle-scripts/x.sh", source)} == {3}
+        assert words.hits("dev", source)
+    assert words.hits("slurm-plugins/x.c", f"char c = '\"';\n\n/* So that {text}. */")[0].line == 3
+    assert words.hits("slurm-plugins/x.c", f'fail("%s: {text}", node); // fine')
+
+
+def test_a_word_over_two_lines_of_a_comment_is_refused() -> None:
+    assert [hit.found for hit in words.hits("x.sh", "# it does so on\n# its way\n")] == ["on its way"]
+    assert [hit.found for hit in words.hits("x.c", "/* it does so on\n * its way */\n")] == ["on its way"]
+
+
+def test_code_of_scripts_is_let_pass() -> None:
+    source = 'case $told in room) mend ;; esac\nsay "$told"\nx=${beside#a}\necho told # word: a command\'s name\n'
+    assert words.hits("x.sh", source) == []
+    assert words.hits("x.c", "int hf_tell(int told); /* a told */ // word: a name\n") == []
+
+
 @pytest.mark.parametrize("text", FINE)
 def test_standard_terms_and_code_are_let_pass(text: str) -> None:
     assert words.hits("docs/x.md", text) == []

@@ -7,8 +7,9 @@ from typing import Any
 
 from holdfast_checks.details import COUNTERS, GpuDetails, NvLink
 from holdfast_checks.gpu_ref import GpuRef
+from holdfast_checks.known import all_checks
 from holdfast_checks.per_gpu import GpuFacts
-from holdfast_checks.registry import Sample, SampleChange, all_checks
+from holdfast_checks.registry import Sample, SampleChange
 from holdfast_checks.result import Result
 from holdfast_checks.settings import CheckSettings
 from holdfast_checks.snapshot import GpuSnapshot, NvmlReading, Snapshot

@@ -14,7 +14,7 @@ from holdfast.practice.cluster.spec import Spec
 from holdfast.practice.faults import all_faults
 from holdfast.practice.nvml import state
 from holdfast.practice.nvml.build import environment
-from holdfast_checks.registry import all_checks
+from holdfast_checks.known import all_checks
 from support.agent_bench import FakeController, Folder, Json
 
 INTERVAL_S = 0.5

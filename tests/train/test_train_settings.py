@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_checkpoint.runs import RunId
+from holdfast_checkpoint.base.runs import RunId
 from holdfast_train.errors import Unusable
 from holdfast_train.events import ElasticEvent, SignalWatch, read_event
 from holdfast_train.progress import ProgressReporter

@@ -14,10 +14,8 @@ Standard library only, and no daemon needed: jobs import it, and ``python -m hol
 
 from __future__ import annotations
 
-from holdfast_checkpoint.checkpointer import Checkpointer
-from holdfast_checkpoint.confined import Limits
-from holdfast_checkpoint.judge import latest, survey, survey_all, verify
-from holdfast_checkpoint.model import (
+from holdfast_checkpoint.base.confined import Limits
+from holdfast_checkpoint.base.model import (
     Checkpoint,
     CheckpointError,
     FencedOff,
@@ -28,8 +26,10 @@ from holdfast_checkpoint.model import (
     TakenOver,
     Unreadable,
 )
-from holdfast_checkpoint.model import CheckpointVerdict as Verdict
-from holdfast_checkpoint.runs import RunId, run_from_env
+from holdfast_checkpoint.base.model import CheckpointVerdict as Verdict
+from holdfast_checkpoint.base.runs import RunId, run_from_env
+from holdfast_checkpoint.checkpointer import Checkpointer
+from holdfast_checkpoint.judge import latest, survey, survey_all, verify
 
 __all__ = [
     "Checkpoint",

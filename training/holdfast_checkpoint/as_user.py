@@ -22,8 +22,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from holdfast_checkpoint.confined import Limits
-from holdfast_checkpoint.model import Checkpoint, CheckpointError, Survey, Unreadable
+from holdfast_checkpoint.base.confined import Limits
+from holdfast_checkpoint.base.model import Checkpoint, CheckpointError, Survey, Unreadable
 from holdfast_checkpoint.wire import parse_checkpoint, parse_survey
 
 _START = "import sys; sys.path.insert(0, sys.argv[1]); from holdfast_checkpoint.child import main; main()"

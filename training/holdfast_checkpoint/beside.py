@@ -14,8 +14,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from holdfast_checkpoint import layouts
+from holdfast_checkpoint.base.confined import Bad, OpenFolder, OutOfTime, TooManyEntries
+from holdfast_checkpoint.base.model import Checkpoint, CheckpointVerdict, Layout
 from holdfast_checkpoint.candidates import written_s
-from holdfast_checkpoint.confined import Bad, OpenFolder, OutOfTime, TooManyEntries
 from holdfast_checkpoint.fence import FOLDER as FENCES
 from holdfast_checkpoint.layouts import CheckpointEntry, huggingface
 from holdfast_checkpoint.layouts.common import whole_archive
@@ -23,7 +24,6 @@ from holdfast_checkpoint.layouts.folders import read_folder
 from holdfast_checkpoint.layouts.names import FileName, Says, product_folder, read_name, unfinished
 from holdfast_checkpoint.layouts.steps import step_in
 from holdfast_checkpoint.layouts.words import KEPT_BESIDE, ROLLING
-from holdfast_checkpoint.model import Checkpoint, CheckpointVerdict, Layout
 
 _DEPTH = 3
 """Lightning's own default is lightning_logs/version_0/checkpoints/."""

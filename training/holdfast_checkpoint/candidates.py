@@ -12,13 +12,13 @@ from datetime import datetime, timezone
 from itertools import accumulate
 
 from holdfast_checkpoint import layouts
-from holdfast_checkpoint.confined import Bad, OpenFolder, OutOfTime, printable
+from holdfast_checkpoint.base.confined import Bad, OpenFolder, OutOfTime, printable
+from holdfast_checkpoint.base.manifest import save_number
+from holdfast_checkpoint.base.model import Checkpoint, CheckpointVerdict, Layout
 from holdfast_checkpoint.layouts import CheckpointEntry, written
 from holdfast_checkpoint.layouts.folders import read_folder
 from holdfast_checkpoint.layouts.names import CKPT, read_name
 from holdfast_checkpoint.layouts.steps import step_in
-from holdfast_checkpoint.manifest import save_number
-from holdfast_checkpoint.model import Checkpoint, CheckpointVerdict, Layout
 from holdfast_checkpoint.saves import FileSave, SavedFile, lacking, saves_of
 
 _UNNAMED_ENTRIES = 10_000

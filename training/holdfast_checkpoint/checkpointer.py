@@ -9,10 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from holdfast_checkpoint import commit, durable, fence, going_back, statements
-from holdfast_checkpoint.confined import Bad, Walk, open_root
-from holdfast_checkpoint.judge import must_know, survey
-from holdfast_checkpoint.manifest import CheckpointManifest, FileEntry, folder_name, parse_folder_name, rank_folder
-from holdfast_checkpoint.model import (
+from holdfast_checkpoint.base.confined import Bad, Walk, open_root
+from holdfast_checkpoint.base.manifest import CheckpointManifest, FileEntry, folder_name, parse_folder_name, rank_folder
+from holdfast_checkpoint.base.model import (
     Checkpoint,
     CheckpointError,
     CheckpointVerdict,
@@ -21,9 +20,10 @@ from holdfast_checkpoint.model import (
     RanksMissing,
     Unreadable,
 )
+from holdfast_checkpoint.base.runs import RunId, run_from_env
+from holdfast_checkpoint.judge import must_know, survey
 from holdfast_checkpoint.presence import must_be_there
 from holdfast_checkpoint.ranks import RankPlace, agree_on_run, place_of
-from holdfast_checkpoint.runs import RunId, run_from_env
 from holdfast_checkpoint.turns import SaveTurns
 
 

@@ -13,9 +13,9 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast_checkpoint.confined import Limits
+from holdfast_checkpoint.base.confined import Limits
+from holdfast_checkpoint.base.model import CheckpointError
 from holdfast_checkpoint.judge import survey, survey_all, verify
-from holdfast_checkpoint.model import CheckpointError
 from holdfast_checkpoint.wire import dump_checkpoint, dump_survey
 
 _MEMORY_BYTES = 1 << 30

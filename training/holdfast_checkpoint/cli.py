@@ -15,11 +15,11 @@ from typing import Any
 
 from holdfast_checkpoint import statements
 from holdfast_checkpoint.as_user import UserIdentity, identity_of, survey_as, verify_as
-from holdfast_checkpoint.confined import Limits
+from holdfast_checkpoint.base.confined import Limits
+from holdfast_checkpoint.base.model import Checkpoint, CheckpointError, CheckpointVerdict, Layout, Survey, Unreadable
+from holdfast_checkpoint.base.runs import run_from_env
 from holdfast_checkpoint.judge import must_know, survey, survey_all, verify
-from holdfast_checkpoint.model import Checkpoint, CheckpointError, CheckpointVerdict, Layout, Survey, Unreadable
 from holdfast_checkpoint.presence import must_be_there, must_lead_somewhere
-from holdfast_checkpoint.runs import run_from_env
 from holdfast_checkpoint.statements import StatementResult
 from holdfast_checkpoint.wire import dump_checkpoint, dump_survey
 

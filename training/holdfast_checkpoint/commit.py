@@ -10,9 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from holdfast_checkpoint import durable
-from holdfast_checkpoint.confined import Bad
-from holdfast_checkpoint.layouts.archives import load_json
-from holdfast_checkpoint.manifest import (
+from holdfast_checkpoint.base.confined import Bad
+from holdfast_checkpoint.base.manifest import (
     MANIFEST,
     CheckpointManifest,
     FileEntry,
@@ -23,8 +22,9 @@ from holdfast_checkpoint.manifest import (
     parse_receipt,
     receipt_name,
 )
-from holdfast_checkpoint.model import CheckpointError, RanksMissing
-from holdfast_checkpoint.runs import RunId
+from holdfast_checkpoint.base.model import CheckpointError, RanksMissing
+from holdfast_checkpoint.base.runs import RunId
+from holdfast_checkpoint.layouts.archives import load_json
 
 POLL_S = 0.02
 

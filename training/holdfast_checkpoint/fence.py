@@ -18,11 +18,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from holdfast_checkpoint import durable
-from holdfast_checkpoint.confined import Bad, OpenFolder
+from holdfast_checkpoint.base.confined import Bad, OpenFolder
+from holdfast_checkpoint.base.manifest import dump_json, parse_folder_name
+from holdfast_checkpoint.base.model import CheckpointError, CheckpointVerdict, FencedOff
+from holdfast_checkpoint.base.runs import RunId, parse_run
 from holdfast_checkpoint.layouts.archives import load_json
-from holdfast_checkpoint.manifest import dump_json, parse_folder_name
-from holdfast_checkpoint.model import CheckpointError, CheckpointVerdict, FencedOff
-from holdfast_checkpoint.runs import RunId, parse_run
 
 FOLDER = ".holdfast-fence"
 _NAME = re.compile(r"(\d{8})\.json")

@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast_checkpoint import durable
-from holdfast_checkpoint.confined import Bad, OpenFolder
+from holdfast_checkpoint.base.confined import Bad, OpenFolder
+from holdfast_checkpoint.base.manifest import dump_json, parse_folder_name
+from holdfast_checkpoint.base.model import CheckpointVerdict
 from holdfast_checkpoint.fence import FOLDER, Fence
 from holdfast_checkpoint.layouts.archives import load_json
-from holdfast_checkpoint.manifest import dump_json, parse_folder_name
-from holdfast_checkpoint.model import CheckpointVerdict
 
 _NAME = re.compile(r"back-(step-.{1,200})\.json")
 

@@ -14,6 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from holdfast_checkpoint import layouts
+from holdfast_checkpoint.base.confined import Bad, Limits, OpenFolder, Walk, open_root, printable
+from holdfast_checkpoint.base.model import Checkpoint, CheckpointVerdict, Layout, Proof, Survey, Unreadable, weakest
 from holdfast_checkpoint.beside import Beside, beside_newest, beside_none
 from holdfast_checkpoint.candidates import (
     Candidate,
@@ -24,14 +26,12 @@ from holdfast_checkpoint.candidates import (
     older_saves,
     written_s,
 )
-from holdfast_checkpoint.confined import Bad, Limits, OpenFolder, Walk, open_root, printable
 from holdfast_checkpoint.fence import Fence, last_valid_step, read_fences
 from holdfast_checkpoint.going_back import read_abandoned
 from holdfast_checkpoint.layouts import CheckpointEntry, plain, written
 from holdfast_checkpoint.layouts.common import Judged, whole_archive
 from holdfast_checkpoint.layouts.folders import read_folder
 from holdfast_checkpoint.layouts.names import Says, read_name
-from holdfast_checkpoint.model import Checkpoint, CheckpointVerdict, Layout, Proof, Survey, Unreadable, weakest
 from holdfast_checkpoint.saves import FileSave, SavedFile, saves_of
 
 _DEFAULT = Limits()

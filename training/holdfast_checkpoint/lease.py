@@ -15,12 +15,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from holdfast_checkpoint import durable
-from holdfast_checkpoint.confined import Bad, Walk, open_root
+from holdfast_checkpoint.base.confined import Bad, Walk, open_root
+from holdfast_checkpoint.base.manifest import dump_json
+from holdfast_checkpoint.base.model import CheckpointVerdict, FencedOff, TakenOver, Unreadable
+from holdfast_checkpoint.base.runs import RunId
 from holdfast_checkpoint.fence import FOLDER, Fence, add_fence, effective, fenced_off, read_fences
 from holdfast_checkpoint.layouts.archives import load_json
-from holdfast_checkpoint.manifest import dump_json
-from holdfast_checkpoint.model import CheckpointVerdict, FencedOff, TakenOver, Unreadable
-from holdfast_checkpoint.runs import RunId
 
 _SIGN = "holder.json"
 _SIGN_TRIES = 5

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from holdfast_checkpoint.model import Unreadable
-from holdfast_checkpoint.runs import RunId
+from holdfast_checkpoint.base.model import Unreadable
+from holdfast_checkpoint.base.runs import RunId
 
 
 def must_be_there(directory: str, run: RunId) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast_checkpoint.model import CheckpointError, RanksMissing
-from holdfast_checkpoint.runs import RunId, whole_number
+from holdfast_checkpoint.base.model import CheckpointError, RanksMissing
+from holdfast_checkpoint.base.runs import RunId, whole_number
 
 
 @dataclass(frozen=True)

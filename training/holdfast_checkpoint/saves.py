@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
+from holdfast_checkpoint.base.model import Layout
 from holdfast_checkpoint.layouts.folders import FolderName
 from holdfast_checkpoint.layouts.names import CKPT, FileName
-from holdfast_checkpoint.model import Layout
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from contextlib import suppress
 from enum import Enum
 from typing import NamedTuple, Union
 
-from holdfast_checkpoint.runs import RunId
+from holdfast_checkpoint.base.runs import RunId
 
 log = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ import stat
 import time
 from typing import NamedTuple
 
-from holdfast_checkpoint.confined import kind_of
-from holdfast_checkpoint.model import Unreadable
+from holdfast_checkpoint.base.confined import kind_of
+from holdfast_checkpoint.base.model import Unreadable
 
 MOST_BYTES = 64 << 10
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast_checkpoint.model import CheckpointError
+from holdfast_checkpoint.base.model import CheckpointError
 
 
 class SaveTurns:

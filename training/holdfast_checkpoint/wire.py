@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from holdfast_checkpoint.confined import printable
-from holdfast_checkpoint.model import Checkpoint, CheckpointVerdict, Layout, Proof, Survey
-from holdfast_checkpoint.runs import parse_run
+from holdfast_checkpoint.base.confined import printable
+from holdfast_checkpoint.base.model import Checkpoint, CheckpointVerdict, Layout, Proof, Survey
+from holdfast_checkpoint.base.runs import parse_run
 
 
 def dump_checkpoint(checkpoint: Checkpoint) -> dict[str, Any]:

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from holdfast_checkpoint import Unreadable, lease, statements
-from holdfast_checkpoint.manifest import parse_folder_name
-from holdfast_checkpoint.model import CheckpointError
-from holdfast_checkpoint.runs import run_from_env
+from holdfast_checkpoint.base.manifest import parse_folder_name
+from holdfast_checkpoint.base.model import CheckpointError
+from holdfast_checkpoint.base.runs import run_from_env
 from holdfast_train.errors import RankLost, TrainError, Unusable
 from holdfast_train.interval import interval_s, mtbf_from_env, mtbf_of_all_s, nodes_from_env
 from holdfast_train.membership import StepPosition

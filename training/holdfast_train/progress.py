@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from holdfast_checkpoint import statements
-from holdfast_checkpoint.runs import RunId, run_from_env
+from holdfast_checkpoint.base.runs import RunId, run_from_env
 
 EVERY_S = 1.0
 

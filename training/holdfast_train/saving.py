@@ -25,8 +25,8 @@ from holdfast_checkpoint import (
     survey,
     survey_all,
 )
+from holdfast_checkpoint.base.manifest import MANIFEST, CheckpointManifest, folder_name
 from holdfast_checkpoint.lease import Term
-from holdfast_checkpoint.manifest import MANIFEST, CheckpointManifest, folder_name
 from holdfast_train.background import BackgroundTask
 from holdfast_train.errors import TrainError
 from holdfast_train.stored import Buffers, Staged, StateOrigin

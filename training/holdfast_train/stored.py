@@ -21,9 +21,9 @@ from torch.distributed.checkpoint.staging import AsyncStager
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save
 
-from holdfast_checkpoint.confined import Bad
+from holdfast_checkpoint.base.confined import Bad
+from holdfast_checkpoint.base.manifest import MANIFEST, digest_fd, parse_manifest, rank_folder
 from holdfast_checkpoint.layouts.archives import load_json
-from holdfast_checkpoint.manifest import MANIFEST, digest_fd, parse_manifest, rank_folder
 from holdfast_train.errors import TrainError
 from holdfast_train.statetree import Misfit, StateNode, Tensors, blank, join, split
 

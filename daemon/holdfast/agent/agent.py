@@ -15,12 +15,10 @@ from holdfast.agent.findings import wire
 from holdfast.agent.findings.finding_state import OpenFindings
 from holdfast.agent.findings.flaps import Events
 from holdfast.agent.findings.trust import ResultTrust, Weighed
-from holdfast.agent.jitter import JITTER
 from holdfast.agent.jobs.job_socket import JobSocket
 from holdfast.agent.jobs.launchers import ask_group_to_leave
 from holdfast.agent.jobs.priority import Stretch, room_for_files, step_back
 from holdfast.agent.jobs.rendezvous import Rooms
-from holdfast.agent.loop import Loop, Task
 from holdfast.agent.node.job_gate import JobGate
 from holdfast.agent.node.processes import SlurmNode
 from holdfast.agent.node.system import read_id, utc_ms
@@ -49,14 +47,17 @@ from holdfast.agent.sources.kernel import CURSOR_KEY, KernelLog
 from holdfast.agent.sources.machine_id import machine_id
 from holdfast.agent.sources.neighbours import NeighbourProbes
 from holdfast.agent.sources.nvml import DEADLINE_TASK, NvmlAnswer, NvmlSource
+from holdfast.agent.timing.jitter import JITTER
+from holdfast.agent.timing.loop import Loop, Task
 from holdfast.config.agent import AgentConfig
 from holdfast.model.action import Verb
 from holdfast.systemd import sd_notify, watchdog_interval_s
 from holdfast_checks.active.pair import run_side
 from holdfast_checks.checks import efa_silence
-from holdfast_checks.checks.xid import from_event
+from holdfast_checks.kernel.xid import from_event
+from holdfast_checks.known import all_checks
 from holdfast_checks.probes.nvml import NvmlEvent
-from holdfast_checks.registry import Check, Context, all_checks
+from holdfast_checks.registry import Check, Context
 from holdfast_checks.result import Result
 from holdfast_checks.runner import Samples, run
 from holdfast_checks.seen_right import SeenRight, places_of

@@ -13,7 +13,8 @@ from holdfast.api.guarded import READERS, guarded_router
 from holdfast.api.shape import Essential, Shape
 from holdfast.model.report import AgentView
 from holdfast_checks.acting import Lists
-from holdfast_checks.registry import Check, all_checks
+from holdfast_checks.known import all_checks
+from holdfast_checks.registry import Check
 
 
 class CheckShape(Shape):

@@ -38,7 +38,10 @@ class IncidentShape(Shape):
     node: Annotated[str, Essential()]
     instance_id: str
     boot_id: str
-    kind: Open[IncidentKind] = Field(description="What it is about. Never changes; `check` may.")
+    kind: Open[IncidentKind] = Field(
+        description="What it is about. `silence` becomes `fault` when the node reports again with one, and nothing else "
+        "changes it; `check` may change."
+    )
     state: Annotated[Open[IncidentState], Essential()]
     severity: Open[Severity]
     remedy: Open[Remedy]

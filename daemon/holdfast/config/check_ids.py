@@ -7,7 +7,8 @@ import difflib
 from holdfast.config.sections import ChecksSection
 from holdfast.model.errors import ConfigError
 from holdfast_checks.custom_guard import PREFIX
-from holdfast_checks.registry import ALL, all_checks
+from holdfast_checks.known import all_checks
+from holdfast_checks.registry import ALL
 
 
 def check_ids(section: ChecksSection, where: str) -> None:

@@ -20,6 +20,7 @@ from holdfast.model.job_ends import JobEnd
 from holdfast.model.machine import CAN_NOTHING, ProviderCan, ProviderView
 from holdfast.model.maintenance import Window
 from holdfast.model.node_orders import NodeOrder
+from holdfast.model.pauses import doubling_s
 from holdfast.model.policy import Policy
 from holdfast.model.reach import HeadProbe
 from holdfast.model.report import AgentView, Finding
@@ -540,5 +541,5 @@ class World:
         if not attempts or attempts[-1].finished_at is None:
             return None
         most_s = longest_s if longest_s is not None else max(first_s or 0.0, self.policy.action_backoff_max_s)
-        pause_s = (self.policy.action_backoff_s if first_s is None else first_s) * 2 ** (min(len(attempts), 30) - 1)
-        return attempts[-1].finished_at + timedelta(seconds=min(pause_s, most_s))
+        pause_s = doubling_s(self.policy.action_backoff_s if first_s is None else first_s, len(attempts), most_s)
+        return attempts[-1].finished_at + timedelta(seconds=pause_s)

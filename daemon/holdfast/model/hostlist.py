@@ -80,6 +80,8 @@ def _in_range(each: str, middle: str) -> bool:
     if match is None:
         return False
     first, last = match[1], match[2] or match[1]
+    if _padded_twice(first, last):
+        return False
     width = len(first) if first.startswith("0") else 0
     return int(first) <= int(middle) <= int(last) and middle == str(int(middle)).zfill(width)
 
@@ -92,6 +94,11 @@ def _parts(text: str) -> list[str]:
     return parts
 
 
+def _padded_twice(first: str, last: str) -> bool:
+    """``01-3``, ``1-03``: tools disagree on which nodes these are, and ClusterShell refuses them."""
+    return len(first) != len(last) and any(end.startswith("0") and len(end) > 1 for end in (first, last))
+
+
 def _numbers(inside: str, text: str) -> list[str]:
     found: list[str] = []
     for each in inside.split(","):
@@ -99,6 +106,11 @@ def _numbers(inside: str, text: str) -> list[str]:
         if match is None:
             raise Rejected(f"not a host list: {each!r} in {text!r} is no number and no range such as 1-8")
         first, last = match[1], match[2] or match[1]
+        if _padded_twice(first, last):
+            raise Rejected(
+                f"not a host list: the ends of {each} in {text!r} have different numbers of digits; "
+                f"write {first.zfill(len(last))}-{last.zfill(len(first))}, or {int(first)}-{int(last)}"
+            )
         if int(last) < int(first):
             raise Rejected(f"not a host list: the range {each} in {text!r} runs backwards")
         if int(last) - int(first) >= MOST:

@@ -23,6 +23,7 @@ from holdfast.model.errors import (
     Throttled,
     Unavailable,
 )
+from holdfast.providers.one_line import one_line
 
 log = logging.getLogger(__name__)
 
@@ -104,11 +105,6 @@ def error_code(error: ClientError) -> str:
 
 def http_status(error: ClientError) -> int:
     return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-
-
-def one_line(text: str) -> str:
-    """Without line breaks and control characters, at most 300 characters (an encoded authorization message is long)."""
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:300]
 
 
 @contextmanager

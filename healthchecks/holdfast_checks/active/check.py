@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from holdfast_checks import baseline as baselines
+from holdfast_checks.active import baseline as baselines
 from holdfast_checks.active.report import ActiveReport, Figure
 from holdfast_checks.gpu_ref import GpuRef
 from holdfast_checks.probes.child import CHILDREN, Hung

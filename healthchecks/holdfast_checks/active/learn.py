@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast_checks import baseline as baselines
+from holdfast_checks.active import baseline as baselines
 from holdfast_checks.active.check import run_test
 from holdfast_checks.active.report import ActiveReport
 from holdfast_checks.active.run import TESTS
@@ -29,7 +29,7 @@ class Learned:
 
 def learn_baseline(context: Context, tests: Sequence[str] = TESTS) -> Learned:
     """Run the active tests once and add their figures to the baseline of this node's instance type. Call it on an idle, good node,
-    :data:`~holdfast_checks.baseline.FEWEST_RUNS` times or more, on one node or (with one file) on several.
+    :data:`~holdfast_checks.active.baseline.FEWEST_RUNS` times or more, on one node or (with one file) on several.
 
     Raises BadBaseline where the file is none or there is no place for it, OSError when it cannot be written."""
     known = baselines.load(context.settings)

@@ -1,14 +1,14 @@
-"""``gpu.xid`` as a check: what the kernel log holds now. An agent follows the log instead (:mod:`~holdfast_checks.checks.xid`)."""
+"""``gpu.xid`` as a check: what the kernel log holds now. An agent follows the log instead (:mod:`~holdfast_checks.kernel.xid`)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from holdfast_checks.checks.xid import CHECK_ID, parse_live
 from holdfast_checks.gpu_ref import GpuRef
 from holdfast_checks.inventory import GpuInventory
 from holdfast_checks.kernel.repeats import Repeats
+from holdfast_checks.kernel.xid import CHECK_ID, parse_live
 from holdfast_checks.probes.kmsg import read_present
 from holdfast_checks.probes.kmsg_record import KernelRecord
 from holdfast_checks.registry import Check, Context, Cost, Need, NotApplicable, NotGathered, without_gpus

@@ -7,7 +7,8 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
 from holdfast_checks.custom import custom_checks
-from holdfast_checks.registry import Check, Cost, all_checks
+from holdfast_checks.known import all_checks
+from holdfast_checks.registry import Check, Cost
 from holdfast_checks.settings import CheckSettings
 
 

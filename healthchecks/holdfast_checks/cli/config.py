@@ -1,7 +1,7 @@
 """A site's settings for its nodes, read from the agent's ``agent.toml`` without the agent.
 
-Keys that only the agent knows are passed over, and so is what is unknown in a table (the agent complains of that); a value of the wrong
-type or out of its range is an error."""
+Keys at the top that only the agent knows are passed over. An unknown key in a table, a value of the wrong type or one out of its range is
+an error, as it is for the agent."""
 
 from __future__ import annotations
 

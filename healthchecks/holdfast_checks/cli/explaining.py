@@ -12,7 +12,8 @@ from holdfast_checks.cli.show import OK, say
 from holdfast_checks.dcgm.errors import by_number
 from holdfast_checks.kernel.rule import KernelRule, LineMeaning
 from holdfast_checks.kernel.table import rules
-from holdfast_checks.registry import Check, all_checks
+from holdfast_checks.known import all_checks
+from holdfast_checks.registry import Check
 
 CODES = {"xid": "79", "sxid": "20034", "dcgm": "38"}
 """With an example of each."""

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from holdfast_checks.active.baseline import FEWEST_RUNS, BadBaseline
 from holdfast_checks.active.learn import learn_baseline
-from holdfast_checks.baseline import FEWEST_RUNS, BadBaseline
 from holdfast_checks.cli import config
 from holdfast_checks.cli.show import OK, say
 from holdfast_checks.manifest import NodeManifest, learn_manifest, manifest_path, save_manifest

@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from holdfast_checks.checks.xid import join_split_lines, parse_loose
 from holdfast_checks.kernel.devices import Devices
 from holdfast_checks.kernel.repeats import Repeats
 from holdfast_checks.kernel.table import judge_record
+from holdfast_checks.kernel.xid import join_split_lines, parse_loose
 from holdfast_checks.probes.kmsg_record import parse as parse_record
 from holdfast_checks.result import Result
 

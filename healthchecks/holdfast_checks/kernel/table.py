@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from holdfast_checks.checks.xid import parse_live
 from holdfast_checks.kernel.devices import Devices
 from holdfast_checks.kernel.gpu import DRIVER_RULES, PEERMEM_RULES, SXID_RULES, init_failed
 from holdfast_checks.kernel.host import HOST_RULES
@@ -15,6 +14,7 @@ from holdfast_checks.kernel.network_fs import NETWORK_FS_RULES
 from holdfast_checks.kernel.pcie import PCIE_RULES
 from holdfast_checks.kernel.rule import KernelRule
 from holdfast_checks.kernel.storage import DISK_RULES, NVME_RULES
+from holdfast_checks.kernel.xid import parse_live
 from holdfast_checks.result import Result
 
 _Starts = tuple[str, ...]

@@ -43,26 +43,27 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def build(table: Mapping[str, Any], kind: type[T], where: str, *, others_too: bool = False) -> T:
-    """Turn a parsed table into a dataclass; ``where`` begins every error. ``others_too``: unknown keys are passed over.
+    """Turn a parsed table into a dataclass; ``where`` begins every error. ``others_too``: its own unknown keys are passed over,
+    those of tables in it are not.
 
     Raises WrongSetting."""
     fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
     if not others_too:
         refuse_unknown(table, fields, where)
-    read = values({key: table[key] for key in table if key in fields}, kind, where, others_too=others_too)
+    read = values({key: table[key] for key in table if key in fields}, kind, where)
     missing = [name for name, field in fields.items() if name not in read and default_of(field) is REQUIRED]
     if missing:
         raise WrongSetting(f"{where}: missing key {missing[0]!r}")
     return kind(**read)
 
 
-def values(table: Mapping[str, Any], kind: type[Any], where: str, *, others_too: bool = False) -> dict[str, Any]:
+def values(table: Mapping[str, Any], kind: type[Any], where: str) -> dict[str, Any]:
     """Values for fields of a dataclass, within what is declared of them. Raises WrongSetting."""
     hints = typing.get_type_hints(kind)
     declarations = {field.name: declaration_of(field) for field in dataclasses.fields(kind)}
     read: dict[str, Any] = {}
     for key, given in table.items():
-        value = _value(given, hints[key], f"{where}: {key}", others_too)
+        value = _value(given, hints[key], f"{where}: {key}")
         _in_range(value, declarations[key], where, key)
         if one_of := declarations[key].one_of:
             for word in value if isinstance(value, tuple | frozenset) else (value,):
@@ -89,20 +90,20 @@ def refuse_unknown(table: Iterable[str], valid: Iterable[str], where: str) -> No
             raise WrongSetting(f"{where}: unknown key {key!r}; {hint}")
 
 
-def _value(value: Any, hint: Any, where: str, others_too: bool) -> Any:
+def _value(value: Any, hint: Any, where: str) -> Any:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (types.UnionType, typing.Union):
         kinds = [each for each in arguments if each is not type(None)]
-        return _value(value, next((each for each in kinds if type(value) is each), kinds[0]), where, others_too)
+        return _value(value, next((each for each in kinds if type(value) is each), kinds[0]), where)
     if origin in (tuple, frozenset):
         _expect(value, list, "a list", where)
-        return origin(_value(each, arguments[0], f"{where}[{index}]", others_too) for index, each in enumerate(value))
+        return origin(_value(each, arguments[0], f"{where}[{index}]") for index, each in enumerate(value))
     if origin is dict:
         _expect(value, dict, "a table", where)
-        return {key: _value(each, arguments[1], f"{where}.{key}", others_too) for key, each in value.items()}
+        return {key: _value(each, arguments[1], f"{where}.{key}") for key, each in value.items()}
     if dataclasses.is_dataclass(hint):
         _expect(value, dict, "a table", where)
-        return build(value, typing.cast("type[Any]", hint), where, others_too=others_too)
+        return build(value, typing.cast("type[Any]", hint), where)
     return _scalar(value, hint, where)
 
 

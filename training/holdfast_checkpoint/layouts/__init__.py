@@ -6,14 +6,14 @@ import re
 import stat
 from collections.abc import Callable, Mapping
 
-from holdfast_checkpoint.confined import Bad, OpenFolder
+from holdfast_checkpoint.base.confined import Bad, OpenFolder
+from holdfast_checkpoint.base.manifest import MANIFEST, parse_folder_name
+from holdfast_checkpoint.base.model import Layout
 from holdfast_checkpoint.layouts import dcp, deepspeed, holdfast, huggingface, lightning, nemo, plain
 from holdfast_checkpoint.layouts.common import CheckpointEntry, Judged
 from holdfast_checkpoint.layouts.folders import read_folder
 from holdfast_checkpoint.layouts.names import CKPT, product_folder, read_name, unfinished
 from holdfast_checkpoint.layouts.steps import numbers_in, step_in
-from holdfast_checkpoint.manifest import MANIFEST, parse_folder_name
-from holdfast_checkpoint.model import Layout
 
 __all__ = ["CheckpointEntry", "Judged", "is_special", "judge", "named_layout", "parse_folder_name", "recognise"]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import struct
 
-from holdfast_checkpoint.confined import Bad, OpenFile, torn
-from holdfast_checkpoint.model import CheckpointVerdict
+from holdfast_checkpoint.base.confined import Bad, OpenFile, torn
+from holdfast_checkpoint.base.model import CheckpointVerdict
 
 _LOCAL, _CENTRAL, _END, _END64, _LOCATOR64 = b"PK\x03\x04", b"PK\x01\x02", b"PK\x05\x06", b"PK\x06\x06", b"PK\x06\x07"
 _LOCAL_SIZE, _END_SIZE, _END64_SIZE, _LOCATOR64_SIZE, _CENTRAL_SIZE = 30, 22, 56, 20, 46

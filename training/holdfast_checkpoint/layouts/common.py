@@ -5,10 +5,10 @@ from __future__ import annotations
 import stat
 from dataclasses import dataclass
 
-from holdfast_checkpoint.confined import Bad, OpenFolder, torn
+from holdfast_checkpoint.base.confined import Bad, OpenFolder, torn
+from holdfast_checkpoint.base.model import CheckpointVerdict, Proof
+from holdfast_checkpoint.base.runs import RunId
 from holdfast_checkpoint.layouts.archives import check_archive, check_safetensors
-from holdfast_checkpoint.model import CheckpointVerdict, Proof
-from holdfast_checkpoint.runs import RunId
 
 SKEW_S = 10.0
 """Largest clock difference of two nodes that write into one folder; saves of a real training are further apart."""

@@ -16,11 +16,11 @@ import re
 from collections.abc import Iterator
 from typing import Union
 
-from holdfast_checkpoint.confined import OpenFolder, torn
+from holdfast_checkpoint.base.confined import OpenFolder, torn
+from holdfast_checkpoint.base.model import Proof
 from holdfast_checkpoint.layouts.archives import ends_as_zip
 from holdfast_checkpoint.layouts.common import SKEW_S, CheckpointEntry, Judged, written_before
 from holdfast_checkpoint.layouts.steps import step_in
-from holdfast_checkpoint.model import Proof
 
 METADATA = ".metadata"
 _DATA_FILE = re.compile(r"__\d{1,9}_\d{1,9}\.distcp")

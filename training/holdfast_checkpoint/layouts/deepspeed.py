@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 
-from holdfast_checkpoint.confined import OpenFolder, torn
+from holdfast_checkpoint.base.confined import OpenFolder, torn
+from holdfast_checkpoint.base.model import Proof
 from holdfast_checkpoint.layouts.common import CheckpointEntry, Judged, contiguous, whole_archive, written_before
 from holdfast_checkpoint.layouts.steps import step_in
-from holdfast_checkpoint.model import Proof
 
 LATEST = "latest"
 _MODEL = re.compile(r"mp_rank_(\d{1,6})_model_states\.pt")

@@ -1,4 +1,4 @@
-"""Holdfast's own layout: verified by its manifest (:mod:`holdfast_checkpoint.manifest`)."""
+"""Holdfast's own layout: verified by its manifest (:mod:`holdfast_checkpoint.base.manifest`)."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import hashlib
 import os
 from contextlib import ExitStack
 
-from holdfast_checkpoint.confined import OpenFile, OpenFolder, torn
+from holdfast_checkpoint.base.confined import OpenFile, OpenFolder, torn
+from holdfast_checkpoint.base.manifest import MANIFEST, CheckpointManifest, FileEntry, parse_folder_name, parse_manifest
+from holdfast_checkpoint.base.model import Proof
 from holdfast_checkpoint.layouts.archives import load_json
 from holdfast_checkpoint.layouts.common import CheckpointEntry, Judged
-from holdfast_checkpoint.manifest import MANIFEST, CheckpointManifest, FileEntry, parse_folder_name, parse_manifest
-from holdfast_checkpoint.model import Proof
 
 
 def judge(entry: CheckpointEntry, digests: bool | None = None) -> Judged:

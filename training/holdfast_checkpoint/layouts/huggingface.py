@@ -11,7 +11,8 @@ import re
 import stat
 from collections.abc import Collection
 
-from holdfast_checkpoint.confined import Bad, OpenFolder, torn
+from holdfast_checkpoint.base.confined import Bad, OpenFolder, torn
+from holdfast_checkpoint.base.model import CheckpointVerdict, Proof
 from holdfast_checkpoint.layouts import dcp, deepspeed
 from holdfast_checkpoint.layouts.archives import load_json
 from holdfast_checkpoint.layouts.common import (
@@ -24,7 +25,6 @@ from holdfast_checkpoint.layouts.common import (
 )
 from holdfast_checkpoint.layouts.names import read_name
 from holdfast_checkpoint.layouts.steps import step_in
-from holdfast_checkpoint.model import CheckpointVerdict, Proof
 
 STATE = "trainer_state.json"
 _ACCELERATE = re.compile(

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from holdfast_checkpoint.confined import Bad, OpenFolder
+from holdfast_checkpoint.base.confined import Bad, OpenFolder
+from holdfast_checkpoint.base.model import CheckpointVerdict, Proof
 from holdfast_checkpoint.layouts import dcp, deepspeed
 from holdfast_checkpoint.layouts.common import CheckpointEntry, Judged, whole_archive
 from holdfast_checkpoint.layouts.steps import step_in
-from holdfast_checkpoint.model import CheckpointVerdict, Proof
 
 _DEEPSPEED_TAG = "checkpoint"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import stat
 from collections.abc import Collection
 
-from holdfast_checkpoint.confined import OpenFolder, torn
+from holdfast_checkpoint.base.confined import OpenFolder, torn
 from holdfast_checkpoint.layouts import dcp
 from holdfast_checkpoint.layouts.common import CheckpointEntry, Judged, whole_archive
 from holdfast_checkpoint.layouts.names import Says, read_name

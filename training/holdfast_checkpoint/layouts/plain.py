@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 
-from holdfast_checkpoint.confined import Bad, OpenFolder
+from holdfast_checkpoint.base.confined import Bad, OpenFolder
+from holdfast_checkpoint.base.model import CheckpointVerdict, Proof
 from holdfast_checkpoint.layouts.archives import begins_as_torch
 from holdfast_checkpoint.layouts.common import CheckpointEntry, Judged, whole_archive
 from holdfast_checkpoint.layouts.names import CKPT, FileName, Says, product_folder, read_name
 from holdfast_checkpoint.layouts.steps import step_in
-from holdfast_checkpoint.model import CheckpointVerdict, Proof
 
 _DIGITS = re.compile(r"\d+")
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast_checkpoint.confined import OpenFolder
+from holdfast_checkpoint.base.confined import OpenFolder
+from holdfast_checkpoint.base.model import Layout
 from holdfast_checkpoint.layouts import dcp, huggingface, nemo, plain
 from holdfast_checkpoint.layouts.common import CheckpointEntry
 from holdfast_checkpoint.layouts.names import Says, read_name
-from holdfast_checkpoint.model import Layout
 
 _FILES = 64
 """Most files of a folder whose times are read; a folder with more is judged by its own time."""

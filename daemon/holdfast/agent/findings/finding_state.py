@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from holdfast.agent.findings.flaps import Flaps
 from holdfast.agent.findings.trust import Weighed
-from holdfast.agent.schedule import Hysteresis
+from holdfast.agent.timing.schedule import Hysteresis
 from holdfast_checks.result import Grade, Result, Severity, Verdict
 
 log = logging.getLogger(__name__)

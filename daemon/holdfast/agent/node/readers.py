@@ -30,9 +30,9 @@ sys.path.insert(0, sys.argv.pop(1))
 os.chdir("/")
 from holdfast_checkpoint.as_user import identity_of
 from holdfast_checkpoint.child import become, bound
-from holdfast_checkpoint.confined import Limits, printable
+from holdfast_checkpoint.base.confined import Limits, printable
 from holdfast_checkpoint.judge import must_know, survey
-from holdfast_checkpoint.model import CheckpointError
+from holdfast_checkpoint.base.model import CheckpointError
 from holdfast_checkpoint.tail import tail
 FAULTS = (CheckpointError, OSError, ValueError, MemoryError, RecursionError)
 def become_user(uid, within_s):

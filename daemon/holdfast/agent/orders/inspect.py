@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from holdfast.agent.findings.trust import ResultTrust, Weighed
-from holdfast.agent.loop import Loop
 from holdfast.agent.sources.checks import on_demand_checks, settings_of
 from holdfast.agent.sources.nvml import NvmlAnswer, NvmlSource
+from holdfast.agent.timing.loop import Loop
 from holdfast.config.agent import AgentConfig
 from holdfast.model.errors import Unavailable
 from holdfast_checks.registry import Check, Context, Need

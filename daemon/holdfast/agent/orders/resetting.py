@@ -13,13 +13,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from holdfast.agent.loop import Loop
 from holdfast.agent.node.node_idle import held_by
 from holdfast.agent.node.processes import SlurmNode
 from holdfast.agent.orders.orders import OrderHandler, OrderResult, ReceivedOrder
 from holdfast.agent.orders.stuck_job import drained_by_us, node_seen
 from holdfast.agent.orders.verbs import number
 from holdfast.agent.sources.nvml import NvmlSource
+from holdfast.agent.timing.loop import Loop
 from holdfast.model.errors import Rejected
 from holdfast_checks.probes.child import CHILDREN, Children, Finished
 from holdfast_checks.settings.gpu import GpuSettings

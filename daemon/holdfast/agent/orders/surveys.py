@@ -13,12 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from holdfast.agent.jitter import JITTER
 from holdfast.agent.node.readers import READERS, ReaderPool, TooManyReads
 from holdfast.agent.orders.orders import OrderHandler, OrderResult, ReceivedOrder
 from holdfast.agent.orders.survey_plan import SurveyPlan, SurveyTarget, target_of
 from holdfast.agent.sending.outbox import OutboxItem
 from holdfast.agent.sending.statements import Malformed
+from holdfast.agent.timing.jitter import JITTER
 from holdfast.model.errors import Rejected, Unavailable
 from holdfast.model.surveys import SURVEYED, Written, dump_written
 

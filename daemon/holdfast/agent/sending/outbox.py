@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast.agent import kept
-from holdfast.agent.kept import COLUMNS, KeptItem
 from holdfast.agent.node.shares import Waiting, next_report, owner_of, said_by, too_many
+from holdfast.agent.sending import kept
 from holdfast.agent.sending.deadletters import DeadLetters
+from holdfast.agent.sending.kept import COLUMNS, KeptItem
 from holdfast.agent.sending.memory import ASIDE, ASIDE_SINCE, AgentMemory, set_in
 
 log = logging.getLogger(__name__)

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import __version__
-from holdfast.agent.jitter import JITTER
 from holdfast.agent.node.job_gate import JobGate
 from holdfast.agent.sending.client import ControllerAnswer, ControllerClient, NoAnswer
 from holdfast.agent.sending.failures import SendFailure
 from holdfast.agent.sending.outbox import Batch, Outbox
 from holdfast.agent.sending.pace import HeartbeatPace
 from holdfast.agent.sending.reporting import Reporting
+from holdfast.agent.timing.jitter import JITTER
+from holdfast.model.pauses import doubling_s
 from holdfast.model.report import WIRE_VERSION
 
 log = logging.getLogger(__name__)
@@ -51,7 +52,7 @@ class SenderIdentity:
 
 def backoff_s(failures: int, chance: Callable[[float, float], float] = JITTER.uniform) -> float:
     """Exponential with full jitter: between 0 and min(30 s, 0.5 s × 2^failures)."""
-    return chance(0.0, min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2.0 ** min(failures, 16)))
+    return chance(0.0, doubling_s(BACKOFF_FIRST_S, failures + 1, BACKOFF_MAX_S))
 
 
 class Sender:

@@ -12,8 +12,9 @@ from collections.abc import Callable
 
 from holdfast.config.agent import AgentConfig
 from holdfast_checks.custom import custom_checks
+from holdfast_checks.known import all_checks
 from holdfast_checks.probes.sysfs import kept_open
-from holdfast_checks.registry import Check, Context, Cost, Need, all_checks
+from holdfast_checks.registry import Check, Context, Cost, Need
 from holdfast_checks.result import Result, Verdict
 from holdfast_checks.runner import Samples, run
 from holdfast_checks.settings import CheckSettings, CheckTables

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from holdfast.agent.jitter import JITTER
+from holdfast.agent.timing.jitter import JITTER
 from holdfast.model.errors import HoldfastError
 
 log = logging.getLogger(__name__)

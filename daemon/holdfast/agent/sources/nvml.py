@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from holdfast.agent.loop import Loop
 from holdfast.agent.sources.gpus import KnownGpus, pci_gpus
+from holdfast.agent.timing.loop import Loop
 from holdfast.config.agent import AgentConfig
 from holdfast_checks.gpu_ref import GpuRef
 from holdfast_checks.per_gpu import DETAILS_INTERVAL_S

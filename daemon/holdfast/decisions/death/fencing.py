@@ -5,9 +5,8 @@ off, or the job's checkpoint library refuses the writes of an older run."""
 
 from __future__ import annotations
 
-from enum import Enum
-
 from holdfast.decisions.common import attempted_steps, consent, job_checkpoints, slurm_view
+from holdfast.decisions.common.may_stop_run import MayNotStop, RunOnDeadNode, StopRefusal, may_stop_run
 from holdfast.decisions.death import evidence
 from holdfast.model import steps
 from holdfast.model.book import World
@@ -35,21 +34,21 @@ def powered_off(world: World, incident: Incident) -> bool:
     return ended or evidence.power_off(world, incident) is not None
 
 
-class Waits(Enum):
-    """Reason why a dead node is not set DOWN under a job."""
+def run_on(world: World, view: ClusterView, incident: Incident, job: Job) -> RunOnDeadNode:
+    """What decides whether the dead node of this incident may be set DOWN under this job."""
+    return RunOnDeadNode(
+        completing=job.state == "COMPLETING",
+        consents=consent.consent(world, job) is not None,
+        never_ended_by_slurm=_slurm_never_would(world, incident),
+        unfenced=job.key.job_id in unfenced_jobs(world, view, incident),
+    )
 
-    CONSENT = "consent"
-    """The job did not opt in: Slurm ends its run at SlurmdTimeout, as without Holdfast."""
-    FENCE = "fence"
-    """Its old run could still write."""
 
-
-def keeps_waiting(world: World, view: ClusterView, incident: Incident, job: Job) -> Waits | None:
-    """Reason why the dead node of this incident may not be set DOWN under this job now; None: it may."""
-    ends = job.state == "COMPLETING"
-    if not ends and consent.consent(world, job) is None and not _slurm_never_would(world, incident):
-        return Waits.CONSENT
-    return Waits.FENCE if job.key.job_id in unfenced_jobs(world, view, incident) else None
+def keeps_waiting(world: World, view: ClusterView, incident: Incident, job: Job) -> StopRefusal | None:
+    """Reason why the dead node of this incident may not be set DOWN under this job now (``NO_CONSENT``: Slurm ends its run at
+    SlurmdTimeout, as without Holdfast; ``UNFENCED``); None: it may."""
+    answer = may_stop_run(run_on(world, view, incident, job))
+    return answer.kind if isinstance(answer, MayNotStop) else None
 
 
 def _slurm_never_would(world: World, incident: Incident) -> bool:

@@ -11,12 +11,20 @@ from datetime import timedelta
 
 from holdfast.decisions.common import attempted_steps, node_agents, slurm_view
 from holdfast.decisions.common.elastic_jobs import ElasticJob, ReplicaGroup, elastic_jobs
+from holdfast.decisions.common.may_stop_run import (
+    GroupAsked,
+    GroupToShrink,
+    MayStop,
+    ask_to_leave,
+    may_stop_run,
+    requeue,
+)
 from holdfast.decisions.common.part import Part
 from holdfast.decisions.elastic import shrink
 from holdfast.decisions.elastic.grow import Capacity
 from holdfast.decisions.elastic.naming import known_room
 from holdfast.model import steps
-from holdfast.model.action import Action, Intent, IntentState, Proposal, Release, Requeue, SendOrder, Verb
+from holdfast.model.action import Action, Intent, IntentState, Proposal, Release, SendOrder, Verb
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView, Job, JobKey
 from holdfast.model.elastic import GroupRole
@@ -125,9 +133,10 @@ class _Plan:
         if leaving or self._on_its_way():
             return ()
         hurt = any(g.job.key.job_id in self._recovering for g in self._job.groups)
-        if self._settled() and not hurt and (found := self._shrink()) is not None:
+        may = may_stop_run(GroupToShrink(settled=self._settled(), recovering=hurt))
+        if isinstance(may, MayStop) and (found := self._shrink()) is not None:
             for group in found.groups:
-                self._ask(group, found)
+                self._ask(group, found, may)
             return found.groups
         self._grow()
         return ()
@@ -151,7 +160,7 @@ class _Plan:
             return found
         return None if self._room() else shrink.useless(self._world, self._job)
 
-    def _ask(self, group: ReplicaGroup, found: shrink.Leaving) -> None:
+    def _ask(self, group: ReplicaGroup, found: shrink.Leaving, may: MayStop) -> None:
         """One order to each node of the group: its launcher may be on any of them. Without an agent there the job is requeued."""
         job_id, restarts = _run(group)
         args = {
@@ -163,27 +172,31 @@ class _Plan:
         }
         agents = [a for name in group.nodes if (a := node_agents.agent_of(self._world, name)) is not None]
         for agent in agents:
-            order = node_agents.order_to(agent, Verb.LEAVE, float(self._policy.leave_deadline_s), args)
+            order = ask_to_leave(may, agent, float(self._policy.leave_deadline_s), args)
             step = steps.leave_room(
                 self._job.label, agent.node, group.job.key, restarts, self._hour, serving=found.serving
             )
             self._once(step, order, found.text, order=80)
         if not agents:
-            self._requeue(group, f"{found.text}; no agent on its nodes reports", found.serving)
+            self._requeue(group, may, f"{found.text}; no agent on its nodes reports", found.serving)
 
     def _insist(self, group: ReplicaGroup) -> None:
         """Requeue a group that could not be asked, or that is still there after the deadline."""
         orders = [i for i in self._asked[_run(group)] if i.planned_at >= group.job.key.submit_time]
         patience = timedelta(seconds=self._policy.leave_deadline_s)
-        if all(i.settled and i.state is not IntentState.DONE for i in orders):
-            self._requeue(group, f"group {group.index} could not be asked to leave: {orders[-1].outcome}")
-        elif self._world.now - orders[0].planned_at >= patience:
-            self._requeue(group, f"group {group.index} was asked to leave {patience.total_seconds():.0f} s ago")
+        not_reached = all(i.settled and i.state is not IntentState.DONE for i in orders)
+        may = may_stop_run(
+            GroupAsked(not_reached=not_reached, overdue=self._world.now - orders[0].planned_at >= patience)
+        )
+        if isinstance(may, MayStop):
+            failed = f"could not be asked to leave: {orders[-1].outcome}"
+            late = f"was asked to leave {patience.total_seconds():.0f} s ago"
+            self._requeue(group, may, f"group {group.index} {failed if not_reached else late}")
 
-    def _requeue(self, group: ReplicaGroup, reason: str, serving: JobKey | None = None) -> None:
+    def _requeue(self, group: ReplicaGroup, may: MayStop, reason: str, serving: JobKey | None = None) -> None:
         key, restarts = group.job.key, group.job.restarts
         step = steps.requeue_group(self._job.label, key, restarts, self._hour, serving=serving)
-        self._once(step, Requeue(key, restarts), reason, order=85)
+        self._once(step, requeue(may, key, restarts), reason, order=85)
 
     # Growing
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from holdfast.decisions.common import node_agents, slurm_view
 from holdfast.decisions.common.elastic_jobs import ElasticJob, ReplicaGroup, elastic_jobs
+from holdfast.decisions.common.may_stop_run import MayStop, SlowGroup, ask_to_leave, may_stop_run
 from holdfast.decisions.common.part import Part
 from holdfast.decisions.hangs import stragglers
 from holdfast.model import steps
-from holdfast.model.action import Proposal, Verb
+from holdfast.model.action import Proposal
 from holdfast.model.book import World
 from holdfast.model.elastic import LeaveReason
 from holdfast.model.incident import Incident
@@ -22,19 +23,21 @@ def let_slow_groups_leave(world: World) -> Part:
     for incident in stragglers.straggling(world):
         for elastic in elastic_jobs(view):
             group = next((g for g in elastic.running if g.job.run == incident.run), None)
-            if group is None or elastic.base_array_id in asked or _may_not(elastic) or incident.acknowledged:
+            if group is None or elastic.base_array_id in asked:
                 continue
-            asked.add(elastic.base_array_id)
-            proposals += _ask(world, incident, group)
+            may = may_stop_run(SlowGroup(legal_without=_legal_without(elastic), acknowledged=incident.acknowledged))
+            if isinstance(may, MayStop):
+                asked.add(elastic.base_array_id)
+                proposals += _ask(world, incident, group, may)
     return Part(tuple(proposals))
 
 
-def _may_not(elastic: ElasticJob) -> bool:
-    """One fewer would be no legal size."""
-    return elastic.sizes.usable(len(elastic.running) - 1) == 0
+def _legal_without(elastic: ElasticJob) -> bool:
+    """One fewer is a legal size."""
+    return elastic.sizes.usable(len(elastic.running) - 1) != 0
 
 
-def _ask(world: World, incident: Incident, group: ReplicaGroup) -> list[Proposal]:
+def _ask(world: World, incident: Incident, group: ReplicaGroup, may: MayStop) -> list[Proposal]:
     """On each of its nodes: the launcher listens on one or on all of them."""
     proposals: list[Proposal] = []
     for node in group.nodes:
@@ -49,7 +52,7 @@ def _ask(world: World, incident: Incident, group: ReplicaGroup) -> list[Proposal
             "reason": LeaveReason.DRAIN.value,
             "deadline_s": deadline_s,
         }
-        order = node_agents.order_to(agent, Verb.LEAVE, deadline_s, args)
+        order = ask_to_leave(may, agent, deadline_s, args)
         reason = f"group {group.index} slows the others down: {incident.headline}"
         proposals.append(Proposal(incident.id, step, order, reason, stops_running_job=True, order=30))
     return proposals

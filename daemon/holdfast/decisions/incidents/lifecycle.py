@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from holdfast.decisions.common import attempted_steps, node_agents, node_drains, node_incidents, slurm_view
+from holdfast.decisions.common.may_stop_run import StopRefusal
 from holdfast.decisions.common.node_drains import DrainedBy
 from holdfast.decisions.death import fencing
 from holdfast.decisions.incidents import correlate
@@ -202,9 +203,9 @@ def _contained(world: World, view: ClusterView, incident: Incident) -> Moved:
 def _why_not_down(world: World, view: ClusterView, incident: Incident) -> str:
     for job in view.jobs_on(incident.node):
         waits = fencing.keeps_waiting(world, view, incident, job)
-        if waits is fencing.Waits.CONSENT:
+        if waits is StopRefusal.NO_CONSENT:
             return f"dead; job {job.key} did not opt in: waits until Slurm sets the node DOWN, at SlurmdTimeout"
-        if waits is fencing.Waits.FENCE:
+        if waits is StopRefusal.UNFENCED:
             return (
                 f"dead; the old run of job {job.key} could still write: make sure that the machine is off, then scontrol update "
                 f"nodename={incident.node} state=down (holdfast runbook cannot-fence); otherwise Slurm sets it DOWN at SlurmdTimeout"

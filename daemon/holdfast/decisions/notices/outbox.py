@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from holdfast.model.notice import Message, NoticeState, PendingAddress, PendingMessage
+from holdfast.model.pauses import doubling_s
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 30.0, 900.0
 """An address that did not take a message is tried again after these pauses, each twice as long as the one before."""
@@ -73,7 +74,7 @@ def answered(
         return _without(state, pending, address), Delivered(tried)
     if now - pending.message.at >= timedelta(seconds=GIVE_UP_S):
         return _without(state, pending, address), GivenUp(tried, error)
-    pause_s = min(FIRST_PAUSE_S * 2 ** min(tried - 1, 16), LONGEST_PAUSE_S)
+    pause_s = doubling_s(FIRST_PAUSE_S, tried, LONGEST_PAUSE_S)
     again = replace(waiting, attempts=tried, error=error, next_at=now + timedelta(seconds=pause_s))
     waits = tuple(again if w.address == address else w for w in pending.waits)
     return _replaced(state, pending, replace(pending, waits=waits)), NotDelivered(tried, error)

@@ -19,6 +19,7 @@ from holdfast.model.notice import (
     Sent,
     Topic,
 )
+from holdfast.model.pauses import doubling_s
 
 LONGEST_PAUSE_S = 600.0
 """Longest pause between two messages of one topic."""
@@ -154,7 +155,7 @@ def _is_due(
     alike = [each.at for each in state.sent if (each.level, each.topic, each.over) == (level, topic, over)]
     if not alike or topic is Topic.DIGEST:
         return True
-    pause_s = min(policy.group_s * 2 ** (len(alike) - 1), LONGEST_PAUSE_S)
+    pause_s = doubling_s(policy.group_s, len(alike), LONGEST_PAUSE_S)
     return now - max(alike) >= timedelta(seconds=pause_s)
 
 

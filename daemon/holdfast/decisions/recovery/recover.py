@@ -10,6 +10,18 @@ from datetime import timedelta
 
 from holdfast.decisions.common import consent, job_reservations, node_drains, node_incidents, slurm_view
 from holdfast.decisions.common.het_jobs import stragglers
+from holdfast.decisions.common.may_stop_run import (
+    FaultyRun,
+    LostNode,
+    MayNotStop,
+    MayStop,
+    StopRefusal,
+    allowed_before,
+    ground_of,
+    hold_job,
+    may_stop_run,
+    requeue,
+)
 from holdfast.decisions.common.part import Part
 from holdfast.decisions.death import fencing
 from holdfast.decisions.hangs import detect
@@ -30,12 +42,10 @@ from holdfast.decisions.silence import common_cause, silent_nodes
 from holdfast.decisions.spares.choose import choose_spare
 from holdfast.model import steps
 from holdfast.model.action import (
-    HoldJob,
     HoldNodes,
     PromoteSpare,
     Proposal,
     Release,
-    Requeue,
 )
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView, Job
@@ -72,13 +82,30 @@ def recover(world: World) -> Part:
 def _jobs_of(world: World, view: ClusterView, incident: Incident) -> list[Job]:
     """Jobs that are to be recovered for the incident's sake."""
     if node_incidents.acting(incident) and incident.severity is Severity.FATAL:
-        jobs = [] if notices.withdrawn(world, incident) else affected_jobs.hurt_jobs(world, view, incident)
-        held = hands_off.holds(world, incident) is not None or incident.resumed_in_doubt
-        return [j for j in jobs if j.state in slurm_view.FAILED] if held else jobs
+        return [] if notices.withdrawn(world, incident) else affected_jobs.hurt_jobs(world, view, incident)
     if affected_jobs.calls_for_a_restart(world, incident) or affected_jobs.convicted(incident):
         return affected_jobs.failed_jobs(world, view, incident)
     hung = detect.to_restart(world, view, incident)
     return [] if hung is None else [hung]
+
+
+def _in_hands(world: World, incident: Incident) -> bool:
+    """An operator has the node at fault: its jobs are not stopped for it."""
+    fatal = node_incidents.acting(incident) and incident.severity is Severity.FATAL
+    return fatal and (hands_off.holds(world, incident) is not None or incident.resumed_in_doubt)
+
+
+def _why_it_waits(incident: Incident, refused: MayNotStop) -> str:
+    """Note of a job whose dead node may not be set DOWN now."""
+    match refused.kind:
+        case StopRefusal.ONE_CAUSE:
+            return f"waits: {refused.text}, one cause; until the power of {incident.node} is off"
+        case StopRefusal.OTHER_JOB:
+            return f"waits until Slurm sets {incident.node} DOWN: job {refused.text} is there as well, and may not be stopped"
+        case StopRefusal.UNFENCED:
+            return f"waits until {incident.node} is confirmed off: its old run could still write"
+        case _:
+            return f"waits until {incident.node} is DOWN: {refused.text}"
 
 
 def _told_of_hands(world: World, view: ClusterView, incident: Incident) -> list[Proposal]:
@@ -116,6 +143,8 @@ class _Plan:
         if job.run.text in self.recoveries:
             return  # planned in this very cycle, for a fault of another of its nodes
         failed = job.state in slurm_view.FAILED
+        if self._refused(incident, job, failed=failed) is StopRefusal.IN_HANDS:
+            return
         cause = self.world.book.incidents.get(known.incident_id) if known is not None else None
         over = cause is None or not cause.open  # the fault of then is over, this one is another
         if known is None or known.phase is RecoveryPhase.GONE or (over and known.phase in _MAY_START_AGAIN):
@@ -139,7 +168,7 @@ class _Plan:
             self._leave(incident, job, known, _CONSENT, owner_note.runs_on(self.world, incident, job))
             return
         if known.phase is RecoveryPhase.AWAITING_CONSENT:
-            if failed or self._given(incident, job, failed=failed) is not None:
+            if failed or ground_of(self._run(incident, job, failed=failed)) is not None:
                 self._begin(incident, job, replace(known, consent="", ground=None), failed=failed)
             else:
                 self._tell(incident, job, known.note)
@@ -150,20 +179,25 @@ class _Plan:
             self._saving(incident, cause or incident, job, known, failed=failed)
         elif known.phase is RecoveryPhase.STOPPING:
             self._stop_again(cause, known, job, failed=failed)
-        elif known.phase is RecoveryPhase.HELD:
-            self._order_hold(incident, job, known.note)  # until it is done: Slurm may have been away
+        elif known.phase is RecoveryPhase.HELD:  # ordered until it is done: Slurm may have been away
+            self._order_hold(
+                incident, job, known.note, allowed_before(known)
+            )  # until it is done: Slurm may have been away
         elif known.phase is RecoveryPhase.LEFT_ALONE:
             self._tell(incident, job, known.note)
 
-    def _given(self, incident: Incident, job: Job, *, failed: bool) -> consent.Consent | None:
-        """Ground for stopping or recovering the run for this incident; None: neither."""
-        agreed = consent.consent(self.world, job)
-        if failed:
-            return consent.FAILED if agreed is not None else None
-        if not incident.dead:
-            return agreed
-        asks = fencing.keeps_waiting(self.world, self.view, incident, job)
-        return None if asks is fencing.Waits.CONSENT else consent.NODE_LOST
+    def _run(self, incident: Incident, job: Job, *, failed: bool) -> FaultyRun:
+        return FaultyRun(
+            failed=failed,
+            in_hands=_in_hands(self.world, incident),
+            cannot=affected_jobs.left_alone(self.view, incident, job),
+            consent=consent.consent(self.world, job),
+            lost=self._lost(incident, job) if incident.dead and not failed else None,
+        )
+
+    def _refused(self, incident: Incident, job: Job, *, failed: bool) -> StopRefusal | None:
+        may = may_stop_run(self._run(incident, job, failed=failed))
+        return may.kind if isinstance(may, MayNotStop) else None
 
     def _lost_another(self, incident: Incident, job: Job) -> bool:
         """It waits for the fence of another of its nodes, a dead one: a fault of this node changes nothing in that."""
@@ -195,37 +229,41 @@ class _Plan:
         )
 
     def _begin(self, incident: Incident, job: Job, recovery: Recovery, *, failed: bool) -> None:
-        why_not = affected_jobs.left_alone(self.view, incident, job)
-        if why_not is not None:
-            self._leave(incident, job, recovery, RecoveryPhase.LEFT_ALONE, why_not)
-            if saving.worth_asking(self.world, incident, job):
-                self.proposals += saving.ask(self.world, job, recovery, group="")
-            return
-        given = self._given(incident, job, failed=failed)
-        if given is None and failed:
-            self._not_again(incident, job, recovery)
-            return
-        if given is None:
-            self._leave(incident, job, recovery, _CONSENT, owner_note.runs_on(self.world, incident, job))
+        may = may_stop_run(self._run(incident, job, failed=failed))
+        if isinstance(may, MayNotStop):
+            self._not_now(incident, job, recovery, may)
             return
         # From here on it belongs to this incident, whichever was reported first: steps, hold and DOWN use one id.
         recovery = replace(recovery, incident_id=incident.id)
-        if incident.dead and not failed and (note := self._keeps_it_waiting(incident, job)) is not None:
-            self._wait(recovery, note)
-            return
         planned = notices.planned(self.world, incident)  # no fault that the job could be to blame for
         learned = run_checkpoints.learn(self.world, recovery, job)
         if not planned and self._awaits_survey(incident, job, learned):
             return
         refusal = None if planned and not failed else restart_budget.refuses(self.world, incident, learned)
         if refusal:
-            self._hold(incident, job, learned, refusal)
+            self._hold(incident, job, learned, refusal, may)
             return
-        recovery = replace(recovery, consent=given.text, ground=given.ground)
+        if may.because is not None:
+            recovery = replace(recovery, consent=may.because.text, ground=may.because.ground)
         if not failed and saving.worth_asking(self.world, incident, job):
-            self._ask_to_save(incident, job, recovery)
+            self._ask_to_save(incident, job, recovery, may)
             return
-        self._stop(incident, job, replace(recovery, via_down=incident.dead and not failed), failed=failed)
+        self._stop(incident, job, replace(recovery, via_down=incident.dead and not failed), may, failed=failed)
+
+    def _not_now(self, incident: Incident, job: Job, recovery: Recovery, refused: MayNotStop) -> None:
+        """Put on record why the run is not stopped, or the job not started again, and notify its owner."""
+        if refused.kind is StopRefusal.IN_HANDS:
+            return
+        if refused.kind is StopRefusal.CANNOT:
+            self._leave(incident, job, recovery, RecoveryPhase.LEFT_ALONE, refused.text)
+            if saving.worth_asking(self.world, incident, job):
+                self.proposals += saving.ask(self.world, job, recovery, group="")
+        elif refused.kind is StopRefusal.NOT_AGAIN:
+            self._not_again(incident, job, recovery)
+        elif refused.kind is StopRefusal.NO_CONSENT:
+            self._leave(incident, job, recovery, _CONSENT, owner_note.runs_on(self.world, incident, job))
+        else:
+            self._wait(replace(recovery, incident_id=incident.id), _why_it_waits(incident, refused))
 
     def _awaits_survey(self, incident: Incident, job: Job, recovery: Recovery) -> bool:
         """A job that seems to make no progress waits until its directory was read, for a moment at most."""
@@ -242,13 +280,13 @@ class _Plan:
         )
         return True
 
-    def _ask_to_save(self, incident: Incident, job: Job, recovery: Recovery) -> None:
+    def _ask_to_save(self, incident: Incident, job: Job, recovery: Recovery, may: MayStop) -> None:
         """Its machine goes at a known time: the job saves first, and is stopped once it has."""
         why = saving.why_stop(self.world, incident, job, recovery)
         if why is not None:
             newest = run_checkpoints.by_now(self.world, job)
             later = replace(recovery, checkpoint_step=newest.step, checkpoint_at=newest.at, via_down=False)
-            self._stop(incident, job, later, failed=False)
+            self._stop(incident, job, later, may, failed=False)
             self.recoveries[recovery.id] = replace(self.recoveries[recovery.id], note=why)
             return
         until = saving.latest_stop(self.world, job, incident)
@@ -261,25 +299,20 @@ class _Plan:
         if failed or not notices.planned(self.world, incident):
             self._begin(incident, job, known, failed=failed)
         elif not saving.faulty(self.world, job):
-            self._ask_to_save(cause, job, known)
+            self._ask_to_save(cause, job, known, allowed_before(known))
 
-    def _keeps_it_waiting(self, incident: Incident, job: Job) -> str | None:
-        """Reason why its dead node may not be set DOWN now; None: it may."""
+    def _lost(self, incident: Incident, job: Job) -> LostNode:
         group = common_cause.holds(self.world, incident, self._held)
-        if group is not None:
-            return f"waits: {group.text}, one cause; until the power of {incident.node} is off"
         others = (j for j in self.view.jobs_on(incident.node) if j.key.job_id != job.key.job_id)
         waits = next((j for j in others if fencing.keeps_waiting(self.world, self.view, incident, j)), None)
-        if waits is not None:
-            return (
-                f"waits until Slurm sets {incident.node} DOWN: job {waits.key} is there as well, and may not be stopped"
-            )
-        if job.key.job_id in fencing.unfenced_jobs(self.world, self.view, incident):
-            return f"waits until {incident.node} is confirmed off: its old run could still write"
-        node = self.view.nodes[incident.node]
-        if node_drains.drained_by_others(self.world, node) and not node.down:
-            return f"waits until {incident.node} is DOWN: {node.reason_user or 'another user'} took it out ({node.reason!r})"
-        return None
+        node = self.view.nodes.get(incident.node)
+        taken = node is not None and node_drains.drained_by_others(self.world, node) and not node.down
+        return LostNode(
+            run=fencing.run_on(self.world, self.view, incident, job),
+            one_cause=group.text if group is not None else None,
+            other_job=str(waits.key) if waits is not None else None,
+            taken_out=f"{node.reason_user or 'another user'} took it out ({node.reason!r})" if node and taken else None,
+        )
 
     def _wait(self, recovery: Recovery, note: str) -> None:
         self.recoveries[recovery.id] = replace(recovery, phase=RecoveryPhase.WAITING, spare=None, hold=None, note=note)
@@ -299,19 +332,21 @@ class _Plan:
     def _tell(self, incident: Incident, job: Job, text: str) -> None:
         self.proposals += owner_note.leave(self.world, incident, job, text)
 
-    def _hold(self, incident: Incident, job: Job, recovery: Recovery, refusal: restart_budget.BudgetRefusal) -> None:
+    def _hold(
+        self, incident: Incident, job: Job, recovery: Recovery, refusal: restart_budget.BudgetRefusal, may: MayStop
+    ) -> None:
         self.recoveries[recovery.id] = replace(
             recovery, phase=RecoveryPhase.HELD, note=refusal.text, suspect=refusal.suspect
         )
-        self._order_hold(incident, job, refusal.text)
+        self._order_hold(incident, job, refusal.text, may)
 
-    def _order_hold(self, incident: Incident, job: Job, why: str) -> None:
+    def _order_hold(self, incident: Incident, job: Job, why: str, may: MayStop) -> None:
         step = steps.hold_job(job.key, job.restarts)
         if self.world.may_try(incident.id, step, job.key):
-            action = HoldJob(job.key, f"holdfast[{incident.id}]: {why}")
+            action = hold_job(may, job.key, f"holdfast[{incident.id}]: {why}")
             self.proposals.append(Proposal(incident.id, step, action, why, stops_running_job=slurm_view.holds(job)))
 
-    def _stop(self, incident: Incident, job: Job, recovery: Recovery, *, failed: bool) -> None:
+    def _stop(self, incident: Incident, job: Job, recovery: Recovery, may: MayStop, *, failed: bool) -> None:
         survivors = holds.survivors(self.world, self.view, job)
         # In a reservation of its user's the job keeps its nodes anyway, and may use no others.
         elsewhere = job_reservations.reserved_by_its_user(self.world, job)
@@ -335,7 +370,7 @@ class _Plan:
         for spare in spares:
             self._promote(incident, recovery, spare, hold)
         if not recovery.via_down:
-            self._requeue(recovery, job, failed=failed)
+            self._requeue(recovery, job, may, failed=failed)
 
     def _take_spares(self, job: Job, survivors: tuple[str, ...]) -> tuple[str, ...]:
         """One for each node that does not survive, fit for the component that held it."""
@@ -377,14 +412,16 @@ class _Plan:
 
         A job that failed on its own before its node was set DOWN is not requeued by the DOWN."""
         recovery = replace(known, via_down=known.via_down and not failed)
-        if recovery.via_down and cause is not None and (note := self._keeps_it_waiting(cause, job)) is not None:
-            self._wait(recovery, note)  # another user took the node out in between
-            return
+        if recovery.via_down and cause is not None:
+            may = may_stop_run(self._lost(cause, job))
+            if isinstance(may, MayNotStop):
+                self._wait(recovery, _why_it_waits(cause, may))  # another user took the node out in between
+                return
         if recovery != known:
             self.recoveries[recovery.id] = recovery
         self._hold_again(recovery)
         if not recovery.via_down:
-            self._requeue(recovery, job, failed=failed)
+            self._requeue(recovery, job, allowed_before(known), failed=failed)
 
     def _hold_again(self, recovery: Recovery) -> None:
         for step, failed in self.world.book.failed_steps(recovery.incident_id).items():
@@ -398,7 +435,7 @@ class _Plan:
                     Proposal(recovery.incident_id, step, action, failed.reason, group=group, order=failed.order)
                 )
 
-    def _requeue(self, recovery: Recovery, job: Job, *, failed: bool) -> None:
+    def _requeue(self, recovery: Recovery, job: Job, may: MayStop, *, failed: bool) -> None:
         step = steps.requeue(recovery.job, recovery.restarts_before)
         if not self.world.may_try(recovery.incident_id, step, recovery.job):
             return
@@ -408,7 +445,7 @@ class _Plan:
             Proposal(
                 recovery.incident_id,
                 step,
-                Requeue(recovery.job, recovery.restarts_before),
+                requeue(may, recovery.job, recovery.restarts_before),
                 reason,
                 stops_running_job=running,
                 group=recovery.id,
@@ -447,6 +484,6 @@ class _Plan:
         """Slurm requeued the leader of a heterogeneous job alone: the rest of it follows."""
         step = steps.requeue_rest(recovery.job, recovery.restarts_before)
         if self.world.may_try(recovery.incident_id, step, recovery.job):
-            action = Requeue(recovery.job, recovery.restarts_before)
+            action = requeue(allowed_before(recovery), recovery.job, recovery.restarts_before)
             reason = f"job {recovery.job} is queued again, but components of it are not"
             self.proposals.append(Proposal(recovery.incident_id, step, action, reason, order=30))

@@ -8,8 +8,17 @@ from __future__ import annotations
 from datetime import datetime
 
 from holdfast.decisions.common import attempted_steps, node_agents, node_drains, node_incidents
+from holdfast.decisions.common.may_stop_run import (
+    LeftoverTasks,
+    MayNotStop,
+    MayStop,
+    StuckNode,
+    end_leftovers,
+    may_stop_run,
+    set_down,
+)
 from holdfast.model import steps
-from holdfast.model.action import Intent, IntentState, Proposal, SetDown, Verb
+from holdfast.model.action import Intent, IntentState, Proposal
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView
 from holdfast.model.ids import slurm_reason
@@ -37,8 +46,11 @@ def stuck(world: World, view: ClusterView) -> list[Proposal]:
         order = attempted_steps.last(tuple(i for i in orders if i.planned_at >= recovery.created_at))
         if order is None and (proposal := _order(world, view, recovery, incident)) is not None:
             proposals.append(proposal)
-        elif _in_vain(world, incident, order) and _alone(view, recovery, incident):
-            proposals += _down(world, view, recovery, incident)
+            continue
+        facts = StuckNode(order_in_vain=_in_vain(world, incident, order), alone=_alone(view, recovery, incident))
+        may = may_stop_run(facts)
+        if isinstance(may, MayStop):
+            proposals += _down(world, view, recovery, incident, may)
     return proposals
 
 
@@ -76,14 +88,16 @@ def _order_step(recovery: Recovery, incident: Incident) -> Step:
 def _order(world: World, view: ClusterView, recovery: Recovery, incident: Incident) -> Proposal | None:
     """The order, if the serving machine's agent reports and the drain is Holdfast's."""
     agent = _agent(world, incident)
-    if agent is None or not node_drains.drained_by_us(world, view.nodes[incident.node]):
+    ours = node_drains.drained_by_us(world, view.nodes[incident.node])
+    may = may_stop_run(LeftoverTasks(agent=agent is not None, drained_by_us=ours))
+    if agent is None or isinstance(may, MayNotStop):
         return None
     args = {
         "job_id": recovery.job.job_id,
         "restarts": recovery.restarts_before,
         "grace_s": min(world.policy.job.stuck_completing_s, _EPILOG_GRACE_S),
     }
-    action = node_agents.order_to(agent, Verb.END_JOB, _ORDER_LIFE_S, args)
+    action = end_leftovers(may, agent, _ORDER_LIFE_S, args)
     reason = f"{incident.node} still holds job {recovery.job}, COMPLETING past the grace"
     return Proposal(incident.id, _order_step(recovery, incident), action, reason)
 
@@ -108,12 +122,12 @@ def _alone(view: ClusterView, recovery: Recovery, incident: Incident) -> bool:
     return completing == {incident.node} and all(j.state == "COMPLETING" for j in view.jobs_on(incident.node))
 
 
-def _down(world: World, view: ClusterView, recovery: Recovery, incident: Incident) -> list[Proposal]:
+def _down(world: World, view: ClusterView, recovery: Recovery, incident: Incident, may: MayStop) -> list[Proposal]:
     step = steps.set_down(incident.node)
     if not world.may_try(incident.id, step):
         return []
     reason = f"only {incident.node} still holds job {recovery.job}, COMPLETING past the grace"
     jobs = tuple(j.key.job_id for j in view.jobs_on(incident.node))
     text = slurm_reason(incident.id, f"{incident.headline}; tasks stuck")
-    action = SetDown(incident.node, text, jobs, node_dead=incident.dead)
+    action = set_down(may, incident.node, text, jobs, node_dead=incident.dead)
     return [Proposal(incident.id, step, action, reason, order=50)]

@@ -8,12 +8,13 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from holdfast.decisions.common import attempted_steps, node_drains, node_incidents, slurm_view
+from holdfast.decisions.common.may_stop_run import DeadNode, MayNotStop, may_stop_run, set_down
 from holdfast.decisions.common.node_drains import DrainedBy
 from holdfast.decisions.common.part import Part
 from holdfast.decisions.death import fencing
 from holdfast.decisions.nodes import hands_off, resumed, slurm_drains
 from holdfast.model import steps
-from holdfast.model.action import Drain, Intent, IntentState, Proposal, SetDown
+from holdfast.model.action import Drain, Intent, IntentState, Proposal
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView
 from holdfast.model.ids import slurm_reason
@@ -111,16 +112,21 @@ def _down(world: World, view: ClusterView, incident: Incident) -> list[Proposal]
     take it back. The others wait for Slurm; without jobs a drain is enough."""
     node = view.nodes[incident.node]
     step = steps.set_down(incident.node)
-    by = node_drains.drained_by(world, node)
-    if by is DrainedBy.FOREIGN or (by is DrainedBy.OURS and node.down) or not world.may_try(incident.id, step):
+    if not world.may_try(incident.id, step):
         return []
     jobs = view.jobs_on(incident.node)
-    by_slurm = by is DrainedBy.SLURM and node.down
-    if by_slurm and not slurm_view.slurm_settled(world):
+    may = may_stop_run(
+        DeadNode(
+            drained_by=node_drains.drained_by(world, node),
+            down=node.down,
+            slurm_settled=slurm_view.slurm_settled(world),
+            runs=tuple(fencing.run_on(world, view, incident, job) for job in jobs),
+        )
+    )
+    if isinstance(may, MayNotStop):
         return []
-    if not by_slurm and (not jobs or any(fencing.keeps_waiting(world, view, incident, job) for job in jobs)):
-        return []
-    action = SetDown(
+    action = set_down(
+        may,
         incident.node,
         slurm_reason(incident.id, incident.headline),
         tuple(j.key.job_id for j in jobs),

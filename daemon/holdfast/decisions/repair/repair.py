@@ -9,6 +9,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from holdfast.decisions.common import attempted_steps, node_agents, node_drains, node_incidents, slurm_view
+from holdfast.decisions.common.may_stop_run import StopRefusal
 from holdfast.decisions.common.part import Part
 from holdfast.decisions.death import fencing, unfenced
 from holdfast.decisions.machines import replacement
@@ -106,7 +107,7 @@ def _unfenced(world: World, view: ClusterView, incident: Incident) -> list[Propo
     waits = [
         job.key.job_id
         for job in view.jobs_on(incident.node)
-        if fencing.keeps_waiting(world, view, incident, job) is fencing.Waits.FENCE
+        if fencing.keeps_waiting(world, view, incident, job) is StopRefusal.UNFENCED
     ]
     if not waits or not unfenced.asked(world, incident):
         return []

@@ -220,7 +220,9 @@ class PracticeSite:
 
     def _start_imds(self) -> None:
         """Start the metadata service before the agents, whose configuration has its address."""
-        self.practice.start_daemon("imds", [sys.executable, "-m", "holdfast.practice.aws.imds", str(self.folder)])
+        self.practice.start_daemon(
+            "imds", [sys.executable, "-m", "holdfast.practice.cluster.metadata", str(self.folder)]
+        )
         self._wait("instance metadata", (self.folder / "run" / imds_state.ENDPOINT).exists)
 
     def _make_spare_pool(self) -> None:

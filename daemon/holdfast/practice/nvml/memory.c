@@ -17,7 +17,7 @@ DEVICE_CALL(nvmlDeviceGetEccMode, (Device device, int *current, int *pending),
             current && pending ? (*current = (int)gpu->ecc_mode, *pending = (int)gpu->ecc_pending, SUCCESS) : INVALID_ARGUMENT)
 DEVICE_CALL(nvmlDeviceGetTotalEccErrors, (Device device, int type, int counter, unsigned long long *count),
             ecc_into(gpu, type, counter, count))
-/* All errors are put down to device memory (location 2). */
+/* All errors are counted for device memory (location 2). */
 DEVICE_CALL(nvmlDeviceGetMemoryErrorCounter,
             (Device device, int type, int counter, int location, unsigned long long *count),
             location == 2 ? ecc_into(gpu, type, counter, count) : SET(count, 0ULL))

@@ -14,7 +14,6 @@ from holdfast.providers.command.contract import (
     ScriptMachine,
     ScriptQuestion,
     ScriptVerb,
-    one_line,
     read_capabilities,
     read_machine,
     words_only,
@@ -22,6 +21,7 @@ from holdfast.providers.command.contract import (
 from holdfast.providers.command.script import ProviderScript
 from holdfast.providers.command.settings import CommandSettings
 from holdfast.providers.limits import LimitedProvider
+from holdfast.providers.one_line import one_line
 from holdfast_checks.probes.child import Children
 
 log = logging.getLogger(__name__)

@@ -22,6 +22,7 @@ from holdfast.model.errors import (
     Unavailable,
 )
 from holdfast.model.machine import Instance
+from holdfast.providers.one_line import one_line
 
 CONTRACT = 1
 """Version of the contract, in every request; ``capabilities`` answers with the version that the script was written for."""
@@ -245,8 +246,3 @@ def _last_line(err: bytes) -> str:
 
 def _excerpt(out: bytes) -> str:
     return repr(one_line(out.decode("utf-8", "replace"))[:80]) if out.strip() else "it is empty"
-
-
-def one_line(text: str) -> str:
-    """Without line breaks and control characters, at most 300 characters."""
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:300]

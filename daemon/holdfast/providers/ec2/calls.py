@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import boto3
-from botocore.config import Config
 
 from holdfast.model.errors import NotFound, NotPermitted, Rejected, Unavailable
 from holdfast.model.machine import Instance
+from holdfast.providers.aws_client import bounds
 from holdfast.providers.aws_errors import translated
 from holdfast.providers.ec2.requests import (
     GONE_STATES,
@@ -77,12 +77,7 @@ def open_client(service: str, access: Access, session: boto3.session.Session | N
         service,  # type: ignore[call-overload]  # one of two literal names
         region_name=access.region,
         endpoint_url=access.endpoint_url,
-        config=Config(
-            connect_timeout=access.connect_timeout_s,
-            read_timeout=access.read_timeout_s,
-            retries={"mode": "standard", "total_max_attempts": access.attempts},
-            user_agent_extra="holdfast",
-        ),
+        config=bounds(access.connect_timeout_s, access.read_timeout_s, access.attempts),
     )
 
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import boto3
-from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from holdfast.model.errors import NotFound, Unavailable
+from holdfast.providers.aws_client import bounds
 from holdfast.providers.aws_errors import error_code, translated
 from holdfast.providers.hyperpod.answers import BatchResult, PodCluster, read_batch, read_cluster
 from holdfast.providers.hyperpod.settings import HyperpodSettings
@@ -84,11 +84,6 @@ def _open_client(settings: HyperpodSettings, session: boto3.session.Session, att
         "sagemaker",
         region_name=settings.region,
         endpoint_url=settings.endpoint_url,
-        config=Config(
-            connect_timeout=settings.connect_timeout_s,
-            read_timeout=settings.read_timeout_s,
-            retries={"mode": "standard", "total_max_attempts": attempts},
-            user_agent_extra="holdfast",
-        ),
+        config=bounds(settings.connect_timeout_s, settings.read_timeout_s, attempts),
     )
     return cast("SageMaker", client)

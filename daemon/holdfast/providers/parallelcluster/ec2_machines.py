@@ -7,10 +7,10 @@ from datetime import UTC
 from typing import TYPE_CHECKING
 
 import boto3
-from botocore.config import Config
 
 from holdfast.model.errors import NotFound, Rejected
 from holdfast.model.machine import Instance
+from holdfast.providers.aws_client import bounds
 from holdfast.providers.aws_errors import translated
 from holdfast.providers.ec2.requests import LIVE_STATES, judge_status, state_of, tags_of
 from holdfast.providers.parallelcluster.settings import ParallelClusterSettings
@@ -33,12 +33,7 @@ class ClusterMachines:
             "ec2",
             region_name=settings.region,
             endpoint_url=settings.endpoint_url,
-            config=Config(
-                connect_timeout=settings.connect_timeout_s,
-                read_timeout=settings.read_timeout_s,
-                retries={"mode": "standard", "total_max_attempts": settings.attempts},
-                user_agent_extra="holdfast",
-            ),
+            config=bounds(settings.connect_timeout_s, settings.read_timeout_s, settings.attempts),
         )
 
     def at(self, address: str) -> Instance | None:

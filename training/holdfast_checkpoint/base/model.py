@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 
-from holdfast_checkpoint.runs import RunId
+from holdfast_checkpoint.base.runs import RunId
 
 
 class CheckpointError(Exception):

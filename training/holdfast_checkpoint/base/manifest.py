@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-from holdfast_checkpoint.runs import RunId, parse_run
+from holdfast_checkpoint.base.runs import RunId, parse_run
 
 MANIFEST = "MANIFEST.json"
 VERSION = 1

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from holdfast import unexpected
-from holdfast.agent.schedule import Schedule
+from holdfast.agent.timing.schedule import Schedule
 
 log = logging.getLogger(__name__)
 

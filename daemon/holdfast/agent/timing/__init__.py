@@ -1,0 +1,1 @@
+"""When the agent does what: its loop, the schedule of checks, random delays."""

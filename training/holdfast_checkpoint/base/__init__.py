@@ -1,0 +1,1 @@
+"""What layouts and the library share: nouns, manifests, names of runs, reading within bounds. Standard library only."""
