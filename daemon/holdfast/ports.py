@@ -127,7 +127,8 @@ class Scheduler(Protocol):
         ...
 
     def undrain(self, node: str) -> None:
-        """Clear DRAIN (and DOWN): state RESUME. The caller has verified that Holdfast set the drain."""
+        """Clear DRAIN, by UNDRAIN; of a node that is DOWN also that, by RESUME. A reboot or power-down that others began continues. The
+        caller has verified that Holdfast set the drain."""
         ...
 
     def set_down(self, node: str, reason: str, *, drain: bool = True) -> None:

@@ -171,6 +171,8 @@ def test_machines_with_their_gpus_and_boots(served: Any) -> None:
     [
         (Event(T0, K.NODE_OUT, ID, "n1", text="out", detail={"by": "foreign"}), False),
         (Event(T0, K.NODE_OUT, ID, "n1", text="out", detail={"by": "ours"}), True),
+        (Event(T0, K.INCIDENT_STATE, ID, "n1", text="x", detail={"to": "awaiting_human"}), True),
+        (Event(T0, K.INCIDENT_STATE, ID, "n1", text="x", detail={"to": "repairing"}), False),
         (Event(T0, K.ACTION_DONE, ID, "n1", text="x", detail={"kind": "SendOrder", "verb": "probe_peer"}), False),
         (Event(T0, K.ACTION_FAILED, ID, "n1", text="x", detail={"kind": "SendOrder", "verb": "reset_gpu"}), True),
         (Event(T0, K.ACTION_DONE, ID, "n1", text="x", detail={"kind": "Undrain"}), False),

@@ -191,7 +191,7 @@ def test_a_user_sees_nothing_of_the_job_that_has_the_id_now() -> None:
     world = replace(world, view=replace(world.view, jobs={7: job}))
     (mine,) = job_shapes((RECOVERY,), world, RECOVERY.uid)
     assert (mine.user, mine.nodes, mine.state) == (RECOVERY.user, [], "")
-    assert job_shapes((RECOVERY,), world, 1002) == []
+    assert list(job_shapes((RECOVERY,), world, 1002)) == []
 
 
 def test_a_user_reads_why_the_own_job_died_and_no_other_ones(served: Any) -> None:

@@ -31,6 +31,20 @@ def test_a_note_and_the_history_that_shows_it(holdfast: Any, site: dict[str, str
     assert "nothing is on record in this time" in holdfast("node", "history", "n1", "--since", "2099-01-01", **site).out
 
 
+def test_the_history_has_no_column_in_which_nothing_is(holdfast: Any, site: dict[str, str]) -> None:
+    holdfast("node", "note", "n2", "fan ordered", **site)
+    assert "TICKET" not in holdfast("node", "history", "n2", **site).out
+    holdfast("node", "note", "n2", "fan ordered", "--ticket", "OPS-12", **site)
+    assert "TICKET" in holdfast("node", "history", "n2", **site).out
+
+
+def test_a_narrow_terminal_has_room_for_what_happened(
+    holdfast: Any, site: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.cli.reading.narrow", lambda: True)
+    assert "INCIDENT" not in holdfast("node", "history", "n1", **site).out.splitlines()[2]
+
+
 def test_the_history_as_csv_and_json(holdfast: Any, site: dict[str, str]) -> None:
     holdfast("node", "note", "n1", "=1+1", **site)
     found = list(csv.DictReader(io.StringIO(holdfast("node", "history", "n1", "--csv", **site).out)))

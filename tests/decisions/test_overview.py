@@ -12,12 +12,18 @@ from holdfast.decisions.overview import at_work, in_flight, next_due, overview, 
 from holdfast.model.action import Drain, Intent, IntentState, Launch, Notify
 from holdfast.model.book import Book, Brake, BrakeKind, World
 from holdfast.model.incident import Incident, IncidentKind, IncidentState
+from holdfast.model.maintenance import Window
+from holdfast.model.notice import Message, NoticeLevel, PendingAddress, PendingMessage, Topic
 from holdfast.model.parts import Condition, PartName, PartState
 from holdfast.model.policy import Mode, Policy
+from holdfast.model.proposals import ProposalRecord, ProposalState, Question, StepKind
 from support.simulated.site import Site
 from support.store_nouns import NOW, incident, later
 
 ACT = Policy(mode=Mode.ACT)
+
+
+WINDOW = Window("w1", ("n1",), NOW, later(3600), "ann", "firmware")
 
 
 def world(*incidents: Incident, policy: Policy = ACT, **book: Any) -> World:
@@ -41,6 +47,13 @@ SENTENCES = [
     (world(incident(acknowledged=True)), "Nothing needs you."),
     (world(paused="ann: storage"), "1 thing needs you."),
     (world(incident(state=IncidentState.AWAITING_HUMAN), paused="ann"), "2 things need you."),
+    (world(incident(), paused="ann"), "1 thing needs you; 1 incident held back."),
+    (world(incident(), policy=Policy(mode=Mode.OBSERVE)), "Nothing needs you; in mode observe nothing is done."),
+    (world(incident(), windows=(WINDOW,)), "Nothing needs you; 1 incident held back."),
+    (
+        world(incident(), incident("inc2", node="n2"), windows=(WINDOW,)),
+        "Healing n2: taking it out of service; 1 incident held back. Nothing needs you.",
+    ),
     (None, "Nothing needs you; the control loop has not turned yet: what Holdfast does is not known."),
 ]
 
@@ -67,6 +80,68 @@ def test_what_waits_is_answered_by_a_command() -> None:
     ]
     assert [w.kind for w in waits(None, (failed,))] == ["part"]
     assert not at_work(seen), "a held job is no work of Holdfast's"
+
+
+@pytest.mark.parametrize(
+    ("part", "sentence"),
+    [
+        (PartName.STORE, "1 thing needs you; nothing is done now: store failed."),
+        (PartName.ACTOR, "1 thing needs you; nothing is done now: actor failed."),
+        (PartName.NOTIFIER, "Healing n1: taking it out of service. 1 thing needs you."),
+    ],
+)
+def test_no_one_reads_that_a_node_is_healed_while_no_step_is_taken(part: PartName, sentence: str) -> None:
+    assert overview(world(incident()), {}, (PartState(part, Condition.FAILED, "away"),)).sentence == sentence
+
+
+def test_a_node_in_other_hands_is_held_back_and_says_why() -> None:
+    (doing,) = at_work(world(incident(), windows=(WINDOW,)))
+    assert (doing.what, doing.held, doing.step) == ("held back", True, "")
+    assert "maintenance by ann" in doing.reason
+
+
+def test_open_proposals_and_messages_that_were_refused_wait_for_an_operator() -> None:
+    question = Question(StepKind.DRAIN, "n1")
+    asked = ProposalRecord(1, question, ProposalState.OPEN, "drain n1", "fatal", NOW, NOW, later(60), "n1")
+    dismissed = replace(asked, number=2, status=ProposalState.DISMISSED)
+    snoozed = replace(asked, number=3, status=ProposalState.SNOOZED)
+    mine = replace(incident(), proposals=(asked, dismissed, snoozed))
+    refused = PendingAddress("urls[0] mailto://…", NOW, attempts=2, error="550")
+    first_try = PendingAddress("urls[1] json://…", NOW)
+    message = Message("m7", NOW, NoticeLevel.NEEDS_SOMEBODY, Topic.SPARES_SHORT, "the spare pool is short", "")
+    outbox = (PendingMessage(message, (refused, first_try)), PendingMessage(message, (first_try,)))
+    found = [(w.kind, w.subject, w.what, w.answer) for w in waits(world(mine), (), outbox)]
+    assert found == [
+        (
+            "proposal",
+            "n1",
+            "accept or dismiss: drain n1: fatal",
+            "holdfast accept inc1.1   # or dismiss, snooze",
+        ),
+        (
+            "notice",
+            "message",
+            "not delivered to urls[0] mailto://…: the spare pool is short",
+            "holdfast notices   # holdfast runbook notifier-fails",
+        ),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("status", "by", "held"),
+    [
+        (ProposalState.OPEN, "", "waits for an answer (holdfast proposals --all): drain n1"),
+        (ProposalState.SNOOZED, "ann", "snoozed by ann (holdfast proposals --all): drain n1"),
+        (ProposalState.DISMISSED, "ann", "dismissed by ann (holdfast proposals --all): drain n1"),
+        (ProposalState.ACCEPTED, "ann", ""),
+        (ProposalState.WITHDRAWN, "", ""),
+    ],
+)
+def test_an_incident_whose_step_is_not_accepted_is_held_back(status: ProposalState, by: str, held: str) -> None:
+    question = Question(StepKind.DRAIN, "n1")
+    record = ProposalRecord(1, question, status, "drain n1", "fatal", NOW, NOW, later(60), "n1", by=by)
+    (doing,) = at_work(world(replace(incident(), proposals=(record,))))
+    assert (doing.held, doing.reason if held else "") == (bool(held), held)
 
 
 def test_the_step_in_flight_is_the_newest_and_a_message_only_for_want_of_another() -> None:

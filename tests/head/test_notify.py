@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.config.sections import NotifySection
+from holdfast.config.sections import NotifySection, RouteSection
 from holdfast.head.addresses import addresses
 from holdfast.head.notify import AddressesNotifier, WatchedNotifier, notifier_for, wrong_addresses
 from holdfast.model.errors import Unavailable
@@ -61,6 +61,19 @@ def sending_to(*urls: str) -> AddressesNotifier:
 
 def watched(urls: list[str]) -> WatchedNotifier:
     return notifier_for(NotifySection(tuple(urls)), Path("/"), SimClock())
+
+
+def test_a_page_of_a_process_goes_by_routes_too(places: tuple[Place, Place]) -> None:
+    """The notifier of those who are called fails: only a route can say so."""
+    bad, good = places
+    bad.status = 500
+    others = RouteSection((bad.url,), levels=("healed",)), RouteSection((bad.url,), topics=("job_held",))
+    routes = (RouteSection((good.url,)), *others)
+    pager = notifier_for(NotifySection((bad.url,), routes=routes), Path("/"), SimClock())
+    with pytest.raises(Unavailable, match="the others have it"):
+        pager.notify("Holdfast on head: notifier failed", "not delivered")
+    assert pager.state().addresses == 2
+    assert len(good.got) == 1
 
 
 def wrong(urls: list[str]) -> tuple[str, ...]:

@@ -117,6 +117,28 @@ def test_a_loop_that_fails_for_want_of_a_store_is_one_outage(bench: Bench) -> No
     assert [text.partition(":")[0] for text in bench.mail.sent[1:]] == ["over", "Holdfast on head"]
 
 
+def test_a_store_that_fails_as_its_disk_fills_is_one_outage(bench: Bench) -> None:
+    disk = {"disk": Page("Holdfast on head: disk failed", "0 MiB free")}
+    bench.look(disk, 20)
+    bench.look(disk | STORE | LOOP, 3600)
+    assert bench.mail.sent == ["Holdfast on head: disk failed: 0 MiB free"]
+    bench.look({}, 60)
+    assert bench.mail.sent[1:] == ["over: Holdfast on head: disk failed: holdfast status"]
+
+
+def test_a_store_that_stops_long_after_its_disk_was_paged_is_paged(bench: Bench) -> None:
+    disk = {"disk": Page("Holdfast on head: disk failed", "200 MiB free")}
+    bench.look(disk, 3600)
+    bench.look(disk | STORE, LASTS_S + 10)
+    assert bench.mail.sent[1:] == ["Holdfast on head: store failed: disk full"]
+
+
+def test_a_store_that_was_paged_is_not_over_because_the_disk_explains_it(bench: Bench) -> None:
+    bench.look(STORE, LASTS_S + 10)
+    bench.look(STORE | {"disk": Page("Holdfast on head: disk failed", "0 MiB free")}, LASTS_S + 10)
+    assert [text.partition(":")[0] for text in bench.mail.sent] == ["Holdfast on head"] * 2
+
+
 def test_what_was_not_delivered_is_tried_again_every_minute(bench: Bench) -> None:
     bench.mail.fails = True
     bench.look(STORE, LASTS_S + 5 * REPEAT_S)
@@ -225,8 +247,8 @@ def test_the_controller_pages_without_store_and_actor(
             loop.cycles.ended(error)
         asyncio.run(paging.look())
     subjects = sorted(text.partition("\n")[0] for text in bench.mail.sent)
-    assert [text.partition(": ")[2].split(" ")[0] for text in subjects] == ["actor", "disk", "store"]
-    assert "database or disk is full" in subjects[2]
+    assert [text.partition(": ")[2].split(" ")[0] for text in subjects] == ["actor", "disk"], "one page for one cause"
+    assert "nothing is decided" in subjects[1]
     assert "last" in json.loads((tmp_path / "controller.state").read_text())["problem"]
 
 

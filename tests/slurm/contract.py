@@ -331,6 +331,18 @@ class SchedulerContract:
         assert not slurm.node("n3").draining
         slurm.undrain("n3")
 
+    def test_undrain_leaves_an_operators_reboot_to_come(self, slurm: Scheduler, practice: Practice) -> None:
+        """RESUME forgets it, and the operator waits for a reboot that never comes."""
+        self.running(slurm, practice, "-N1", "-w", "n3")
+        practice.command("scontrol", "reboot", "n3")
+        slurm.drain("n3", "holdfast[x]: bad")
+        try:
+            slurm.undrain("n3")
+            node = slurm.node("n3")
+            assert (node.draining, "REBOOT_REQUESTED" in node.flags) == (False, True)
+        finally:
+            practice.command("scontrol", "cancel_reboot", "n3")
+
     def test_a_node_that_an_operator_fails_takes_no_job(self, slurm: Scheduler, practice: Practice) -> None:
         practice.command("scontrol", "update", "nodename=n2", "state=FAIL", "reason=psu smells - bob")
         try:

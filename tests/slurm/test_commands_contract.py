@@ -92,6 +92,21 @@ class TestCommands(SchedulerContract):
         twin.delete_reservation("holdfast-none")
         assert ran == ["squeue -R holdfast-none", "scontrol delete ReservationName=holdfast-none"]
 
+    def test_undrain_leaves_down_what_is_set_down_after_it_was_read(
+        self, practice: Practice, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        twin, other = SlurmCommands(env=practice.command_env()), SlurmCommands(env=practice.command_env())
+        other.drain("n1", "holdfast[x]: bad")
+        before = other.node("n1")
+        other.set_down("n1", "Not responding", drain=False)
+        monkeypatch.setattr(twin, "node", lambda _: before)
+        try:
+            twin.undrain("n1")
+            assert (other.node("n1").down, other.node("n1").draining) == (True, False)
+        finally:
+            other.undrain("n1")
+        assert not other.node("n1").out_of_service
+
     def test_a_port_that_slurm_conf_sets_for_all_nodes(self, make_practice: Callable[..., Practice]) -> None:
         """scontrol prints none for a node whose port is SlurmdPort: it was taken for 6818."""
         practice = make_practice(nodes=2, gpus=1)

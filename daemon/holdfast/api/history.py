@@ -11,6 +11,7 @@ from holdfast.api.history_shapes import Entry, HistoryEntryShape
 from holdfast.decisions.common.node_drains import DrainedBy
 from holdfast.model.event import BY_OTHERS, Event, EventKind
 from holdfast.model.hostlist import names_node
+from holdfast.model.incident import IncidentState
 
 _K = EventKind
 SHARED = (_K.NODES_FIRST_READ, _K.NODE_DRAINED_BY_OTHERS, _K.NODE_DOWN, _K.NODE_RESUMED_BY_OTHERS, _K.OPERATOR)
@@ -34,6 +35,7 @@ _ABOUT: Mapping[EventKind, Entry] = {
     _K.NODE_MACHINE: Entry.MACHINE,
     _K.INSTANCE_UP: Entry.MACHINE,
     _K.INCIDENT_OPENED: Entry.INCIDENT,
+    _K.INCIDENT_STATE: Entry.INCIDENT,
     _K.INCIDENT_CLOSED: Entry.INCIDENT,
     _K.NODE_DEAD: Entry.INCIDENT,
     _K.NODE_VALIDATED: Entry.INCIDENT,
@@ -87,6 +89,8 @@ def _part(detail: Mapping[str, Any], node: str) -> Mapping[str, Any]:
 
 def _shown(event: Event) -> bool:
     detail = event.detail
+    if event.kind is _K.INCIDENT_STATE:  # of its states, the one that a person had to end
+        return detail.get("to") == IncidentState.AWAITING_HUMAN
     if event.kind in _ENDS:
         return detail.get("kind") in _STEPS or detail.get("verb") in _VERBS
     if event.kind is _K.NODE_OUT:  # what others did has an event of its own
@@ -143,7 +147,11 @@ def _text(event: Event) -> str:
         return _SAID[str(detail["verb"])].format(reason=detail.get("reason") or "no reason given")
     if event.kind in _ENDS:
         return f"{_step(detail)} {_ENDS[event.kind]}: {event.text}"
-    prefix = {_K.INCIDENT_OPENED: "incident opened: ", _K.INCIDENT_CLOSED: "incident closed: "}.get(event.kind, "")
+    prefix = {
+        _K.INCIDENT_OPENED: "incident opened: ",
+        _K.INCIDENT_STATE: "needs an operator: ",
+        _K.INCIDENT_CLOSED: "incident closed: ",
+    }.get(event.kind, "")
     return f"{prefix}{event.text}"
 
 

@@ -10,6 +10,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
+from holdfast.actor.notice_note import read_state
 from holdfast.api.deps import Api, ApiDeps, ApiStore
 from holdfast.api.guarded import READERS, guarded_router
 from holdfast.api.measuring import opened_within
@@ -30,6 +31,7 @@ from holdfast.decisions.overview import overview
 from holdfast.decisions.parts import parts_of
 from holdfast.metrics.night import MANUAL_MINUTES, MANUAL_SOURCE, night, saved
 from holdfast.model.fleet import natural
+from holdfast.model.notice import NOTE, PendingMessage
 
 MOST_INCIDENTS = 500
 """Of one answer; a span with more is answered with the newest."""
@@ -86,7 +88,8 @@ def _before(end: datetime, span: timedelta) -> datetime:
 def overview_shape(deps: ApiDeps, ping_problem: str | None, since: datetime | None) -> OverviewShape:
     seen, world = vitals(deps, ping_problem), deps.world()
     status = status_shape(seen, restraints_shape(world, seen.now, head_of(deps)))
-    now = overview(world, agent_statuses(world, deps.agents.views(), seen.now), parts_of(seen))
+    outbox = _outbox(deps.store) if ping_problem is None else ()
+    now = overview(world, agent_statuses(world, deps.agents.views(), seen.now), parts_of(seen), outbox)
     return OverviewShape(
         **dict(status),
         at=seen.now,
@@ -97,6 +100,10 @@ def overview_shape(deps: ApiDeps, ping_problem: str | None, since: datetime | No
         nodes=dict(now.nodes),
         night=None if since is None or ping_problem is not None else night_shape(deps.store, since, seen.now),
     )
+
+
+def _outbox(store: ApiStore) -> tuple[PendingMessage, ...]:
+    return read_state(store.note(NOTE)).outbox
 
 
 def night_shape(store: ApiStore, since: datetime, until: datetime) -> NightShape:

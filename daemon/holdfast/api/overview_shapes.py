@@ -29,12 +29,13 @@ class DoingShape(Shape):
     )
     due: str = Field(description="What is due then.")
     jobs: list[str] = Field(description="Jobs that are being recovered for it, each with its phase.")
+    held: bool = Field(default=False, description="Nothing is done about it at present; `reason` says why.")
 
 
 class WaitingShape(Shape):
     """One thing that waits for an operator."""
 
-    kind: str = Field(description="part, paused, brake, incident, held_job; others may be added.")
+    kind: str = Field(description="part, paused, brake, proposal, incident, held_job, notice; others may be added.")
     subject: str
     what: Annotated[str, Essential()]
     since: datetime | None

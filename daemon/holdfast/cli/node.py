@@ -15,7 +15,8 @@ from holdfast.cli.answers import read
 from holdfast.cli.csv_rows import as_csv
 from holdfast.cli.options import Json, Url
 from holdfast.cli.problems import Exit
-from holdfast.cli.show import as_json, counted, line, moment, seconds, table
+from holdfast.cli.reading import listed
+from holdfast.cli.show import as_json, counted, line, moment, seconds
 from holdfast.cli.when import parse_when
 from holdfast.model.errors import HoldfastError, Rejected, Unavailable, Usage
 from holdfast.model.ids import abbreviated
@@ -69,7 +70,9 @@ def history(
     for sentence in head_lines(shown):
         line(sentence)
     columns = ("AT (UTC)", "WHO", "WHAT", "OUT FOR", "TICKET", "INCIDENT")
-    table("", columns, [entry_row(e) for e in shown.entries], "nothing is on record in this time")
+    rows = [entry_row(e) for e in shown.entries]
+    empty = [name for index, name in enumerate(columns) if index > 2 and not any(row[index] for row in rows)]
+    listed(columns, rows, "nothing is on record in this time", ("INCIDENT",), never=empty)
     if shown.next_cursor is not None:
         line(
             f"older entries: --limit {limit * 2}, or --json, whose next_cursor GET /v1/nodes/{name}/history takes as cursor"

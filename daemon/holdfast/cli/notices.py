@@ -44,7 +44,7 @@ def notices(
 def notice_row(notice: NoticeShape) -> list[object]:
     from holdfast.model.notice import LEVEL_WORDS  # noqa: PLC0415
 
-    level = LEVEL_WORDS.get(notice.level, str(notice.level))  # type: ignore[call-overload]
+    level = "over" if notice.over else LEVEL_WORDS.get(notice.level, str(notice.level))  # type: ignore[call-overload]
     many = notice.stands_for if notice.stands_for > 1 else ""
     return [moment(notice.at)[:19], level, notice.topic, many, notice.subject, delivered(notice.deliveries)]
 
@@ -80,7 +80,7 @@ def send_test(
     message = Message("test", clock.now(), wanted, Topic.TEST, matter.subject, body, matters=(matter,))
     failed = sent_to(mine, message)
     if failed:
-        raise OutsideError(f"{failed} of {len(mine)} addresses did not take the test; docs/runbooks/notifier-fails.md")
+        raise OutsideError(f"{failed} of {len(mine)} addresses did not take the test; holdfast runbook notifier-fails")
 
 
 def sent_to(places: Sequence[Place], message: Message) -> int:

@@ -112,10 +112,17 @@ def summary_lines(everything: Sequence[NodeShape], shown: Sequence[NodeShape], w
 
 
 def listed(
-    columns: Sequence[str], rows: Iterable[Sequence[object]], empty: str, spared: Sequence[str], *, title: str = ""
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    empty: str,
+    spared: Sequence[str],
+    *,
+    never: Sequence[str] = (),
+    title: str = "",
 ) -> None:
-    """A table without the columns ``spared`` where the terminal is narrow."""
-    kept = [index for index, name in enumerate(columns) if not (narrow() and name in spared)]
+    """A table without the columns ``spared`` where the terminal is narrow, and without ``never``: those in which nothing would be."""
+    gone = {*never, *(spared if narrow() else ())}
+    kept = [index for index, name in enumerate(columns) if name not in gone]
     table(title, [columns[index] for index in kept], [[row[index] for index in kept] for row in rows], empty)
 
 

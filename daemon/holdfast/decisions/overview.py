@@ -8,13 +8,17 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from holdfast.decisions.brakes.held_back import held_back
+from holdfast.decisions.common.node_policy import policy_of
+from holdfast.decisions.nodes import hands_off
 from holdfast.decisions.repair import repair_progress
 from holdfast.model.action import Intent, IntentState, Launch, Notify, TellOwner
 from holdfast.model.book import Book, World
 from holdfast.model.fleet import NodeGroup, group_of
 from holdfast.model.incident import Incident, IncidentKind, IncidentState, Recovery
-from holdfast.model.parts import Condition, PartState
+from holdfast.model.notice import PendingAddress, PendingMessage
+from holdfast.model.parts import Condition, PartName, PartState
 from holdfast.model.policy import Mode
+from holdfast.model.proposals import ProposalRecord, ProposalState, proposal_id
 from holdfast_checks.result import Severity
 
 _AT_WORK = {
@@ -52,6 +56,8 @@ class Doing:
     """What is due then; empty: nothing is."""
     jobs: tuple[str, ...] = ()
     """Jobs that are being recovered for it, each with its phase."""
+    held: bool = False
+    """Nothing is done about it at present; ``reason`` says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +65,9 @@ class WaitingItem:
     """One thing that waits for an operator."""
 
     kind: str
-    """part, paused, brake, incident, held_job: for programs; another part of Holdfast may add a kind."""
+    """part, paused, brake, proposal, incident, held_job, notice: for programs; another part of Holdfast may add a kind."""
     subject: str
-    """The part, the brake, the node."""
+    """The part, the brake, the node, the job, the message."""
     what: str
     since: datetime | None
     answer: str
@@ -80,12 +86,19 @@ class Overview:
     """Group (:class:`~holdfast.model.fleet.NodeGroup`) → nodes."""
 
 
-def overview(world: World | None, agents: Mapping[str, Sequence[str]], parts: Iterable[PartState]) -> Overview:
-    """``agents``: node → the status of each of its agents. ``world`` None: the control loop has not turned yet."""
+def overview(
+    world: World | None,
+    agents: Mapping[str, Sequence[str]],
+    parts: Iterable[PartState],
+    outbox: Iterable[PendingMessage] = (),
+) -> Overview:
+    """``agents``: node → the status of each of its agents. ``outbox``: messages to people that an address has not taken. ``world`` None:
+    the control loop has not turned yet."""
+    parts = tuple(parts)
     doing = at_work(world) if world is not None else ()
-    waiting = waits(world, parts)
+    waiting = waits(world, parts, outbox)
     return Overview(
-        sentence=_sentence(world, doing, waiting),
+        sentence=_sentence(world, doing, waiting, _halted(parts)),
         doing=doing,
         waiting=waiting,
         watched=_watched(world) if world is not None else 0,
@@ -93,22 +106,34 @@ def overview(world: World | None, agents: Mapping[str, Sequence[str]], parts: It
     )
 
 
-def _sentence(world: World | None, doing: Sequence[Doing], waiting: Sequence[WaitingItem]) -> str:
+_NEEDED = (PartName.STORE, PartName.LOOP, PartName.ACTOR, PartName.SLURM)
+"""Parts without which no step is taken."""
+
+
+def _halted(parts: Iterable[PartState]) -> tuple[str, ...]:
+    return tuple(p.name.value for p in parts if p.name in _NEEDED and p.condition is Condition.FAILED)
+
+
+def _sentence(
+    world: World | None, doing: Sequence[Doing], waiting: Sequence[WaitingItem], halted: Sequence[str]
+) -> str:
     needs = (
         "Nothing needs you" if not waiting else f"{_counted(len(waiting), 'thing')} need{'s' * (len(waiting) == 1)} you"
     )
     if world is None:
         return f"{needs}; the control loop has not turned yet: what Holdfast does is not known."
-    if not doing:
-        return (
-            f"{needs}."
-            if world.policy.mode is Mode.ACT
-            else f"{needs}; in mode {world.policy.mode.value} nothing is done."
-        )
-    first = doing[0]
+    if halted:
+        return f"{needs}; nothing is done now: {', '.join(halted)} failed."
+    if world.policy.mode is Mode.OBSERVE:
+        return f"{needs}; in mode observe nothing is done."
+    active = [each for each in doing if not each.held]
+    held = f"{_counted(len(doing) - len(active), 'incident')} held back" if len(doing) > len(active) else ""
+    if not active:
+        return f"{needs}; {held}." if held else f"{needs}."
+    first = active[0]
     step = f" ({first.step})" if first.step else ""
-    more = f", and {_counted(len(doing) - 1, 'more incident')}" if len(doing) > 1 else ""
-    return f"Healing {first.node}: {first.what}{step}{more}. {needs}."
+    more = f", and {_counted(len(active) - 1, 'more incident')}" if len(active) > 1 else ""
+    return f"Healing {first.node}: {first.what}{step}{more}{f'; {held}' if held else ''}. {needs}."
 
 
 def _counted(number: int, what: str) -> str:
@@ -116,11 +141,12 @@ def _counted(number: int, what: str) -> str:
 
 
 def at_work(world: World) -> tuple[Doing, ...]:
-    """The worst first, then the oldest."""
+    """The worst first, then the oldest; those about which nothing is done at present last."""
     mine = [i for i in world.book.open_incidents() if i.state in _AT_WORK and not i.acknowledged and not _held_job(i)]
     jobs = _recoveries(world.book)
     mine.sort(key=lambda i: (i.severity is not Severity.FATAL, i.opened_at, i.id))
-    return tuple(_doing(world, i, jobs.get(i.id, ())) for i in mine)
+    found = [_doing(world, i, jobs.get(i.id, ())) for i in mine]
+    return tuple(sorted(found, key=lambda each: each.held))
 
 
 def _held_job(incident: Incident) -> bool:
@@ -138,20 +164,43 @@ def _recoveries(book: Book) -> dict[str, list[Recovery]]:
 def _doing(world: World, incident: Incident, recoveries: Iterable[Recovery]) -> Doing:
     step = in_flight(world.book.intents_of(incident.id))
     due_at, due = next_due(world, incident)
+    held = _held_back(world, incident) if step is None else ""
     return Doing(
         incident_id=incident.id,
         node=incident.node,
         state=incident.state.value,
-        what=_AT_WORK[incident.state],
+        what="held back" if held else _AT_WORK[incident.state],
         fault=incident.headline,
         since=incident.state_since or incident.opened_at,
         step=f"{step.kind} {step.action.target.text}".strip() if step is not None else "",
         step_since=step.planned_at if step is not None else None,
-        reason=(step.reason if step is not None else "") or incident.note,
-        due_at=due_at,
-        due=due,
+        reason=held or (step.reason if step is not None else "") or incident.note,
+        due_at=None if held else due_at,
+        due="" if held else due,
         jobs=tuple(f"{r.job.job_id} {r.phase.value}" for r in sorted(recoveries, key=lambda r: r.id)),
+        held=bool(held),
     )
+
+
+_UNDONE = frozenset({ProposalState.OPEN, ProposalState.SNOOZED, ProposalState.DISMISSED})
+"""Proposals whose step is not done, and for which the incident stays where it is."""
+
+
+def _held_back(world: World, incident: Incident) -> str:
+    """Why nothing is done about an incident without a step in flight; empty: its next step is Holdfast's."""
+    if world.book.paused:
+        return f"paused by {world.book.paused}"
+    hands = hands_off.on(world, incident.node)
+    if hands is not None and (hands.holds_incidents or hands.hands is hands_off.Hands.JUST_BACK):
+        return hands.text
+    policy = policy_of(incident.node, world)
+    if policy.mode is Mode.OBSERVE:
+        return f"nothing is done: {policy.why}"
+    asked = next((r for r in incident.proposals if r.unseen_since is None and r.status in _UNDONE), None)
+    if asked is None:
+        return ""
+    answered = f"{asked.status.value} by {asked.by}" if asked.by else "waits for an answer"
+    return f"{answered} (holdfast proposals --all): {asked.what}"
 
 
 def in_flight(intents: Iterable[Intent]) -> Intent | None:
@@ -189,13 +238,17 @@ def _repair_due(world: World, incident: Incident) -> tuple[datetime | None, str]
     ), "the machine reports by then, or the step has failed"
 
 
-def waits(world: World | None, parts: Iterable[PartState]) -> tuple[WaitingItem, ...]:
-    """What is needed of an operator, the most urgent first: failed parts, a pause, brakes, incidents, held jobs."""
+def waits(
+    world: World | None, parts: Iterable[PartState], outbox: Iterable[PendingMessage] = ()
+) -> tuple[WaitingItem, ...]:
+    """What is needed of an operator, the most urgent first: failed parts, a pause, brakes, proposals, incidents, held jobs, messages that
+    were not delivered."""
     failed = [_of_part(p) for p in parts if p.condition is Condition.FAILED]
+    unsent = _unsent(outbox)
     if world is None:
-        return tuple(failed)
+        return (*failed, *unsent)
     book = world.book
-    return (*failed, *_pause(book), *_brakes(book), *_incidents(book))
+    return (*failed, *_pause(book), *_brakes(book), *_proposals(book), *_incidents(book), *unsent)
 
 
 def _of_part(part: PartState) -> WaitingItem:
@@ -223,6 +276,38 @@ def _brakes(book: Book) -> list[WaitingItem]:
     ]
 
 
+def _proposals(book: Book) -> list[WaitingItem]:
+    """Those that an operator has to answer; what was snoozed is asked again."""
+    open_ones = [(i, r) for i in book.open_incidents() for r in i.proposals if r.status is ProposalState.OPEN]
+    return [_proposed(i, r) for i, r in sorted(open_ones, key=lambda each: (each[1].asked_at, each[0].id))]
+
+
+def _proposed(incident: Incident, record: ProposalRecord) -> WaitingItem:
+    subject = record.node or incident.node or (f"job {record.job}" if record.job is not None else "")
+    what = f"accept or dismiss: {record.what}: {record.reason}"
+    name = proposal_id(incident.id, record.number)
+    return WaitingItem("proposal", subject, what, record.asked_at, f"holdfast accept {name}   # or dismiss, snooze")
+
+
+def _unsent(outbox: Iterable[PendingMessage]) -> list[WaitingItem]:
+    """Messages that an address refused, the oldest first; one whose first try is under way is not among them."""
+    refused = [(m.message, [w for w in m.waits if w.attempts]) for m in outbox]
+    return [
+        WaitingItem(
+            "notice", "message", f"not delivered to {_addresses(waits)}: {message.subject}", message.at, _NOTICES
+        )
+        for message, waits in sorted(refused, key=lambda each: (each[0].at, each[0].id))
+        if waits
+    ]
+
+
+_NOTICES = "holdfast notices   # holdfast runbook notifier-fails"
+
+
+def _addresses(waits: Iterable[PendingAddress]) -> str:
+    return ", ".join(w.address for w in waits)
+
+
 def _incidents(book: Book) -> list[WaitingItem]:
     mine = [i for i in book.open_incidents() if not i.acknowledged]
     asks = [i for i in mine if i.state is IncidentState.AWAITING_HUMAN]
@@ -244,7 +329,8 @@ def _hold(incident: Incident) -> WaitingItem:
     run = incident.run
     answer = f"scontrol release {run.job_id}" if run is not None else f"holdfast incident show {incident.id}"
     what = f"{incident.headline}: {incident.note}" if incident.note else incident.headline
-    return WaitingItem("held_job", incident.node, what, incident.opened_at, answer)
+    subject = f"job {run.job_id}" if run is not None else incident.node
+    return WaitingItem("held_job", subject, what, incident.opened_at, answer)
 
 
 def _watched(world: World) -> int:

@@ -131,7 +131,8 @@ def disk_part(room: DiskRoom | None) -> PartState:
     text = disk_text(room)
     look = f"make room on {room.mount} (df -h {room.mount})   # holdfast runbook store-takes-no-write"
     if room.free_bytes < DISK_FULL_BYTES:
-        return PartState(name, Condition.FAILED, text, look)
+        full = f"{text}; less than {_size(DISK_FULL_BYTES)} are free: once it is full, nothing is decided"
+        return PartState(name, Condition.FAILED, full, look)
     if room.free_bytes < max(DISK_LOW_BYTES, room.store_bytes):  # a backup before a migration would not fit
         return PartState(name, Condition.WARNING, text, look)
     return _good(name, text)

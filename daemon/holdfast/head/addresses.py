@@ -61,7 +61,7 @@ class AppriseAddress:
         except Exception as error:  # of a plugin of Apprise's: one address, not the actor
             raise Unavailable(type(error).__name__) from error  # its text may hold the address, and so a secret
         if not taken:
-            raise Unavailable("not delivered; see Apprise's log for the reason")
+            raise Unavailable("not delivered; the log of this process says why (logger=apprise)")
 
     def keep(self, matters: Sequence[Matter]) -> None:
         """Nothing: what was sent stays."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from holdfast.actor.notice_desk import Place
 from holdfast.config.notify import rule_of, urls_of
 from holdfast.config.sections import NotifySection
+from holdfast.decisions.notices.routes import takes
 from holdfast.decisions.notices.texts import NoticeLinks
 from holdfast.head.addresses import BrokenAddress, addresses, page
 from holdfast.model.errors import OutsideError, Unavailable
@@ -129,7 +130,9 @@ def places_of(section: NotifySection, folder: Path, clock: Clock, cluster: str =
 
 
 def notifier_for(section: NotifySection, folder: Path, clock: Clock, cluster: str = "") -> WatchedNotifier:
-    """Sends to those who are called, or to the log alone where there are none. Raises ConfigError."""
-    places = called(section, folder, clock, cluster)
+    """Sends to those who are called, by routes too, or to the log alone where there are none. Raises ConfigError."""
+    page_of_all = Message("", clock.now(), NoticeLevel.NEEDS_SOMEBODY, Topic.OTHER, "", "")
+    every = places_of(section, folder, clock, cluster)
+    places = tuple(place.address for place in every if takes(place.rule, page_of_all, {}))
     notifier: Notifier = AddressesNotifier(places, clock) if places else LogNotifier()
     return WatchedNotifier(notifier, clock, len(places), "; ".join(wrong_addresses(places)))

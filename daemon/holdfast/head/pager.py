@@ -63,6 +63,7 @@ def due(
         for name, outage in now.items()
         if name in found
         and not outage.sent
+        and not _explained(name, now)
         and now_s - outage.since_s >= LASTS_S
         and (outage.tried_s is None or now_s - outage.tried_s >= REPEAT_S)
     )
@@ -71,6 +72,18 @@ def due(
 
 _CAUSES = {PartName.LOOP.value: PartName.STORE.value}
 """A loop that fails because it has no store counts as the store's outage."""
+
+
+_TOGETHER = {PartName.STORE.value: PartName.DISK.value}
+"""A store that fails as its disk is found full is the disk's outage; one that fails later, on a disk paged before, is worse, and paged."""
+TOGETHER_S = 120.0
+"""Two outages that begin this close to each other are one; the store's counts from its last write, the disk's from its reading."""
+
+
+def _explained(name: str, now: Mapping[str, PagedOutage]) -> bool:
+    """Whether another outage is the cause, and is paged instead."""
+    cause = now.get(_TOGETHER.get(name, ""))
+    return cause is not None and abs(cause.since_s - now[name].since_s) <= TOGETHER_S
 
 
 def ended(known: Mapping[str, PagedOutage], now: Mapping[str, PagedOutage]) -> tuple[PagedOutage, ...]:

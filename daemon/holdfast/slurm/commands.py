@@ -164,8 +164,10 @@ class SlurmCommands:
         self._scontrol("update", f"NodeName={node}", "State=DRAIN", f"Reason={records.printable(reason)}")
 
     def undrain(self, node: str) -> None:
+        # RESUME would end what others began meanwhile: a DOWN, a reboot, a power-down
+        state = "RESUME" if self.node(node).down else "UNDRAIN"
         try:
-            self._scontrol("update", f"NodeName={node}", "State=RESUME")
+            self._scontrol("update", f"NodeName={node}", f"State={state}")
         except NotFound:
             raise
         except Rejected:

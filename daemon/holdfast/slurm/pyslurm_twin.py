@@ -28,7 +28,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from holdfast.model.cluster import ClusterView, Job, Node
-from holdfast.model.errors import NotFound, Rejected
 from holdfast.slurm import pyslurm_records
 from holdfast.slurm.commands import SlurmCommands
 from holdfast.slurm.delegating import DelegatingScheduler
@@ -112,14 +111,7 @@ class SlurmPyslurm(DelegatingScheduler):
         self._ask("update_node", name=node, state="DRAIN", reason=printable(reason))
 
     def undrain(self, node: str) -> None:
-        try:
-            self._ask("update_node", name=node, state="RESUME")
-        except NotFound:
-            raise
-        except Rejected:
-            # Slurm refuses RESUME for a node that is in service; then there is nothing to do.
-            if self.node(node).out_of_service:
-                raise
+        self._commands.undrain(node)
 
     def set_down(self, node: str, reason: str, *, drain: bool = True) -> None:
         # DRAIN first: a crash between the two leaves a node that takes no job. DOWN keeps the flag.

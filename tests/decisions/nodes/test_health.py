@@ -65,6 +65,26 @@ TABLE: list[tuple[str, dict[str, Any], Health, bool | None, str]] = [
         "all checks are OK; drained by ops: psu",
     ),
     ("only a warning", {"agent": replace(GOOD, all_ok=False, failing=("net.eth",))}, H.HEALTHY, True, "net.eth"),
+    (
+        "put back with its fault",
+        {
+            "agent": replace(GOOD, all_ok=False, failing=("gpu.count",)),
+            "incidents": (_incident(severity=Severity.FATAL, state=S.CLOSED, closed_at=NOW),),
+        },
+        H.HEALTHY,
+        True,
+        "put back before incident inc1 was repaired; these checks fail: gpu.count",
+    ),
+    (
+        "repaired, and another check warns",
+        {
+            "agent": replace(GOOD, all_ok=False, failing=("net.eth",)),
+            "incidents": (_incident(severity=Severity.FATAL, state=S.CLOSED, closed_at=NOW, validated_at=NOW),),
+        },
+        H.HEALTHY,
+        True,
+        "only warn",
+    ),
     ("checks still run", {"agent": replace(GOOD, all_ok=False)}, H.NOT_EVALUATED, True, "have not all run"),
     ("fatal", {"incidents": (_incident(severity=Severity.FATAL),)}, H.UNHEALTHY, True, "gpu.xid"),
     ("fatal, out", {"node": DRAINED, "incidents": (_incident(severity=Severity.FATAL),)}, H.UNHEALTHY, False, ""),

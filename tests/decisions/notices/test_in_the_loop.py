@@ -114,6 +114,18 @@ def test_what_was_repaired_is_told_to_those_who_want_it_and_the_end_to_those_who
     assert site.notices.sent == [], "no one was called"
 
 
+def test_two_nodes_that_were_repaired_together_are_both_told() -> None:
+    day = Flaky()
+    day.down = False
+    site = with_place(Site(6, policy=NO_BRAKE), Place(day, RouteRule(frozenset({NoticeLevel.HEALED}))))
+    site.run(10)
+    site.fault("n1")
+    site.run(30)
+    site.fault("n2")
+    site.run(900, step_s=10.0)
+    assert sorted(name for m in day.got for name in m.nodes) == ["n1", "n2"]
+
+
 def test_the_end_of_what_people_were_called_for_is_told() -> None:
     site = needs_operators(4)
     site.fault("n1")

@@ -11,7 +11,7 @@ import pytest
 from holdfast.decisions.notices import over, plan, texts
 from holdfast.model import steps
 from holdfast.model.book import Book, Brake, BrakeKind
-from holdfast.model.incident import IncidentState
+from holdfast.model.incident import IncidentKind, IncidentState
 from holdfast.model.notice import Matter, Message, NoticeLevel, NoticePolicy, NoticeState, Topic
 from support.store_nouns import incident
 
@@ -60,9 +60,54 @@ def test_a_message_says_what_why_what_next_what_to_do_and_where() -> None:
         "Next, Holdfast: nothing: the node stays out of service until you act.",
         "You can: holdfast incident show idn1; once it is fit: scontrol update nodename=n1 state=resume; "
         "for another machine: holdfast incident retry idn1",
-        "Runbook: docs/runbooks/awaiting-human.md",
+        "Runbook: holdfast runbook awaiting-human",
         "Incident: https://hf.example/incidents/idn1",
     ]
+
+
+@pytest.mark.parametrize(
+    ("base", "topic", "line"),
+    [
+        ("docs", Topic.BRAKE, "Runbook: holdfast runbook brake"),
+        ("docs", Topic.OTHER, "Runbook: holdfast runbook"),
+        (
+            "https://docs.example/hf/",
+            Topic.BRAKE,
+            "Runbook: holdfast runbook brake (https://docs.example/hf/runbooks/brake.md)",
+        ),
+    ],
+)
+def test_the_runbook_is_named_once_by_its_command(base: str, topic: Topic, line: str) -> None:
+    writer = texts.MessageWriter(texts.NoticeLinks(base))
+    _, (message,) = plan.make(queued(NoticeState(), [matter("n1", topic)]), POLICY, NOW, writer)
+    assert [each for each in message.body.splitlines() if "unbook" in each] == [line]
+
+
+def test_a_held_job_is_named_in_what_can_be_done() -> None:
+    held = incident("id9", kind=IncidentKind.HELD_JOB, job="c/4711@1767225600r2")
+    writer = texts.MessageWriter(book=Book(incidents={"id9": held}))
+    told = replace(matter("n1", Topic.JOB_HELD), incident_id="id9")
+    _, (message,) = plan.make(queued(NoticeState(), [told]), POLICY, NOW, writer)
+    assert "You can: scontrol release 4711; holdfast incident show id9" in message.body
+
+
+def test_the_end_says_how_it_ended() -> None:
+    state, _ = made(queued(NoticeState(), [matter("n1")]), NOW)
+    state = plan.end(state, lambda _: True, later(60))
+    closed = incident("idn1", state=IncidentState.CLOSED, note="root put it back; its fault is still there")
+    writer = texts.MessageWriter(book=Book(incidents={"idn1": closed}))
+    _, (message,) = plan.make(state, POLICY, later(60), writer)
+    assert message.body == "Incident idn1 is closed: root put it back; its fault is still there"
+
+
+def test_news_that_waits_for_its_message_has_no_end() -> None:
+    """The second node that was healed within a minute was never sent: its incident is closed."""
+    healed = matter("n2", Topic.HEALED, NoticeLevel.HEALED)
+    book = Book(incidents={"idn2": incident("idn2", state=IncidentState.CLOSED)})
+    state, _ = made(queued(NoticeState(), [matter("n1", Topic.HEALED, NoticeLevel.HEALED)]), NOW)
+    state = plan.end(queued(state, [healed], later(5)), lambda each: over.is_over(book, each), later(10))
+    assert [each.target for each in state.waiting] == ["n2"]
+    assert [m.subject for m in made(state, later(60))[1]] == [healed.subject]
 
 
 def test_the_same_is_not_told_again_until_it_is_over_or_repeat_s() -> None:
@@ -179,4 +224,4 @@ def test_of_a_matter_without_an_incident_no_end_is_known() -> None:
 def test_a_message_of_any_topic_can_be_written(topic: Topic) -> None:
     """One that cannot be would hold back all that are due with it."""
     _, (message,) = made(queued(NoticeState(), [matter("n0", topic)]), later(3600))
-    assert f"Runbook: {texts.runbook(WRITER.links, topic)}\n" in message.body
+    assert f"Runbook: {texts.runbook_command(topic)}\n" in message.body

@@ -129,7 +129,7 @@ def _notice(world: World, limit: StopLimit) -> Proposal | None:
     about_id = attempts[-1].incident_id if attempts else limit.incident_id
     incident = world.book.incidents.get(about_id)
     headline = incident.headline if incident is not None else f"incident {about_id}"
-    body = f"{limit.text}\n{headline}\nNothing else is held. Ask its user; holdfast incident show {about_id}"
+    body = f"{limit.text}\n{headline}\nNothing else is held. Ask its user."
     return Proposal(
         about_id,
         step,

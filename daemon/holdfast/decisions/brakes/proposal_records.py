@@ -218,7 +218,6 @@ def _waiting_text(incident: Incident, waiting: list[ProposalRecord], newest: Pro
             f"  holdfast dismiss {name} --reason WHY",
             f"  holdfast snooze {name} --for 2h",
         ]
-    lines.append(f"What was found: holdfast incident show {incident.id}")
     subject = f"{incident.node or 'a job'}: accept or dismiss: {newest.what}{more}"
     return Notify(subject, "\n".join(lines), NoticeLevel.NEEDS_SOMEBODY, Topic.PROPOSAL)
 
@@ -227,8 +226,7 @@ def _expired_text(incident: Incident, record: ProposalRecord) -> Notify:
     name = proposal_id(incident.id, record.number)
     body = (
         f"{incident.headline}\nProposal {name} was asked at {record.asked_at:%Y-%m-%d %H:%M} UTC; no one answered, and nothing was done. "
-        f"The incident waits for an operator.\nTo be asked again: holdfast reopen {name}\n"
-        f"What was found: holdfast incident show {incident.id}"
+        f"The incident waits for an operator.\nTo be asked again: holdfast reopen {name}"
     )
     subject = f"{incident.node or 'a job'}: no one answered the proposal to {record.what}"
     return Notify(subject, body, NoticeLevel.NEEDS_SOMEBODY, Topic.PROPOSAL)

@@ -38,8 +38,7 @@ def page(world: World, view: ClusterView, incident: Incident, waits: Iterable[in
         f"Known of {node} (times are UTC): silent to the controller since {seen.silent_since:%H:%M:%S}; {seen.text}. "
         f"{_verdict(incident, seen)}\n"
         f"{_look(seen)} If it runs, repair its network or its agent: it then reports and is returned. Only if it hangs or has no power: "
-        f"make sure that it is off, then: scontrol update nodename={node} state=down reason='confirmed off'. {_otherwise(world, seen)}\n"
-        f"holdfast incident show {incident.id}; holdfast runbook cannot-fence"
+        f"make sure that it is off, then: scontrol update nodename={node} state=down reason='confirmed off'. {_otherwise(world, seen)}"
     )
     return Notify(
         f"{node} does not answer and cannot be fenced: job {names} waits",

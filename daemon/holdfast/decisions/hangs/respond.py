@@ -85,7 +85,7 @@ def _tell(world: World, incident: Incident, why: str) -> list[Proposal]:
     if not world.may_try(incident.id, step) or _told_of_the_run(world, incident):
         return []
     nodes = ",".join(incident.odd or incident.suspects)
-    body = f"{incident.headline}\n{incident.note}\n{why}\nnodes to check: {nodes}\nholdfast incident show {incident.id}"
+    body = f"{incident.headline}\n{incident.note}\n{why}\nnodes to check: {nodes}"
     return [
         Proposal(
             incident.id,
@@ -106,7 +106,7 @@ def _tell_of_stall(world: World, view: ClusterView, incident: Incident) -> list[
     more = [f"  and {len(jobs) - _MOST_JOBS} more"] * (len(jobs) > _MOST_JOBS)
     why = "what they share has stopped them, most likely a file system: none is restarted, and no node is accused"
     look = "Check the file systems that they use (df, the server, lfs check servers), then the network."
-    body = "\n".join([incident.headline, *jobs[:_MOST_JOBS], *more, why, look, f"holdfast incident show {incident.id}"])
+    body = "\n".join([incident.headline, *jobs[:_MOST_JOBS], *more, why, look])
     return [
         Proposal(
             incident.id,

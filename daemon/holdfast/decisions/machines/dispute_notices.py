@@ -19,7 +19,7 @@ def tell_of_disputes(world: World) -> Part:
             body = (
                 f"{incident.headline}\n{incident.note}\n"
                 "One of the agents is misconfigured, cloned, or lies. Look at instance_id in agent.toml on these nodes, and at the node's "
-                f"name in the provider's tags.\nholdfast incident show {incident.id}"
+                "name in the provider's tags."
             )
             action = Notify(
                 f"two nodes, one machine: {incident.headline}",

@@ -188,8 +188,24 @@ def _fine(case: _Case, agent: AgentView) -> str:
     shown = record.shown if record is not None else None
     by = f"; {said(shown)}" if drained and shown is not None and shown.out else ""
     if agent.failing:
-        return f"nothing calls for action; these checks only warn, only observe or are suppressed: {', '.join(agent.failing[:5])}{by}"
+        failing = ", ".join(agent.failing[:5])
+        if (unrepaired := _put_back(case, agent)) is not None:
+            return f"put back before incident {unrepaired.id} was repaired; these checks fail: {failing}{by}"
+        return f"nothing calls for action; these checks only warn, only observe or are suppressed: {failing}{by}"
     return f"all checks are OK{by}"
+
+
+def _put_back(case: _Case, agent: AgentView) -> Incident | None:
+    """The newest fault of the node that was closed under this agent without a proof that it is repaired; None: there is none."""
+    mine = [
+        i
+        for i in case.world.book.incidents.values()
+        if i.node == case.name and i.kind is IncidentKind.FAULT and i.severity is not Severity.WARNING
+    ]
+    unproved = [
+        i for i in mine if not i.open and i.validated_at is None and (i.closed_at or i.opened_at) > agent.first_heard
+    ]
+    return max(unproved, key=lambda i: i.id, default=None)
 
 
 _RULES: tuple[Callable[[_Case], _Verdict | None], ...] = (

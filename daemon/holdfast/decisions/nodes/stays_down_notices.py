@@ -47,7 +47,7 @@ def _message(world: World, view: ClusterView, incidents: list[Incident]) -> Noti
     body = (
         "\n".join(lines)
         + f"\nSlurm leaves them DOWN until they are resumed{setting}; Holdfast does not overrule that. "
-        f"Once they are fit: {resume}. holdfast runbook stays-down"
+        f"Once they are fit: {resume}"
     )
     return Notify(subject, body, NoticeLevel.NEEDS_SOMEBODY, Topic.STAYS_DOWN, tuple(nodes))
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from holdfast.model import steps
 from holdfast.model.book import Book
 from holdfast.model.incident import IncidentState
-from holdfast.model.notice import Matter, Topic
+from holdfast.model.notice import Matter, NoticeLevel, Topic
 
 _WHILE: Mapping[Topic, frozenset[IncidentState]] = {
     Topic.AWAITING_HUMAN: frozenset({IncidentState.AWAITING_HUMAN}),
@@ -18,7 +18,9 @@ _WHILE: Mapping[Topic, frozenset[IncidentState]] = {
 
 
 def is_over(book: Book, matter: Matter) -> bool | None:
-    """Whether it is over; None: the state snapshot does not say."""
+    """Whether it is over; None: the state snapshot does not say, or it is news, which has no end."""
+    if matter.level is not NoticeLevel.NEEDS_SOMEBODY:
+        return None
     if matter.topic is Topic.BRAKE:
         return not any(
             steps.notify_brake(brake.kind, brake.tripped_at).target == matter.target and brake.released_at is None

@@ -27,7 +27,7 @@ class TopicText:
     next_step: str
     """What Holdfast does next."""
     you_can: str
-    """What an operator does; ``{node}`` and ``{incident}`` are filled in."""
+    """What an operator does; ``{node}``, ``{incident}`` and ``{job}`` are filled in."""
 
 
 _SHOW = "holdfast incident show {incident}"
@@ -86,7 +86,7 @@ TOPIC_TEXTS: Mapping[Topic, TopicText] = {
         "holdfast nodes; holdfast release KIND",
     ),
     Topic.PROPOSAL: TopicText(
-        "steps wait for an accept", "nothing is done without an accept.", "holdfast proposals; holdfast accept ID"
+        "steps wait for an accept", "nothing is done without an accept.", f"{_SHOW}; holdfast proposals"
     ),
     Topic.JOB_HANGS: TopicText("jobs hang", "the job is left running.", _SHOW),
     Topic.HANGS_LIMITED: TopicText(
@@ -99,7 +99,7 @@ TOPIC_TEXTS: Mapping[Topic, TopicText] = {
     Topic.JOB_HELD: TopicText(
         "jobs are held",
         "the job starts only after its owner or an operator releases it.",
-        f"scontrol release JOB; {_SHOW}",
+        f"scontrol release {{job}}; {_SHOW}",
     ),
     Topic.FAILED_JOBS: TopicText("jobs failed without a node to blame", "no node is drained for it.", _SHOW),
     Topic.HEALED: TopicText("nodes are back in service", "nothing more.", _SHOW),
@@ -141,7 +141,7 @@ class MessageWriter:
         count = len(matters) + more
         subject = _subject(topic, matters, count, over)
         if over:
-            body = "\n".join(_lines(matters, count)) if count > 1 else ""
+            body = "\n".join(_lines(matters, count)) if count > 1 else self._end(matters[0])
         elif count == 1:
             body = self._one(matters[0])
         else:
@@ -156,6 +156,14 @@ class MessageWriter:
         parts += [f"Evidence: {line}" for line in self._evidence(matter)]
         return "\n".join([*parts, *self._closing(matter.topic, matter)])
 
+    def _end(self, matter: Matter) -> str:
+        """How it ended, as the incident says it; empty: it belongs to none that is closed."""
+        incident = self.book.incidents.get(matter.incident_id)
+        if incident is None:
+            return ""
+        now = "closed" if not incident.open else f"now {incident.state.value}"
+        return f"Incident {incident.id} is {now}" + (f": {incident.note}" if incident.note else "")
+
     def _several(self, topic: Topic, matters: Sequence[Matter], count: int) -> str:
         same_topic = topic is not Topic.SEVERAL
         first = matters[0].body.strip() if same_topic else ""
@@ -168,13 +176,21 @@ class MessageWriter:
         node = ",".join(matter.nodes) if matter is not None else ""
         number = matter.incident_id if matter is not None else ""
         if number or "{incident}" not in text.you_can:
-            lines.append(f"You can: {text.you_can.format(node=node or 'NODE', incident=number)}")
+            lines.append(f"You can: {text.you_can.format(node=node or 'NODE', incident=number, job=self._job(number))}")
         else:
             lines.append("You can: holdfast incidents")
-        lines.append(f"Runbook: {runbook(self.links, topic)}")
+        lines.append(f"Runbook: {runbook_command(topic)}{self._page(topic)}")
         if self.links.incidents and number:
             lines.append(f"Incident: {self.links.incidents.rstrip('/')}/{number}")
         return lines
+
+    def _page(self, topic: Topic) -> str:
+        """The page's address, where the site has one: the command needs the controller's package."""
+        return f" ({runbook(self.links, topic)})" if "://" in self.links.runbooks else ""
+
+    def _job(self, number: str) -> str:
+        incident = self.book.incidents.get(number)
+        return str(incident.run.job_id) if incident is not None and incident.run is not None else "JOB"
 
     def _evidence(self, matter: Matter) -> list[str]:
         found = [f for f in self.book.findings.values() if matter.incident_id and f.incident_id == matter.incident_id]
@@ -183,6 +199,12 @@ class MessageWriter:
 
 def _finding(finding: Finding) -> str:
     return f"{finding.check} on {finding.node} at {finding.fault_at:%Y-%m-%d %H:%M:%S} UTC: {finding.summary}"[:300]
+
+
+def runbook_command(topic: Topic) -> str:
+    """The command that prints the topic's runbook on any machine with the controller's package."""
+    page = RUNBOOKS[topic].rpartition("/")[2].removesuffix(".md")
+    return "holdfast runbook" + (f" {page}" if page != "README" else "")
 
 
 def runbook(links: NoticeLinks, topic: Topic) -> str:

@@ -17,7 +17,7 @@ def tell_of_held_jobs(world: World) -> Part:
     for incident in held_incidents(world):
         if incident.acknowledged or not world.may_try(incident.id, step):
             continue
-        body = f"{incident.headline}: {incident.note}\nholdfast incident show {incident.id}"
+        body = f"{incident.headline}: {incident.note}"
         why = "a held job starts only after its owner or an operator releases it"
         proposals.append(
             Proposal(

@@ -132,7 +132,7 @@ def _failing(world: World) -> list[Proposal]:
                 continue
             step = steps.notify_failing(intent.step)
             if world.may_try(incident.id, step):
-                body = f"{intent.reason}\n{intent.outcome}\nholdfast incident show {incident.id}"
+                body = f"{intent.reason}\n{intent.outcome}"
                 subject = f"{incident.node}: {intent.step.text} failed {intent.attempt} times: {intent.outcome}"
                 proposals.append(
                     Proposal(

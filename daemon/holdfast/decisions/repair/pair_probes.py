@@ -127,7 +127,7 @@ def _tell(world: World, incident: Incident, step: Step, text: str) -> list[Propo
     if not world.may_try(incident.id, step):
         return []
     nodes = ",".join(incident.suspects)
-    body = f"{incident.headline}\n{text}\nnodes: {nodes}\nholdfast incident show {incident.id}"
+    body = f"{incident.headline}\n{text}\nnodes: {nodes}"
     return [
         Proposal(
             incident.id,

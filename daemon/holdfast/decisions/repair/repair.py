@@ -278,8 +278,7 @@ def _tell_not_shown(world: World, incident: Incident) -> list[Proposal]:
     subject = f"{node} is repaired, and Slurm has not shown it for an hour"
     body = (
         f"{incident.headline}\n{machine} was launched for {node} and validated, and the machine before it is ended. Put {node} back into "
-        f"slurm.conf: it is drained, tested and returned. If it left for good, close the incident and end {machine} yourself.\n"
-        f"holdfast incident show {incident.id}"
+        f"slurm.conf: it is drained, tested and returned. If it left for good, close the incident and end {machine} yourself."
     )
     return _step(
         world,
@@ -291,11 +290,7 @@ def _tell_not_shown(world: World, incident: Incident) -> list[Proposal]:
 
 
 def _tell(world: World, incident: Incident) -> list[Proposal]:
-    fit = f"Once the node is fit: scontrol update nodename={incident.node} state=resume"
-    body = (
-        f"{incident.headline}\n{incident.note}\nWhat was found and done: holdfast incident show {incident.id}\n"
-        f"Next step: holdfast runbook awaiting-human. {fit}; for another machine: holdfast incident retry {incident.id}"
-    )
+    body = f"{incident.headline}\n{incident.note}"
     notify = Notify(
         f"{incident.node} needs an operator: {incident.note}", body, NoticeLevel.NEEDS_SOMEBODY, Topic.AWAITING_HUMAN
     )

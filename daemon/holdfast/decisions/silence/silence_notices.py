@@ -95,7 +95,7 @@ def _undecided(world: World, view: ClusterView, incident: Incident, told: _Told)
         f"{node}: its agent has been silent for {(world.now - since).total_seconds() / 60:.0f} min; {known(world, view, incident).text}."
         f"{witness} That is not enough to call it dead, and nothing is done to it. Check its console. If it works: systemctl restart "
         "holdfast-agent on it. If it hangs: power-cycle it; it then reports, or is found dead, and its jobs recover. "
-        f"holdfast incident show {incident.id}; holdfast runbook nodes-do-not-report"
+        f"holdfast incident show {incident.id}"
     )
     return [_message(step, subject, body, (node,))]
 
