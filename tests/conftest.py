@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 
 from support import marks, sampling
 
-pytest_plugins = ["support.practice"]
+pytest_plugins = ["support.practice", "support.postgres"]
 
 _SIMULATED = "support.simulated"
 _ORDER = ("loop", "slow", "aws", "postgresql", "slurm", "soak")

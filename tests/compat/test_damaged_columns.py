@@ -27,12 +27,10 @@ from holdfast.store.tables import metadata
 from recording import world
 from recording.releases import Recorded, moments
 from recording.stores import copy_to_postgresql
-from support.postgres import PostgresServer, postgres_server
+from support.postgres import PostgresServer
 from support.served_site import ServedSite
 from support.simulated.clock import EPOCH
 from support.simulated.site import Site
-
-__all__ = ["postgres_server"]
 
 DAMAGES = {
     "no utf-8": "CAST(x'7b22fffe' AS TEXT)",

@@ -17,11 +17,9 @@ from holdfast.store import SqlStore, open_store
 from recording import world
 from recording.releases import Recorded, moments
 from recording.stores import copy_to_postgresql
-from support.postgres import PostgresServer, postgres_server
+from support.postgres import PostgresServer
 from support.served_site import ServedSite
 from support.simulated.site import Site
-
-__all__ = ["postgres_server"]
 
 ALL = moments()
 WITH_MUCH = ("for_a_human", "planned", "hung", "dead-", "braked", "groups_recover", "store_lost")
