@@ -7,6 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
 PRODUCT = (
     "daemon/holdfast",
@@ -44,6 +46,7 @@ def repeated(sources: Iterable[tuple[str, str]]) -> list[str]:
     return [f"{name}: {', '.join(where)}" for name, where in sorted(places.items()) if len(where) > 1]
 
 
+@pytest.mark.slow
 def test_no_class_of_the_product_has_the_name_of_another() -> None:
     paths = sorted(path for folder in PRODUCT for path in (ROOT / folder).rglob("*.py"))
     assert len(paths) > 500

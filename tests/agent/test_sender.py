@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -32,10 +33,13 @@ def finding(code: str) -> OutboxItem:
 
 
 @contextmanager
-def sending(folder: Path, *urls: str, items: tuple[OutboxItem, ...] = ()) -> Iterator[tuple[Sender, Outbox]]:
+def sending(
+    folder: Path, *urls: str, items: tuple[OutboxItem, ...] = (), event: threading.Event | None = None
+) -> Iterator[tuple[Sender, Outbox]]:
     outbox = Outbox(AgentMemory(folder), "boot-1")
     outbox.put(items)
     sender = Sender(ControllerClient(Controllers(urls), None, None), outbox, ME, folder)
+    sender._event = event or sender._event
     sender.start()
     yield sender, outbox
     sender.stop()
@@ -160,13 +164,21 @@ def test_what_waits_is_sent_before_the_end(tmp_path: Path, controller: FakeContr
     assert codes(controller) == ["79"]
 
 
-@pytest.mark.slow
-def test_an_unreachable_controller_costs_no_time_on_the_processor(tmp_path: Path) -> None:
-    with sending(tmp_path, "http://127.0.0.1:1", items=(finding("79"),)) as (sender, outbox):
-        until(lambda: sender._failures > 3)
-        before_s = time.process_time()
-        time.sleep(0.3)
-        assert time.process_time() - before_s < 0.15
+def test_between_tries_at_an_unreachable_controller_it_waits_once_and_costs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = list[float | None]()
+
+    class Counted(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            waits.append(timeout)
+            return super().wait(timeout)
+
+    monkeypatch.setattr(sender_module, "backoff_s", lambda failures: 0.0 if failures < 4 else 60.0)
+    with sending(tmp_path, "http://127.0.0.1:1", event=Counted(), items=(finding("79"),)) as (sender, outbox):
+        until(lambda: (waits or [None])[-1] not in (None, 0.0))
+        assert waits == [None, 0.0, 0.0, 0.0, 0.0, pytest.approx(60.0, abs=10.0)]
+        assert sender._failures == 5
         assert len(outbox) == 1
 
 

@@ -31,6 +31,7 @@ def test_many_at_once_are_one_query(served: Any) -> None:
     assert (served.store.token_reads, served.store.token_lookups) == (1, 0)
 
 
+@pytest.mark.slow
 def test_a_new_token_works_at_once_and_a_wrong_one_costs_one_query_in_two_seconds(served: Any) -> None:
     assert served.call("GET", "/v1/nodes").status_code == 200
     for _ in range(3):

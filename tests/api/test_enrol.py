@@ -213,6 +213,7 @@ def test_a_signature_that_covers_less_is_none(site: Site, without: str) -> None:
     assert site.sts.asked == 0
 
 
+@pytest.mark.slow
 def test_no_more_questions_than_a_few_a_second(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     body = site.body("n1", "somebody")
     monkeypatch.setattr(Counted, "identity", lambda self, proof: (_ for _ in ()).throw(Rejected("no")))
@@ -221,6 +222,7 @@ def test_no_more_questions_than_a_few_a_second(site: Site, monkeypatch: pytest.M
     assert statuses.count(403) <= 61
 
 
+@pytest.mark.slow
 def test_strangers_do_not_fill_the_log(site: Site, caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(200):
         site.send(changed(site.body("n1", ONE), controller="https://elsewhere:8460"))

@@ -523,6 +523,7 @@ def test_the_database_away(served: Any) -> None:
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "unavailable")
 
 
+@pytest.mark.slow
 def test_what_an_order_tells_an_agent_alone_is_in_no_answer_to_people(served: Any) -> None:
     """Both sides of a pair probe receive a secret."""
     secret = "5b1e" * 16

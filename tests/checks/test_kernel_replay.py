@@ -128,6 +128,7 @@ _FOREIGN = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(_HEAD, _FAULT, _FOREIGN)
 def test_what_follows_a_fault_never_changes_its_code(head: str, fault: tuple[str, str], foreign: str) -> None:
     code, text = fault

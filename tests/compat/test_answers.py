@@ -128,6 +128,7 @@ def test_an_older_controller_is_shown(holdfast: Any, release: str, verb: tuple[s
     assert SHOWS[verb[0]] in out or verb[:2] in (("incident", "ack"), ("incident", "close"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", VERBS, ids=" ".join)
 def test_fields_of_a_newer_controller_change_nothing(holdfast: Any, today: Answers, verb: tuple[str, ...]) -> None:
     assert holdfast(newer(today), verb) == holdfast(today, verb)

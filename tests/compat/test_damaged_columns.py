@@ -27,12 +27,10 @@ from holdfast.store.tables import metadata
 from recording import world
 from recording.releases import Recorded, moments
 from recording.stores import copy_to_postgresql
-from support.postgres import PostgresServer, postgres_server
+from support.postgres import PostgresServer
 from support.served_site import ServedSite
 from support.simulated.clock import EPOCH
 from support.simulated.site import Site
-
-__all__ = ["postgres_server"]
 
 DAMAGES = {
     "no utf-8": "CAST(x'7b22fffe' AS TEXT)",
@@ -147,22 +145,27 @@ def _of(key: str) -> tuple[str, object]:
     return parsed.incident_id, parsed.step
 
 
+def column_and_kind(table: str, column: str, how: str) -> set[object]:
+    """Each column, and each damage of a column of each type."""
+    return {(table, column), (type(metadata.tables[table].columns[column].type).__name__, how)}
+
+
 @pytest.mark.slow
+@pytest.mark.sampled(of=column_and_kind)
+@pytest.mark.parametrize("how", DAMAGES)
 @pytest.mark.parametrize(("table", "column"), COLUMNS, ids=[f"{t}.{c}" for t, c in COLUMNS])
-def test_no_value_of_a_column_ends_anything(damaged: Damaged, table: str, column: str) -> None:
+def test_no_value_of_a_column_ends_anything(damaged: Damaged, table: str, column: str, how: str) -> None:
     recorded = moment(table)
     sound = damaged(table, column, column)
     assert sound is not None
     whole = read_all(sound, recorded)
-    for how, value in DAMAGES.items():
-        store = damaged(table, column, value)
-        if store is None:
-            continue
-        found = read_all(store, recorded)
-        for noun, names in whole.items():
-            assert len(names - found[noun]) <= 1, f"{how}: other {noun} are hidden"
-        if how in TURNED:
-            run_on(store, recorded)
+    if (store := damaged(table, column, DAMAGES[how])) is None:
+        return
+    found = read_all(store, recorded)
+    for noun, names in whole.items():
+        assert len(names - found[noun]) <= 1, f"other {noun} are hidden"
+    if how in TURNED:
+        run_on(store, recorded)
 
 
 PAGES = ("nodes", "incidents", "actions", "events", "jobs", "spares", "suppressions", "metrics")

@@ -222,6 +222,7 @@ ROWS = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("how", VALUES)
 @pytest.mark.parametrize(("table", "column"), ROWS, ids=[f"{t}.{c}" for t, c in ROWS])
 def test_no_value_of_the_agents_memory_ends_it(agent: Path, table: str, column: str, how: str) -> None:

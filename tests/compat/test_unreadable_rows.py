@@ -98,6 +98,7 @@ def damaged(db: sqlite3.Connection, table: str, how: Damage, where: str = "1", c
     return [key for key, _ in found]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("how", DAMAGES)
 @pytest.mark.parametrize("table", TABLES)
 def test_no_damage_of_a_table_ends_anything(

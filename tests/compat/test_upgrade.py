@@ -17,11 +17,9 @@ from holdfast.store import SqlStore, open_store
 from recording import world
 from recording.releases import Recorded, moments
 from recording.stores import copy_to_postgresql
-from support.postgres import PostgresServer, postgres_server
+from support.postgres import PostgresServer
 from support.served_site import ServedSite
 from support.simulated.site import Site
-
-__all__ = ["postgres_server"]
 
 ALL = moments()
 WITH_MUCH = ("for_a_human", "planned", "hung", "dead-", "braked", "groups_recover", "store_lost")
@@ -64,6 +62,17 @@ def test_there_are_records() -> None:
     assert ALL, "tests/fixtures/releases is empty: python tests/fixtures/record.py RELEASE"
 
 
+def test_it_is_read(old: Upgraded) -> None:
+    read_all(old.store)
+    old.site().turn()
+
+
+def in_flight(old: Recorded) -> set[object]:
+    """Each scene of each release, and what is in flight in it."""
+    return {(old.release, old.scene), *((old.scene, *step) for step in old.in_flight())}
+
+
+@pytest.mark.sampled(of=in_flight)
 def test_it_is_read_and_run_on(old: Upgraded) -> None:
     read_all(old.store)
     site = old.site()
@@ -72,6 +81,7 @@ def test_it_is_read_and_run_on(old: Upgraded) -> None:
     run_on(site)
 
 
+@pytest.mark.sampled(of=lambda old_in_postgresql: [(old_in_postgresql.release, old_in_postgresql.scene)])
 @pytest.mark.postgresql
 def test_it_is_read_in_postgresql(old_in_postgresql: Upgraded) -> None:
     read_all(old_in_postgresql.store)

@@ -67,6 +67,7 @@ def test_what_is_called_a_share_is_declared_as_one() -> None:
     assert set(limits.values()) == {1}
 
 
+@pytest.mark.slow
 def test_every_number_of_the_policy_arrives(tmp_path: Path) -> None:
     """Each key set to another value than its default shows up in exactly one place of the settings."""
     base = dataclasses.asdict(load(write(tmp_path, "")))

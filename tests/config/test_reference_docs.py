@@ -20,6 +20,7 @@ def generator() -> Any:
     return module
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", sorted(generator().PAGES))
 def test_the_page_is_up_to_date(page: str) -> None:
     written = (DOCS / "reference" / page).read_text(encoding="utf-8")
@@ -32,6 +33,7 @@ def test_the_generated_part_of_the_page_is_up_to_date(page: str) -> None:
     assert written == generator().with_parts(written, generator().PARTS[page]), "run: python docs/generate.py"
 
 
+@pytest.mark.slow
 def test_nothing_is_without_a_word() -> None:
     for page in generator().PAGES.values():
         text = page()

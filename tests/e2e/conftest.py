@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from support.postgres import postgres_binaries, postgres_server
+from support.postgres import postgres_binaries
 from support.postgres_outage import MortalPostgres, mortal_postgres
 from support.site import Drill, MakeDrill, raise_site, raze
-
-__all__ = ["postgres_server"]
 
 
 @pytest.fixture

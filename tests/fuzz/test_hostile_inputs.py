@@ -317,6 +317,7 @@ def run(name: str, count: int) -> None:
     assert 0.01 < taken / count < 0.9, f"{taken} of {count} inputs were taken: the mutations test nothing"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
 def test_a_reader_takes_it_or_says_no(name: str) -> None:
     run(name, USUAL)

@@ -11,6 +11,8 @@ import pytest
 from lifecycle.lifecycle_support import SCRIPTS, write
 from lifecycle.small_bundle import bundle, machine, on_create
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = '[store]\nurl = "postgresql://holdfast:hunter2@db/holdfast"\n'
 FROM = "HOLDFAST_HEAD_FROM=secretsmanager:holdfast-head/{cluster}\n"
 

@@ -15,6 +15,8 @@ import pytest
 from lifecycle.lifecycle_support import SCRIPTS, amazon_root, fake_command, run_script, write
 from lifecycle.small_bundle import SHARE, bundle, machine, on_create
 
+pytestmark = pytest.mark.slow
+
 HERE = Path(__file__).parents[2]
 in_a_network_of_its_own = pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("nft") is None, reason="needs root and nftables"

@@ -39,11 +39,13 @@ def test_the_rules_are_valid() -> None:
     assert code == 0, said
 
 
+@pytest.mark.slow
 def test_each_alert_fires_for_what_it_is_for_and_not_for_what_it_is_not() -> None:
     code, said = promtool("test", "rules", str(TESTS))
     assert code == 0, said
 
 
+@pytest.mark.slow
 def test_a_rule_that_never_fires_would_be_found(tmp_path: Path) -> None:
     text = RULES.read_text(encoding="utf-8")
     for rule in ALERTS.values():

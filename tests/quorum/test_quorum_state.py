@@ -14,9 +14,7 @@ from holdfast.quorum.identity import GroupIdentity
 from holdfast.quorum.nouns import Departure, GoneMember, Quorum, QuorumMember, RendezvousSnapshot, RoomEvent, Rules
 from holdfast.quorum.state import QuorumStore, StoredRendezvous, decode, encode, moving
 from holdfast.store import open_store
-from support.postgres import PostgresServer, postgres_server
-
-__all__ = ["postgres_server"]
+from support.postgres import PostgresServer
 
 NOW = datetime(2026, 11, 1, 12, 0, tzinfo=UTC)
 

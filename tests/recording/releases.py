@@ -11,6 +11,9 @@ from typing import Any
 
 from recording import stores
 
+_IN_FLIGHT = re.compile(
+    r"""^INSERT INTO "intents" VALUES\('[^']*','[^']*','(\w+)',(?:NULL|'[^']*'),'(planned|started)'""", re.MULTILINE
+)
 RELEASES = Path(__file__).resolve().parents[1] / "fixtures" / "releases"
 
 
@@ -24,6 +27,15 @@ class Recorded:
     @property
     def _folder(self) -> Path:
         return RELEASES / self.release / "moments"
+
+    @property
+    def scene(self) -> str:
+        return self.name.rpartition("-")[0]
+
+    def in_flight(self) -> frozenset[tuple[str, str]]:
+        """Kind and state of each step that is neither done nor failed yet."""
+        script = (self._folder / f"{self.name}.sql").read_text(encoding="utf-8")
+        return frozenset(_IN_FLIGHT.findall(script))
 
     @property
     def world(self) -> Mapping[str, Any]:

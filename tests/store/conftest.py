@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.store import SqlStore, open_store
-from support.postgres import PostgresServer, postgres_server
-
-__all__ = ["postgres_server"]
+from support.postgres import PostgresServer
 
 
 @pytest.fixture(scope="session")

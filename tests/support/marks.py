@@ -15,15 +15,17 @@ _SIMULATED = re.compile(r"^from support\.simulated[\w.]* import .*\b[A-Za-z]\w*[
 """Names that do more than constants, which are in capitals: with constants alone a test runs no control loop."""
 _ALL_OF_IT = re.compile(r"^pytestmark = (\[.*?\]$|.*?$)", re.MULTILINE | re.DOTALL)
 _LISTED = re.compile(r"(?:^pytestmark = \[?|^    |, )pytest\.mark\.(\w+)", re.MULTILINE)
-_NAMED_IN_THE_FILE = ("slurm", "soak")
-"""Marks that tests get only from the text of their file; others may come from a fixture or its parameters."""
+SAMPLED = "sampled"
+"""Mark of a test whose cases are in part for the soak alone (``support/sampling.py``)."""
+_NAMED_IN_THE_FILE = {"slurm": ("mark.slurm",), "soak": ("mark.soak", f"mark.{SAMPLED}")}
+"""Marks that tests get only from the text of their file, with the texts; others may come from a fixture or its parameters."""
 
 
 @functools.cache
 def of_file(path: Path) -> Mapping[str, bool]:
     """By mark: whether all of this file's tests have it, or none. A mark that is not listed is known only after the import."""
     text = path.read_text(encoding="utf-8")
-    found = {name: False for name in _NAMED_IN_THE_FILE if f"mark.{name}" not in text}
+    found = {name: False for name, texts in _NAMED_IN_THE_FILE.items() if not any(each in text for each in texts)}
     if (listed := _ALL_OF_IT.search(text)) is not None:
         found |= dict.fromkeys(_LISTED.findall(listed[0]), True)
     if _SIMULATED.search(text) is not None:

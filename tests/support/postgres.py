@@ -1,6 +1,6 @@
 """A real PostgreSQL for tests: initdb and a server in a temporary folder, as an ordinary user, on a free loopback port.
 
-Import the fixture where needed: ``from support.postgres import postgres_server``."""
+The fixture is one of ``tests/conftest.py``: where a module imports a fixture, it gets a server alone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
-import psycopg
 import pytest
 
 START_S = 30.0
@@ -39,6 +38,8 @@ class PostgresServer:
 
     def create(self, template: str = "template0") -> str:
         """A new database, a copy of the template; returns its name."""
+        import psycopg  # noqa: PLC0415 - slow to import, and most tests need none
+
         name = f"t{next(self.numbers)}"
         with psycopg.connect(self._dsn, autocommit=True) as connection:
             connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"'.encode())
@@ -51,6 +52,8 @@ class PostgresServer:
         )
 
     def answers(self) -> bool:
+        import psycopg  # noqa: PLC0415
+
         try:
             psycopg.connect(self._dsn).close()
         except psycopg.OperationalError:

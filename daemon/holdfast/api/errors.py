@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -147,5 +148,13 @@ def install(app: FastAPI) -> None:
 
 
 def answers(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """OpenAPI ``responses`` for a route: these statuses in the one shape."""
+    """OpenAPI ``responses`` for a route: these statuses in the one shape.
+
+    By reference: FastAPI builds a validator for each model that it is given, one for each route and status."""
+    content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{ErrorBody.__name__}"}}}
+    return {status: {"description": HTTPStatus(status).phrase, "content": content} for status in statuses}
+
+
+def answers_in_full(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """What :func:`answers` refers to; one route names it."""
     return {status: {"model": ErrorBody} for status in statuses}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from holdfast.api.deps import Api
-from holdfast.api.errors import ApiError, answers
+from holdfast.api.errors import ApiError, answers, answers_in_full
 from holdfast.api.status import StoreHealth, vitals
 from holdfast.decisions.parts import loop_late, parts_of
 from holdfast.model.parts import not_ready
@@ -41,7 +41,7 @@ def health_router(api: Api, health: StoreHealth) -> APIRouter:
         """The process answers."""
         return {"status": "ok"}
 
-    @router.get("/livez", responses=answers(503))
+    @router.get("/livez", responses=answers_in_full(503))
     async def livez() -> dict[str, str]:
         """The control loop turns; 503 when it is late."""
         deps = api.deps

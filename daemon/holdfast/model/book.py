@@ -355,6 +355,12 @@ class Book:
     """Time when the store was restored from a backup; None: never. Its incidents of before are as old as that backup."""
     provider: ProviderView | None = None
     """The actor's last reading of the provider; None: none yet, so it is unknown what can be repaired."""
+    _open: list[tuple[Incident, ...]] = field(default_factory=list, init=False, repr=False, compare=False)
+    """What :meth:`open_incidents` found, once it was asked: a turn asks dozens of times, and this object does not change."""
+    _steps: dict[str, dict[Step, tuple[Intent, ...]]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """What :meth:`planned` found, by incident."""
 
     @property
     def holds(self) -> frozenset[str]:
@@ -369,11 +375,12 @@ class Book:
         return [b for b in holding if its_own or b.kind is not BrakeKind.TASK_DRAINS]
 
     def open_incidents(self) -> tuple[Incident, ...]:
-        return tuple(self.incidents[key] for key in sorted(key for key, i in self.incidents.items() if i.open))
+        if not self._open:
+            self._open.append(tuple(self.incidents[k] for k in sorted(k for k, i in self.incidents.items() if i.open)))
+        return self._open[0]
 
     def open_on(self, node: str) -> tuple[Incident, ...]:
-        on_it = sorted(key for key, i in self.incidents.items() if i.node == node and i.open)
-        return tuple(self.incidents[key] for key in on_it)
+        return tuple(i for i in self.open_incidents() if i.node == node)
 
     def intents_of(self, incident_id: str) -> tuple[Intent, ...]:
         """In the order of planning."""
@@ -388,8 +395,18 @@ class Book:
 
     def planned(self, incident_id: str, step: Step) -> tuple[Intent, ...]:
         """Every time that one step was planned, in the order of their numbers; what was withheld was not."""
-        ours = (i for i in self.intents.values() if i.incident_id == incident_id and i.step == step)
-        return tuple(sorted((i for i in ours if i.state is not IntentState.WITHHELD), key=lambda i: i.attempt))
+        if incident_id not in self._steps:
+            self._steps[incident_id] = self._planned_steps(incident_id)
+        return self._steps[incident_id].get(step, ())
+
+    def _planned_steps(self, incident_id: str) -> dict[Step, tuple[Intent, ...]]:
+        found: dict[Step, list[Intent]] = {}
+        for intent in self.intents.values():
+            if intent.incident_id == incident_id:
+                of_step = found.setdefault(intent.step, [])
+                if intent.state is not IntentState.WITHHELD:
+                    of_step.append(intent)
+        return {step: tuple(sorted(mine, key=lambda i: i.attempt)) for step, mine in found.items()}
 
     def failed_steps(self, incident_id: str) -> dict[Step, Intent]:
         """Steps whose newest attempt failed, with that attempt."""

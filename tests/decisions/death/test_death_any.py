@@ -88,6 +88,7 @@ def pass_time(site: Site, seconds: int) -> None:
                 assert silent_s > 2.5 * pace.interval_s(NODES), (verb, name, silent_s, site.story())
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("size", [1, 2, 3])
 @pytest.mark.parametrize("provider", PROVIDERS)
 @settings(max_examples=20)

@@ -62,6 +62,7 @@ HANDS: dict[str, Callable[[Site], object]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("after_s", [11, 60, 400])
 @pytest.mark.parametrize("hands", HANDS)
 def test_a_companion_that_comes_into_an_operators_hands_is_still_one(hands: str, after_s: int) -> None:
@@ -210,6 +211,7 @@ def test_a_companion_whose_power_goes_off_after_the_cut_began_is_still_one() -> 
     assert done_to(site, "n3") == []
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("late_s", [0, 4, 8, 12])
 @pytest.mark.parametrize("interval_s", [15.0, 60.0])
 def test_a_companion_whose_agent_has_a_longer_interval_of_its_own_is_one_in_time(
@@ -259,6 +261,7 @@ class TestRestarts:
         site.run(200, step_s=2)
         assert site.store.incidents(only_open=True) == ()
 
+    @pytest.mark.sampled
     @pytest.mark.parametrize("before_s", [0, 2, 5, 8, 9, 10, 11, 12, 13])
     @pytest.mark.parametrize("down_s", [0, 5, 60])
     def test_a_cut_in_which_the_controller_starts_makes_no_node_alone(self, before_s: int, down_s: int) -> None:

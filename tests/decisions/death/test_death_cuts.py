@@ -70,6 +70,7 @@ SIZES = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("nodes", "away"), SIZES)
 @pytest.mark.parametrize(
     "can",

@@ -26,6 +26,7 @@ def _switched_on(site: Site, name: str = "n2") -> None:
     machine.powered, machine.boot, machine.boots_at_s = True, machine.boot + 1, site.clock.elapsed_s + BOOT_S
 
 
+@pytest.mark.sampled(pairs=True)
 @pytest.mark.parametrize("can", [FULL, IN_PLACE], ids=["beside", "in place"])
 @pytest.mark.parametrize("off_s", [12, 20, 28])
 @pytest.mark.parametrize("job", [False, True], ids=["idle", "job"])

@@ -132,6 +132,7 @@ def test_a_machine_without_an_address_of_its_own_connects() -> None:
 nodes = st.integers(1, 9).map(lambda n: [f"n{i}" for i in range(n)])
 
 
+@pytest.mark.slow
 @given(nodes, st.integers(0, 4), st.data(), st.integers(1, 3))
 def test_nobody_good_is_ever_blamed_and_it_always_ends(
     suspects: list[str], outside: int, data: st.DataObject, most: int
@@ -148,6 +149,7 @@ def test_nobody_good_is_ever_blamed_and_it_always_ends(
         assert all(standing is not UNDECIDED for standing in standings.values()), (standings, probes)
 
 
+@pytest.mark.slow
 @given(nodes, st.integers(0, 4), st.data(), st.integers(1, 3))
 def test_one_liar_gets_no_healthy_node_convicted(
     suspects: list[str], outside: int, data: st.DataObject, most: int

@@ -320,6 +320,7 @@ def test_the_actor_may_die_at_every_boundary(kind: str, moment: str) -> None:
     assert site.notices.sent == []
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("what", ["slurm", "store", "provider", "controller"])
 @pytest.mark.parametrize("after_s", [0, 1, 2, 45, 110])
 def test_an_outage_of_a_minute_loses_and_doubles_nothing(what: str, after_s: int) -> None:
