@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, time, timedelta, tzinfo
 
 from holdfast import unexpected
-from holdfast.actor.notice_note import NOTE, read_state, write_state
 from holdfast.decisions.notices import healed, outbox, over, plan, texts
 from holdfast.decisions.notices.routes import RouteRule, ready_at, takes
 from holdfast.model.action import Intent, IntentState, Notify
@@ -21,6 +20,7 @@ from holdfast.model.event import Event, EventKind
 from holdfast.model.ids import UPKEEP
 from holdfast.model.notice import Matter, Message, NoticeLevel, NoticePolicy, NoticeState, Topic
 from holdfast.model.parts import NotifierState
+from holdfast.notice_note import NOTE, read_state, write_state
 from holdfast.ports import Address, Clock, IntentOutcome, Store
 
 log = logging.getLogger(__name__)

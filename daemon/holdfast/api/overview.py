@@ -10,7 +10,6 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
-from holdfast.actor.notice_note import read_state
 from holdfast.api.deps import Api, ApiDeps, ApiStore
 from holdfast.api.guarded import READERS, guarded_router
 from holdfast.api.measuring import opened_within
@@ -32,6 +31,7 @@ from holdfast.decisions.parts import parts_of
 from holdfast.metrics.night import MANUAL_MINUTES, MANUAL_SOURCE, night, saved
 from holdfast.model.fleet import natural
 from holdfast.model.notice import NOTE, PendingMessage
+from holdfast.notice_note import read_state
 
 MOST_INCIDENTS = 500
 """Of one answer; a span with more is answered with the newest."""

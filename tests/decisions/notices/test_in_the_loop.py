@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from holdfast.actor.notice_desk import Place
-from holdfast.actor.notice_note import read_state
 from holdfast.api.notices import newest_notices
 from holdfast.decisions.notices.routes import RouteRule
 from holdfast.model.errors import Unavailable
@@ -16,6 +15,7 @@ from holdfast.model.event import EventKind
 from holdfast.model.lookback import SHIPPED
 from holdfast.model.machine import CAN_NOTHING
 from holdfast.model.notice import NOTE, Matter, Message, NoticeLevel, Topic
+from holdfast.notice_note import read_state
 from holdfast.store import open_store
 from support.simulated import Site
 from support.simulated.clock import EPOCH
