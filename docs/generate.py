@@ -45,7 +45,7 @@ from holdfast.model.endings import ENDINGS, EndingProof
 from holdfast.model.event import EventKind
 from holdfast.model.incident import TRANSITIONS, IncidentKind, IncidentState, MovedBy, RecoveryPhase, Transition
 from holdfast.model.parts import DiskRoom, NotifierState, ProcessSeen
-from holdfast.model.policy import Mode
+from holdfast.model.policy import Mode, Policy
 from holdfast.model.restraints import WAYS, Restraint
 from holdfast_checks import coverage, reference
 from holdfast_checks.cli import page
@@ -186,7 +186,7 @@ def cli() -> str:
 
 def _commands(command: Any, path: str) -> Iterator[tuple[str, Any]]:
     children = getattr(command, "commands", {})
-    if not children:
+    if not children or command.invoke_without_command:
         yield path, command
     for name, child in sorted(children.items()):
         yield from _commands(child, f"{path} {name}")
@@ -317,6 +317,7 @@ def _no_deps() -> ApiDeps:
         "aside": lambda: (),
         "loop_turned_at": clock.monotonic_s,
         "mode": Mode.ACT,
+        "policy": Policy(),
         "untaken": UntakenWatch(),
         "trouble": lambda: None,
         "stage_times": lambda: dict.fromkeys(STAGES, 0.0),

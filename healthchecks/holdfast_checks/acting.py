@@ -1,17 +1,35 @@
-"""Which checks act on this node: their findings count in full, so that the node is drained for them. The others observe. Pure.
+"""Policy of checks on a node: which checks act, so that the node is drained for their findings, and by which thresholds. Pure.
 
-The lists are the site's: ``[checks]`` of the controller's settings, which every agent is given with the answer to its heartbeats and
-keeps in ``state_dir``, so that they also hold after a restart without a controller. A node whose ``agent.toml`` has such lists
-goes by them: its ``act_on`` replaces the site's, its ``observe_only`` is added to the site's, as either makes fewer checks act."""
+The policy is the site's: ``[checks]`` and ``[[nodes]]`` of the controller's settings, which an agent is given with the answer to a
+heartbeat when it has another version, and keeps in ``state_dir``, so that it also holds after a restart without a controller. A node can
+make a check less active by its ``agent.toml``: its ``act_on`` replaces the site's, its ``observe_only`` is added to the site's, and of its
+own threshold and the site's the milder one counts."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 _LONGEST = 500
 """Ids in a list: there are some ninety checks, and a site may have its own."""
+
+THRESHOLDS: Mapping[str, Callable[[float, float], float]] = {
+    "gpu.nvlink_recoveries_per_min": max,
+    "gpu.temperature_margin_c": min,
+    "host.load_per_cpu": max,
+    "host.memory_available_mib": min,
+    "host.mount_deadline_s": max,
+    "host.time_error_s": max,
+    "host.time_offset_s": max,
+    "network.busy_after_min": max,
+    "network.flap_quiet_min": min,
+    "network.memlock_gib": min,
+    "network.silent_after_min": max,
+}
+"""Options of ``agent.toml`` that a controller may set, as ``TABLE.KEY``, and which of two values makes the check less active. Only numbers
+are here: a controller that was taken over must not be able to name a command, a path or a user (docs/threat-model.md)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +47,59 @@ class Lists:
         return Lists(own, tuple(dict.fromkeys((*self.observe_only, *observe_only))))
 
 
+@dataclass(frozen=True, slots=True)
+class CheckPolicy:
+    """What the site says of the checks of one node, or of all."""
+
+    lists: Lists = field(default_factory=Lists)
+    thresholds: Mapping[str, float] = field(default_factory=dict)
+    """``TABLE.KEY`` → value, for those of :data:`THRESHOLDS` that are set."""
+
+    def restricted(self, observe_only: Iterable[str], thresholds: Mapping[str, float]) -> CheckPolicy:
+        """This policy and a more cautious word on top of it: a check observes if either says so, and the milder threshold counts."""
+        lists = self.lists.on_a_node(None, tuple(observe_only))
+        both = {name: mildest(name, (*_said(self.thresholds, name), value)) for name, value in thresholds.items()}
+        return CheckPolicy(lists, {**self.thresholds, **both})
+
+    @property
+    def version(self) -> str:
+        """Digest of the content; the order of ids and of keys does not count."""
+        said = (
+            sorted(set(self.lists.act_on)),
+            sorted(set(self.lists.observe_only)),
+            sorted((name, float(value)) for name, value in self.thresholds.items()),
+        )
+        return hashlib.sha256(repr(said).encode()).hexdigest()[:12]
+
+    def document(self) -> dict[str, Any]:
+        """As an agent is given it."""
+        return {
+            "version": self.version,
+            "act_on": list(self.lists.act_on),
+            "observe_only": list(self.lists.observe_only),
+            "thresholds": dict(self.thresholds),
+        }
+
+
+def mildest(name: str, values: Iterable[float]) -> float:
+    """The value by which the check is the least active."""
+    first, *others = values
+    for other in others:
+        first = THRESHOLDS[name](first, other)
+    return first
+
+
+def _said(thresholds: Mapping[str, float], name: str) -> tuple[float, ...]:
+    return (thresholds[name],) if name in thresholds else ()
+
+
+def flat(tables: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """Tables of thresholds, as a file has them, by ``TABLE.KEY``."""
+    return {f"{table}.{key}": value for table, keys in tables.items() for key, value in keys.items()}
+
+
 def parsed(given: object) -> Lists | None:
-    """Read what a controller or a file gives. None: it has another form, and says nothing."""
+    """Read the lists that a controller or a file gives. None: they have another form."""
     if not isinstance(given, Mapping):
         return None
     act_on, observe_only = (_ids(given.get(name)) for name in ("act_on", "observe_only"))

@@ -30,7 +30,7 @@ from holdfast.model.action import Intent
 from holdfast.model.book import Change, World
 from holdfast.model.errors import Unavailable
 from holdfast.model.incident import Incident
-from holdfast.model.policy import Mode
+from holdfast.model.policy import Mode, Policy
 from holdfast.model.report import Report
 from holdfast.model.tokens import TokenRow
 from holdfast.ports import Accepted
@@ -152,7 +152,7 @@ class Served:
         self.store = store
         deps = self.deps
         deps.agents, deps.orders, deps.world, deps.leader = self.agents, self.hub, lambda: self.world, lambda: True
-        deps.mode = Mode.ACT
+        deps.mode, deps.policy = Mode.ACT, Policy(mode=Mode.ACT)
         deps.rooms, deps.look, deps.untaken = None, lambda _job_id: None, UntakenWatch()
         api: Api = self.app.state.api
         api.auth = Authenticator(deps.store, api.threads.read, deps.clock)

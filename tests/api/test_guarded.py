@@ -15,6 +15,7 @@ ORDERS = (
     "/v1/incidents/0h3k5d2m8x1q/close",
     "/v1/suppressions",
     "/v1/maintenance",
+    "/v1/checks/what-if",
 )
 
 

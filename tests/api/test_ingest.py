@@ -19,7 +19,7 @@ from holdfast.model.book import Book, Change, World
 from holdfast.model.cluster import Node
 from holdfast.model.incident import IncidentState
 from holdfast.model.policy import Mode, Policy
-from holdfast_checks.acting import Lists
+from holdfast_checks.acting import CheckPolicy, Lists
 from holdfast_checks.result import Remedy, Severity, Verdict
 from support.store_nouns import incident
 
@@ -465,7 +465,8 @@ def test_the_answer_to_a_heartbeat_gives_the_interval_of_the_next_ones(served: A
 
 
 def test_the_answer_to_a_heartbeat_says_which_checks_act_and_the_api_where_that_is_otherwise(served: Any) -> None:
-    lists = served.deps.acting = Lists(("gpu.nvlink",), ("gpu.ecc",))
+    lists = Lists(("gpu.nvlink",), ("gpu.ecc",))
+    served.deps.policy = Policy(mode=Mode.ACT, checks=CheckPolicy(lists))
     told = served.call("POST", "/v1/heartbeats", "n1", json=heartbeat()).json()["checks"]
     assert told == {"act_on": ["gpu.nvlink"], "observe_only": ["gpu.ecc"]}
     shown = served.call("GET", "/v1/checks", "eve").json()

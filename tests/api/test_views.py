@@ -330,6 +330,8 @@ ROUTES = [
     ("POST", "/v1/nodes/n1/release"),
     ("GET", "/v1/spares"),
     ("GET", "/v1/checks"),
+    ("GET", "/v1/policy"),
+    ("POST", "/v1/checks/what-if"),
     ("GET", "/v1/incidents"),
     ("GET", f"/v1/incidents/{ID}"),
     ("GET", f"/v1/incidents/{ID}/bundle"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -30,6 +31,7 @@ ARGUMENTS = {
     "node health": ("node", "health", "n1"),
     "node history": ("node", "history", "n1"),
     "node sheet": ("node", "sheet", "n1"),
+    "policy diff": ("policy", "diff", os.devnull),
     "nodes NODE": ("nodes", "n1"),
     "why": ("why", "7"),
 }

@@ -12,9 +12,11 @@ import pytest
 from holdfast.config.controller import SECTIONS, ControllerSettings, load
 from holdfast.config.example import example, rows
 from holdfast.config.profiles import PROFILES
+from holdfast.decisions.common.check_policy import checks_for
 from holdfast.model.errors import ConfigError
 from holdfast.model.policy import Mode, Policy
 from holdfast.providers import KINDS, PROVIDERS, CommandSettings, Ec2Settings, HyperpodSettings
+from holdfast_checks.acting import CheckPolicy, Lists
 from holdfast_checks.settings.option import Required, declaration_of, is_declared
 
 EC2 = '[cluster]\nname = "c"\n[provider]\nkind = "ec2"\nregion = "us-west-2"\nlaunch_template = "gpu"\n'
@@ -50,7 +52,12 @@ def test_every_key_of_the_policy_can_be_set_and_is_explained() -> None:
         for field in dataclasses.fields(table.fills)
         if table.fills is not ControllerSettings and not is_declared(field)
     }
-    assert by_hand == {("RepairPolicy", "provider"), ("Policy", "nodes"), ("HistoryPolicy", "drain_rules")}
+    assert by_hand == {
+        ("RepairPolicy", "provider"),
+        ("Policy", "nodes"),
+        ("Policy", "checks"),
+        ("HistoryPolicy", "drain_rules"),
+    }
     assert {(name, key) for name, table in SECTIONS.items() for key in table.keys} <= keys
     assert [row for row in rows() if len(row.doc) < 10] == []
 
@@ -224,6 +231,32 @@ BAD: list[tuple[str, str, str]] = [
         "[checks]\nobserve_only = ['*']\n",
         "checks.observe_only: no check is called '*'; `holdfast checks` lists them",
     ),
+    (
+        "a threshold out of its range",
+        "[checks.thresholds]\ngpu.temperature_margin_c = 500\n",
+        "checks.thresholds: gpu: temperature_margin_c: 500 is not between 0 and 50",
+    ),
+    (
+        "no command from the head",
+        "[checks.thresholds]\ngpu.reset_deadline = 5\n",
+        "checks.thresholds: 'gpu.reset_deadline' cannot be set here; a controller may set gpu.",
+    ),
+    ("no text as a threshold", "[checks.thresholds]\nhost.munge = 'x'\n", "thresholds.host.munge: expected a number"),
+    (
+        "no threshold without a table",
+        "[checks]\nthresholds = { load = 1 }\n",
+        "checks: thresholds.load: expected a table",
+    ),
+    (
+        "a check of a set",
+        "[[nodes]]\nname = 'a'\nnodes = 'n1'\nobserve_only = ['gpu.xd']\n",
+        "nodes[1].observe_only: no check is called 'gpu.xd'; did you mean 'gpu.xid'?",
+    ),
+    (
+        "a threshold of a set",
+        "[[nodes]]\nname = 'a'\nnodes = 'n1'\nthresholds = { host = { load_per_cpu = 0 } }\n",
+        "nodes[1].thresholds: host: load_per_cpu: 0.0 is not at least 0.1",
+    ),
     ("profile", "profile = 'practise'\n", "profile: 'practise' is none of practice; did you mean 'practice'?"),
     ("client", "[cluster]\nslurm_client = 'rest'\n", "cluster.slurm_client: 'rest' is none of auto, commands, pyslurm"),
     ("port", "[server]\nport = 70000\n", "server: port: 70000 is not between 0 and 65535"),
@@ -337,3 +370,16 @@ def test_a_window_longer_than_what_is_remembered_is_refused(tmp_path: Path, text
         load(write(tmp_path, text))
     assert f"controller.toml: {said}" in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_what_is_said_of_checks_arrives_in_the_policy(tmp_path: Path) -> None:
+    text = (
+        "[checks]\nact_on = ['gpu.nvlink']\nobserve_only = ['gpu.thermal']\n[checks.thresholds]\n"
+        "gpu.temperature_margin_c = 5\nhost.load_per_cpu = 8\n"
+        "[[nodes]]\nname = 'a'\nnodes = 'n1'\nobserve_only = ['gpu.xid']\nthresholds.gpu.temperature_margin_c = 2\n"
+    )
+    policy = load(write(tmp_path, text)).policy
+    numbers = {"gpu.temperature_margin_c": 5, "host.load_per_cpu": 8.0}
+    assert policy.checks == CheckPolicy(Lists(("gpu.nvlink",), ("gpu.thermal",)), numbers)
+    assert checks_for("n1", None, policy).thresholds == {**numbers, "gpu.temperature_margin_c": 2}
+    assert checks_for("n2", None, policy) == policy.checks

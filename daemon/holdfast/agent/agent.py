@@ -61,6 +61,7 @@ from holdfast_checks.registry import Check, Context
 from holdfast_checks.result import Result
 from holdfast_checks.runner import Samples, run
 from holdfast_checks.seen_right import SeenRight, places_of
+from holdfast_checks.settings.thresholds import with_thresholds
 
 log = logging.getLogger(__name__)
 
@@ -92,10 +93,10 @@ class Agent:
         self.standing = OpenFindings(config.reminder_s)
         checks = periodic_checks(config)
         self.nvml_checks, self.host_checks = split_by_need(checks)
-        self.settings = settings_of(config)
         self.acting = Acting(
-            (config.act_on, config.observe_only), config.state_dir, lambda: self.loop.call(self._take_lists)
+            (config.act_on, config.observe_only), config.state_dir, lambda: self.loop.call(self._take_policy)
         )
+        self.settings = with_thresholds(settings_of(config), self.acting.thresholds)
         self.trust = ResultTrust(
             {**all_checks(), **on_demand_checks(config), **checks},
             self.acting.lists,
@@ -143,7 +144,9 @@ class Agent:
         self.host = HostChecks(self._host_checked, room_for_files())
         self.stretch = Stretch()
         self.loop = Loop(self._tasks(), JITTER.random(), {NVML_TASK: _NVML_AHEAD_S})
-        inspector = Inspector(config, self.loop, self.nvml, checks, self.trust, lambda: self.gres.listed)
+        inspector = Inspector(
+            config, lambda: self.settings, self.loop, self.nvml, checks, self.trust, lambda: self.gres.listed
+        )
         self.save_signals = SaveSignals(self.memory)
         rooms = Rooms(self._client, len(self.controllers))
         self.jobs = JobSocket(config.run_dir, self.slurm, self._stated, rooms, self.save_signals)
@@ -294,6 +297,8 @@ class Agent:
                 "authorities": self.authorities.known(),
                 "act_on": self.trust.lists.act_on,
                 "observe_only": self.trust.lists.observe_only,
+                "checks_version": self.acting.version,
+                "checks_refused": self.acting.refused,
                 "gres": gres,
                 "gres_problem": gres_problem,
                 "set_aside": aside.count,
@@ -305,8 +310,9 @@ class Agent:
         self.loop.schedule.every(HEARTBEAT_TASK, self.pace.every_s, time.monotonic())
         log.info("event=heartbeat_interval seconds=%g", self.pace.every_s)
 
-    def _take_lists(self) -> None:
+    def _take_policy(self) -> None:
         self.trust.lists = self.acting.lists
+        self.settings = with_thresholds(settings_of(self.config), self.acting.thresholds)
 
     def _save_cursor(self) -> None:
         if self.kernel.settled:

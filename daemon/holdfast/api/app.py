@@ -22,6 +22,7 @@ from holdfast.api.node_routes import node_health_router, node_history_router, no
 from holdfast.api.notices import notices_router
 from holdfast.api.operating import operating_router
 from holdfast.api.overview import overview_router
+from holdfast.api.policies import policies_router
 from holdfast.api.proposing import proposing_router
 from holdfast.api.reading import jobs_router, reading_router
 from holdfast.api.rooms import rooms_router
@@ -80,6 +81,7 @@ def create_app(deps: ApiDeps) -> FastAPI:
         node_history_router(api),
         node_orders_router(api),
         checks_router(api),
+        policies_router(api),
         jobs_router(api),
         operating_router(api),
         suppressing_router(api),

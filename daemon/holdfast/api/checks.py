@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Annotated
 
 from fastapi import APIRouter
 from pydantic import Field
 
-from holdfast.api.deps import Api
+from holdfast.api.agent_policies import newest_agents, older, refused, shown_nodes
+from holdfast.api.deps import Api, ApiDeps
 from holdfast.api.guarded import READERS, guarded_router
 from holdfast.api.shape import Essential, Shape
+from holdfast.decisions.common.check_policy import checks_for
+from holdfast.model.fleet import natural
 from holdfast.model.report import AgentView
 from holdfast_checks.acting import Lists
 from holdfast_checks.known import all_checks
@@ -45,7 +47,18 @@ class ChecksShape(Shape):
     act_on: list[str] = Field(description="`[checks] act_on` of the controller's settings.")
     observe_only: list[str]
     checks: list[CheckShape]
-    others: list[OtherNodeShape] = Field(description="Nodes whose agents say otherwise, as of their last heartbeats.")
+    thresholds: dict[str, float] = Field(
+        default={}, description="`[checks] thresholds` of the controller's settings, by `TABLE.KEY`."
+    )
+    others: list[OtherNodeShape] = Field(
+        description="Nodes whose agents say otherwise than the policy of their node, as of their last heartbeats."
+    )
+    older: list[str] = Field(
+        default=[], description="Nodes whose agents go by another version of the policy than theirs now."
+    )
+    refused: dict[str, str] = Field(
+        default={}, description="Node → why its agent refused the policy; the one before holds there."
+    )
 
 
 def checks_router(api: Api) -> APIRouter:
@@ -55,19 +68,27 @@ def checks_router(api: Api) -> APIRouter:
     @router.get("/v1/checks")
     async def checks() -> ChecksShape:
         """Every health check of this release, whether it acts, and the nodes on which that is otherwise."""
-        return checks_shape(deps.acting, deps.agents.views().values())
+        return checks_shape(deps)
 
     return router
 
 
-def checks_shape(lists: Lists, agents: Iterable[tuple[AgentView, ...]]) -> ChecksShape:
-    """``agents``: those of each node, the newest last."""
-    heard = sorted((each[-1] for each in agents if each), key=lambda agent: agent.node)
+def checks_shape(deps: ApiDeps) -> ChecksShape:
+    policy, nodes = deps.policy.checks, shown_nodes(deps)
+    lists = policy.lists
     return ChecksShape(
         act_on=list(lists.act_on),
         observe_only=list(lists.observe_only),
         checks=[_check(check, lists) for check in all_checks().values()],
-        others=[_other(agent) for agent in heard if agent.acting is None or not _same(agent.acting, lists)],
+        thresholds=dict(policy.thresholds),
+        others=[
+            _other(agent)
+            for agent in sorted(newest_agents(deps), key=lambda agent: natural(agent.node))
+            if agent.acting is None
+            or not _same(agent.acting, checks_for(agent.node, nodes.get(agent.node), deps.policy).lists)
+        ],
+        older=older(deps),
+        refused=refused(deps),
     )
 
 

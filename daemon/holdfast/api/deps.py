@@ -44,7 +44,6 @@ from holdfast.model.parts import DiskRoom, NotifierState, ProcessSeen
 from holdfast.model.policy import Mode, Policy
 from holdfast.model.report import NodeMachine, Report, SeenFinding
 from holdfast.ports import Accepted, Clock, QuorumRooms, Store
-from holdfast_checks.acting import Lists
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -164,9 +163,14 @@ class ApiStore(Store, TokenStore, Protocol):
         ...
 
     def findings(
-        self, *, incident_id: str | None = None, node: str | None = None, limit: int = 1000
+        self,
+        *,
+        incident_id: str | None = None,
+        node: str | None = None,
+        since: datetime | None = None,
+        limit: int = 1000,
     ) -> Sequence[SeenFinding]:
-        """Newest first."""
+        """Newest first. ``since``: only those that were seen at or after it."""
         ...
 
     def machines(self, node: str) -> Sequence[NodeMachine]:
@@ -271,8 +275,6 @@ class ApiDeps:
     """Who may have a token for the identity of a machine."""
     sts: WhoSigned | None = None
     """None: enrolment is off."""
-    acting: Lists = field(default_factory=Lists)
-    """Which checks act: every agent is given this."""
     look: Callable[[int], None] = lambda _job_id: None
     """An agent knows more of this job than the newest view of Slurm shows: it may be read soon."""
 

@@ -26,10 +26,13 @@ from holdfast.api.quota import Load
 from holdfast.api.wire import HeartbeatBody, Items, ReportBody, check_version, clean, parse, parse_items
 from holdfast.controller.agents import Hello
 from holdfast.controller.claims import ShownJobs
+from holdfast.decisions.common.check_policy import checks_for
 from holdfast.decisions.common.node_policy import policy_for
 from holdfast.decisions.nodes.job_gate import closed_by
 from holdfast.model.action import Intent, SendOrder
-from holdfast.model.policy import Mode
+from holdfast.model.book import World
+from holdfast.model.cluster import Node
+from holdfast.model.policy import Mode, Policy
 from holdfast.model.report import Report
 from holdfast_checks.acting import Lists
 
@@ -114,6 +117,8 @@ class _Ingest:
             fabric_silent_s=body.fabric_silent_s,
             authorities=body.authorities,
             acting=None if body.act_on is None else Lists(body.act_on, body.observe_only or ()),
+            checks_version=body.checks_version,
+            checks_refused=body.checks_refused,
             gres=body.gres,
             gres_problem=body.gres_problem,
             set_aside=body.set_aside,
@@ -123,16 +128,19 @@ class _Ingest:
         if self._deps.agents.heard(hello, self._deps.clock.now(), self._deps.clock.monotonic_s()):
             self._deps.wake()
         self._counters.heartbeats.inc()
-        return self._beaten(body.node)
+        return self._beaten(body.node, body.checks_version)
 
-    def _beaten(self, node: str) -> Response:
+    def _beaten(self, node: str, has: str | None) -> Response:
         """The answer to a heartbeat: who leads, whether jobs are to be kept off the node, which others it watches, which
-        checkpoint directories it reads, which checks act, and its pace."""
+        checkpoint directories it reads, its policy of checks where it has another one, and its pace. ``has``: version of the policy that
+        it has; None: its release knows of none and is given the lists each time."""
         if not self._deps.leader():
             return Response(STANDBY, media_type="application/json")
         world = self._deps.world()
         incident = None if world is None else closed_by(world, node, self._deps.clock.now())
-        told: dict[str, object] = {"leader": True, "checks": asdict(self._deps.acting)}
+        told: dict[str, object] = {"leader": True}
+        if (policy := given_checks(node, _node_of(world, node), self._deps.policy, has)) is not None:
+            told["checks"] = policy
         if incident is not None:
             told["keep_off"] = incident
         if neighbours := self._deps.neighbours(node):
@@ -257,10 +265,24 @@ def order_json(intent: Intent, now: datetime) -> dict[str, Any]:
     }
 
 
+def given_checks(name: str, node: Node | None, policy: Policy, has: str | None) -> Mapping[str, Any] | None:
+    """What the answer to a heartbeat says of checks; None: nothing. ``has``: version that the agent has. A node that Slurm does not show
+    yet keeps what it has, rather than go to the most cautious policy and back."""
+    mine = checks_for(name, node, policy)
+    if has is None:
+        return asdict(mine.lists)
+    if has == mine.version or (has and node is None):
+        return None
+    return mine.document()
+
+
+def _node_of(world: World | None, name: str) -> Node | None:
+    return world.view.nodes.get(name) if world is not None and world.view is not None else None
+
+
 def _observes(deps: ApiDeps, node: str) -> bool:
     """Whether nothing may be done to the node, by this process's settings and Slurm as last read."""
-    world = deps.world()
-    shown = world.view.nodes.get(node) if world is not None and world.view is not None else None
+    shown = _node_of(deps.world(), node)
     return deps.mode is Mode.OBSERVE or policy_for(node, shown, deps.policy).mode is Mode.OBSERVE
 
 

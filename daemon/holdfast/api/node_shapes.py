@@ -42,6 +42,12 @@ class AgentShape(Shape):
         default=0, description="Files and items of its memory that it cannot read and has set aside (docs/upgrade.md)."
     )
     set_aside_since: datetime | None = Field(default=None, description="Since when the oldest of them; null: none is.")
+    checks_version: str | None = Field(
+        default=None, description="Version of the policy of checks that it goes by; null: it does not say."
+    )
+    checks_refused: str = Field(
+        default="", description="Why it refused the newest policy of checks; empty: it did not, or does not say."
+    )
     fabric_moved_at: datetime | None = Field(
         description="When the node's RDMA devices last carried bytes, known to a minute; null: nothing is known of it."
     )

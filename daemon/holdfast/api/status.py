@@ -6,6 +6,7 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from holdfast import __version__
+from holdfast.api.agent_policies import older, refused
 from holdfast.api.deps import Api, ApiDeps
 from holdfast.api.guarded import READERS, guarded_router
 from holdfast.api.restraint_shapes import RestraintsShape
@@ -65,6 +66,8 @@ def vitals(deps: ApiDeps, ping_problem: str | None = None) -> Vitals:
         slurm_error=deps.slurm_error() or "",
         provider=world.book.provider if world is not None else None,
         agents=dict(agent_counts(world, deps.agents.views(), now)),
+        older_checks=len(older(deps)),
+        refused_checks=tuple(refused(deps)),
         certificate=deps.certificate(),
         connections=deps.connections.seen() if deps.connections is not None else None,
     )

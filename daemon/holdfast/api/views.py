@@ -139,8 +139,13 @@ def _node(name: str, world: World | None, agents: tuple[AgentView, ...], now: da
         agents=[_agent(a, death, now) for a in agents] or [_never_heard()],
         incidents=[incident_shape(i) for i in incidents],
         why="; ".join(_why(name, world, incidents)),
-        policy=_policy(policy_of(name, world)) if world else None,
+        policy=policy_shape_of(name, world) if world else None,
     )
+
+
+def policy_shape_of(name: str, world: World) -> NodePolicyShape:
+    """What Holdfast may do to the node."""
+    return _policy(policy_of(name, world))
 
 
 def _policy(policy: NodePolicy) -> NodePolicyShape:
@@ -213,6 +218,8 @@ def _agent(agent: AgentView, death: DeathPolicy, now: datetime) -> AgentShape:
         gres_problem=agent.gres_problem,
         set_aside=agent.set_aside,
         set_aside_since=agent.set_aside_since,
+        checks_version=agent.checks_version,
+        checks_refused=agent.checks_refused,
         fabric_moved_at=agent.fabric_moved_at,
     )
 

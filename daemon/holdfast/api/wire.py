@@ -89,6 +89,10 @@ def _problem(value: object) -> str:
     return clean(value, 300) if isinstance(value, str) else ""
 
 
+def _version(value: object) -> str | None:
+    return clean(value, 64) if isinstance(value, str) else None
+
+
 def _scalar(value: object) -> Scalar:
     if isinstance(value, str):
         return clean(value)
@@ -323,6 +327,8 @@ class HeartbeatBody(Envelope):
     authorities: OptWords = None
     act_on: OptWords = None
     observe_only: OptWords = None
+    checks_version: Annotated[str | None, BeforeValidator(_version)] = None
+    checks_refused: Annotated[str, BeforeValidator(_problem)] = ""
     gres: OptGres = None
     gres_problem: Annotated[str, BeforeValidator(_problem)] = ""
     set_aside: Annotated[int, Field(ge=0, le=WHOLE_MAX)] | None = None

@@ -25,6 +25,7 @@ from holdfast.cli import (
     node_sheet,
     notices,
     operating,
+    policies,
     practice,
     proposing,
     reading,
@@ -55,8 +56,9 @@ app = typer.Typer(
 )
 
 
-def _group(name: str, text: str, panel: str) -> typer.Typer:
-    group = typer.Typer(help=text, no_args_is_help=True, pretty_exceptions_enable=False)
+def _group(name: str, text: str, panel: str, *, alone: bool = False) -> typer.Typer:
+    """``alone``: its name is a verb too, which is its callback."""
+    group = typer.Typer(help=text, no_args_is_help=not alone, pretty_exceptions_enable=False)
     app.add_typer(group, name=name, rich_help_panel=panel)
     return group
 
@@ -87,12 +89,17 @@ for look in (
     reading.jobs,
     why.why,
     notices.notices,
-    checks.checks,
     reading.metrics,
     night.saved,
     audit.audit,
 ):
     app.command(rich_help_panel="Look")(watched(look))
+_checks = _group("checks", checks.checks.__doc__ or "", "Look", alone=True)
+_checks.callback(invoke_without_command=True)(watched(checks.checks))
+_checks.command("what-if")(policies.what_if)
+_policy = _group("policy", "The policy of checks: what is in force where, and what a file would change.", "Look")
+_policy.command()(watched(policies.show))
+_policy.command()(policies.diff)
 app.command(rich_help_panel="Look")(top.top)
 app.command(rich_help_panel="Look")(login.login)
 app.command(rich_help_panel="Look")(runbooks.runbook)

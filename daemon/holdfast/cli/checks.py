@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
+
+import typer
 
 from holdfast.api.client import ApiClient
 from holdfast.cli.answers import read
 from holdfast.cli.options import Json, Url
+from holdfast.cli.policies import agent_lines, named
 from holdfast.cli.reading import listed
 from holdfast.cli.show import as_json, counted, line
 
 if TYPE_CHECKING:
     from holdfast.api.checks import CheckShape, ChecksShape, OtherNodeShape
 
-_FEW = 8
 
-
-def checks(url: Url = None, as_data: Json = False) -> None:
+def checks(context: typer.Context, url: Url = None, as_data: Json = False) -> None:
     """Every health check: whether it acts (nodes are drained for it) or only observes, and the nodes on which that is otherwise."""
+    if context.invoked_subcommand is not None:
+        return
     got = ApiClient(url).get("/v1/checks")
     if as_data:
         as_json(got)
@@ -54,7 +56,8 @@ def check_lines(got: ChecksShape) -> list[str]:
     groups: dict[str, list[str]] = defaultdict(list)
     for other in got.others:
         groups[_otherwise(other)].append(other.node)
-    return lines + [f"otherwise on {_named(nodes)}: {how}" for how, nodes in sorted(groups.items())]
+    lines += [f"otherwise on {named(nodes)}: {how}" for how, nodes in sorted(groups.items())]
+    return lines + agent_lines(got.older, got.refused)
 
 
 def _otherwise(other: OtherNodeShape) -> str:
@@ -62,8 +65,3 @@ def _otherwise(other: OtherNodeShape) -> str:
         return "an older agent, which only reads its own agent.toml; upgrade it"
     lists = f"act_on = [{', '.join(other.act_on)}], observe_only = [{', '.join(other.observe_only)}]"
     return f"{lists} (its agent.toml, or it has not received the change yet)"
-
-
-def _named(nodes: Iterable[str]) -> str:
-    nodes = list(nodes)
-    return ", ".join(nodes[:_FEW]) + (f" and {len(nodes) - _FEW} more" if len(nodes) > _FEW else "")

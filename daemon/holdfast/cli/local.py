@@ -339,6 +339,8 @@ def _view(node: str, shown: AgentShape, heard: datetime) -> AgentView:
         gres_problem=shown.gres_problem,
         set_aside=shown.set_aside,
         set_aside_since=shown.set_aside_since,
+        checks_version=shown.checks_version,
+        checks_refused=shown.checks_refused,
     )
 
 

@@ -80,6 +80,7 @@ def node_lines(got: NodeStory) -> list[str]:
         lines.append(abbreviated(node.why or node.reason))
     if node.policy is not None:
         lines.append(policy_line(node.policy))
+    lines += [f"its agent refused the policy of checks: {a.checks_refused}" for a in node.agents if a.checks_refused]
     if got.checked_at:
         deep = f", deeply {moment(got.deep_at)[:19]}" if got.deep_at else ""
         lines.append(f"checked {moment(got.checked_at)[:19]}{deep} UTC: {got.check_note or 'OK'}")

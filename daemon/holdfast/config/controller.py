@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast.config import drain_rules, limits, strict
 from holdfast.config.binding import check_bind, networks
-from holdfast.config.check_ids import check_ids
+from holdfast.config.check_ids import check_policy
 from holdfast.config.enrolment import check_enrolment
 from holdfast.config.node_sets import NODES, read_sets
 from holdfast.config.notify import check_notify
@@ -60,7 +60,8 @@ class ControllerSettings:
     provider_settings: object | None = None
     """What ``open_provider`` wants of this kind; None for a kind that needs nothing."""
     checks: ChecksSection = option(
-        ChecksSection(), "Which health checks act on all nodes. The agents get this with their heartbeats."
+        ChecksSection(),
+        "Which health checks act, and by which thresholds, on all nodes. The agents get this with their heartbeats.",
     )
     dashboard: DashboardSection = option(DashboardSection(), "The pages for a browser.")
     notify: NotifySection = option(NotifySection(), "Where notifications go.")
@@ -113,10 +114,26 @@ def read(table: Mapping[str, Any], path: Path) -> ControllerSettings:
     history = replace(settings.policy.history, drain_rules=rules)
     settings = replace(
         settings,
-        policy=replace(settings.policy, repair=repair, history=history, nodes=read_sets(table.get(NODES, []), where)),
+        policy=replace(
+            settings.policy,
+            repair=repair,
+            history=history,
+            nodes=read_sets(table.get(NODES, []), where),
+            checks=check_policy(settings.checks, f"{where}: checks"),
+        ),
         provider_settings=_provider(settings.provider, tables["provider"], settings.cluster.name, where),
     )
     return _checked(_resolved(settings), where)
+
+
+POLICY_TABLES = ("profile", "mode", "propose", "repair", NODES, "checks")
+"""Of the file, what says which checks act and what may be done to which nodes."""
+
+
+def policy_tables(given: Mapping[str, Any], path: Path) -> Policy:
+    """The policy by these tables of a file alone, all else at its default. Raises ConfigError in one line."""
+    strict.refuse_unknown(given, POLICY_TABLES, str(path))
+    return read(given, path).policy
 
 
 def _profile(table: Mapping[str, Any], where: str) -> tuple[str | None, dict[str, dict[str, Any]]]:
@@ -201,7 +218,6 @@ def _resolved(settings: ControllerSettings) -> ControllerSettings:
 def _checked(settings: ControllerSettings, where: str) -> ControllerSettings:
     check_spares(settings.policy.spares, f"{where}: spares")
     check_notify(settings.notify, f"{where}: notify")
-    check_ids(settings.checks, f"{where}: checks")
     if why := limits.wrong_domains(settings.policy.death) or check_windows(
         settings.policy, timedelta(days=settings.store.keep_days)
     ):

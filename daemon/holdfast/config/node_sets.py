@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.config import strict
+from holdfast.config.check_ids import check_ids, check_thresholds
 from holdfast.model.errors import ConfigError, Rejected
 from holdfast.model.hostlist import expand
 from holdfast.model.node_sets import NodeSet
@@ -42,6 +43,8 @@ def _read_set(table: Mapping[str, Any], where: str) -> NodeSet:
         raise ConfigError(f"{where}: it selects no nodes: give it partitions, features or nodes")
     if found.steps and found.mode not in ("", Mode.PROPOSE):
         raise ConfigError(f'{where}.steps: steps wait for an accept only with mode = "propose", not {found.mode!r}')
+    check_ids(found.observe_only, f"{where}.observe_only")
+    check_thresholds(found.thresholds, f"{where}.thresholds")
     try:
         expand(found.nodes) if found.nodes else None
     except Rejected as error:

@@ -58,13 +58,18 @@ class StoreSection:
 
 @dataclass(frozen=True, slots=True)
 class ChecksSection:
-    """Given to every agent; a node's own ``act_on`` in ``agent.toml`` replaces this one, its ``observe_only`` is added to this one."""
+    """Given to every agent; what a node's own ``agent.toml`` says makes its checks less active (:mod:`holdfast_checks.acting`)."""
 
     act_on: tuple[str, ...] = option(
         (),
         'New checks whose findings count in full, so that nodes are drained for them; "*": all. The others report warnings.',
     )
     observe_only: tuple[str, ...] = option((), "Proven checks whose findings are only reported as warnings.")
+    thresholds: dict[str, dict[str, float]] = option(
+        {},
+        "Thresholds of checks on all nodes, as agent.toml has them: gpu.temperature_margin_c = 5. A node whose agent.toml has a value of "
+        "its own goes by the one that makes the check less active.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,10 @@ class Hello:
     """Fingerprints of the certificate authorities that it trusts."""
     acting: Lists | None = None
     """Which checks act there."""
+    checks_version: str | None = None
+    """Version of the policy of checks that it goes by; None: not reported."""
+    checks_refused: str = ""
+    """Why it refused the newest policy."""
     gres: Mapping[str, tuple[int, ...]] | None = None
     """None in a heartbeat: nothing is proved (any more)."""
     gres_problem: str = ""
@@ -126,6 +130,8 @@ def _updated(before: AgentView | None, hello: Hello, received_at: datetime, gap_
         all_ok=before.all_ok if hello.all_ok is None else hello.all_ok,
         authorities=before.authorities if hello.authorities is None else hello.authorities,
         acting=before.acting if hello.acting is None else hello.acting,
+        checks_version=before.checks_version if hello.interval_s is None else hello.checks_version,
+        checks_refused=before.checks_refused if hello.interval_s is None else hello.checks_refused,
         set_aside=before.set_aside if hello.set_aside is None else hello.set_aside,
         set_aside_since=before.set_aside_since if hello.set_aside is None else _ago(hello.set_aside_s, received_at),
         gres=before.gres if hello.interval_s is None else hello.gres,
@@ -152,6 +158,8 @@ def _fresh(hello: Hello, received_at: datetime) -> AgentView:
         all_ok=bool(hello.all_ok),
         authorities=hello.authorities,
         acting=hello.acting,
+        checks_version=hello.checks_version,
+        checks_refused=hello.checks_refused,
         set_aside=hello.set_aside or 0,
         set_aside_since=_ago(hello.set_aside_s, received_at),
         gres=hello.gres,

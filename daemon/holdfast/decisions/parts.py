@@ -18,6 +18,8 @@ DISK_FULL_BYTES = 128 * 2**20
 """With less free space the store may refuse writes within minutes: the reports of a large fault alone fill megabytes."""
 DISK_LOW_BYTES = 2**30
 CERTIFICATE_SHORT_S = 14 * 86_400.0
+_FEW = 5
+"""Names in a text."""
 _RANK = {Condition.GOOD: 0, Condition.UNKNOWN: 0, Condition.WARNING: 1, Condition.FAILED: 2}
 
 
@@ -65,6 +67,10 @@ class Vitals:
     provider: ProviderView | None = None
     agents: dict[str, int] = field(default_factory=dict)
     """Status → how many."""
+    older_checks: int = 0
+    """Agents that go by another version of the policy of checks than theirs now."""
+    refused_checks: tuple[str, ...] = ()
+    """Nodes whose agents refused it."""
     certificate: Certificate | None = None
     """None: the controller serves none."""
     connections: ConnectionsSeen | None = None
@@ -284,10 +290,17 @@ def _agents(v: Vitals) -> PartState:
     heard, silent = v.agents.get("heard", 0), v.agents.get("silent", 0)
     unknown = v.agents.get("unknown", 0)
     text = f"{heard} report, {silent} silent, {unknown} have not reported since the controller's start"
+    if v.older_checks:
+        text += f"; {v.older_checks} go by an older policy of checks"
+    if v.refused_checks:
+        few = ", ".join(v.refused_checks[:_FEW]) + (", …" if len(v.refused_checks) > _FEW else "")
+        text += f"; {len(v.refused_checks)} refused the policy of checks: {few}"
     if silent or unknown:
         return PartState(
             PartName.AGENTS, Condition.WARNING, text, "holdfast nodes   # holdfast runbook agent-not-reporting"
         )
+    if v.refused_checks:
+        return PartState(PartName.AGENTS, Condition.WARNING, text, "holdfast checks   # docs/check-policy.md")
     return _good(PartName.AGENTS, text) if heard else PartState(PartName.AGENTS, Condition.UNKNOWN, "none is known")
 
 

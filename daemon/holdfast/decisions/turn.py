@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from holdfast.decisions.brakes.guard import guard
+from holdfast.decisions.common import check_policy
 from holdfast.decisions.death import unreached
 from holdfast.decisions.decide import Decision, decide
 from holdfast.decisions.hangs.detect import follow_hangs
@@ -92,6 +93,7 @@ def turn(
 ) -> Change:
     """Everything that this turn changes. The same world gives the same change, but for the ids of new incidents. ``decided``: makes the
     decision. ``around``: runs each stage. What a stage raises has its name as a note."""
+    world = check_policy.weighed(world)
     total, before = Change(), world.book
     for stage in stages(new_id, fence, decided):
         try:

@@ -40,6 +40,19 @@ def heard(slurm: SlurmFacts, facts: DoctorFacts) -> Iterator[Advice]:
         )
 
 
+def policies(_: SlurmFacts, facts: DoctorFacts) -> Iterator[Advice]:
+    found = {node: each[-1] for node, each in (facts.agents or {}).items() if each and each[-1].checks_refused}
+    if found:
+        name, agent = next(iter(found.items()))
+        yield Advice(
+            "agents.checks_refused",
+            AdviceLevel.WARNING,
+            f"{len(found)} agents refused the policy of checks: {names(found)}",
+            f"The policy that each had before holds there. {name} says: {agent.checks_refused}",
+            "holdfast checks   # which of them; upgrade those agents, or take the setting back (docs/check-policy.md)",
+        )
+
+
 _UNCHECKED = "Not checked: whether every node has an agent and a correct clock, and the parts of the controller."
 
 
@@ -111,4 +124,4 @@ def versions(_: SlurmFacts, facts: DoctorFacts) -> Iterator[Advice]:
         )
 
 
-RULES = (heard, silent, clocks, versions)
+RULES = (heard, silent, clocks, versions, policies)

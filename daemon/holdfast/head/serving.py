@@ -57,7 +57,6 @@ from holdfast.model.ids import incident_id
 from holdfast.model.lookback import needed
 from holdfast.ports import Clock
 from holdfast.store import SqlStore, open_store
-from holdfast_checks.acting import Lists
 
 
 @dataclass
@@ -163,7 +162,6 @@ def build_controller(settings: ControllerSettings) -> Controller:
         neighbours=NeighbourLists(lambda: loop.world, clock).of,
         surveys=SurveyTurns(lambda: loop.world, clock).of,
         heartbeat_s=FleetPace(lambda: loop.world, clock),
-        acting=Lists(settings.checks.act_on, settings.checks.observe_only),
         enrolment=settings.enrolment,
         sts=Sts(settings.enrolment.sts_url) if settings.enrolment.enabled else None,
         look=loop.reader.asked_for,

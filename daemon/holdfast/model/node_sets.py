@@ -43,14 +43,27 @@ class NodeSet:
         False, "Nothing is ever done to these nodes or to jobs that run on them: faults are only recorded."
     )
 
+    observe_only: tuple[str, ...] = option(
+        (), "Checks that only observe here: they report warnings, in addition to those of [checks] observe_only."
+    )
+    thresholds: dict[str, dict[str, float]] = option(
+        {},
+        "Thresholds of checks here, such as { gpu = { temperature_margin_c = 2 } }; of several values the one that makes the check less "
+        "active counts.",
+    )
+
     def has(self, name: str, node: Node | None) -> bool:
         """Whether the node belongs to the set. ``node``: as Slurm shows it; None: it is not known, so each set that goes by partition or
         feature counts (what is not known is never a reason to do more)."""
-        if name in _names(self.nodes):
+        if self.has_by_name(name):
             return True
         if node is None:
             return bool(self.partitions or self.features)
         return not frozenset(self.partitions).isdisjoint(node.partitions) or not node.features.isdisjoint(self.features)
+
+    def has_by_name(self, name: str) -> bool:
+        """Whether ``nodes`` names it, whatever Slurm shows of it."""
+        return name in _names(self.nodes)
 
 
 @lru_cache(256)

@@ -1,7 +1,8 @@
 """Severity and remedy that the finding of an observing check would have had. Standard library only.
 
-Agent and controller use a type; on the wire and in stored rows it is three keys of a finding's evidence: ``observe``, ``would_severity``,
-``would_remedy``. Only this module writes and reads them."""
+Agent and controller use a type; on the wire and in stored rows it is keys of a finding's evidence: ``observe``, ``would_severity``,
+``would_remedy``, and ``recorded_only`` where the finding would not count in full either if its check acted. Only this module writes
+and reads them."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ from typing import NamedTuple
 from holdfast_checks.result import Grade, Remedy, Scalar, Severity
 from holdfast_checks.words import known
 
-_OBSERVE, _SEVERITY, _REMEDY = "observe", "would_severity", "would_remedy"
-_KEYS = frozenset({_OBSERVE, _SEVERITY, _REMEDY})
+_OBSERVE, _SEVERITY, _REMEDY, _RECORDED = "observe", "would_severity", "would_remedy", "recorded_only"
+_KEYS = frozenset({_OBSERVE, _SEVERITY, _REMEDY, _RECORDED})
 
 
 class WouldBe(NamedTuple):
@@ -22,12 +23,21 @@ class WouldBe(NamedTuple):
     remedy: Remedy
 
 
-def with_would_be(evidence: Mapping[str, Scalar], would: Grade | None) -> dict[str, Scalar]:
-    """Evidence as the wire carries it. ``would`` None: the finding counts in full. The three keys are never a check's own."""
+def with_would_be(
+    evidence: Mapping[str, Scalar], would: Grade | None, *, recorded_only: bool = False
+) -> dict[str, Scalar]:
+    """Evidence as the wire carries it. ``would`` None: the finding counts in full. ``recorded_only``: it does not, whether or not its
+    check acts. The keys are never a check's own."""
     own = {key: value for key, value in evidence.items() if key not in _KEYS}
     if would is None:
         return own
-    return {**own, _OBSERVE: True, _SEVERITY: would.severity.value, _REMEDY: would.remedy.value}
+    said: dict[str, Scalar] = {_OBSERVE: True, _SEVERITY: would.severity.value, _REMEDY: would.remedy.value}
+    return own | said | ({_RECORDED: True} if recorded_only else {})
+
+
+def never_in_full(evidence: Mapping[str, Scalar]) -> bool:
+    """Whether the finding would not count in full either if its check acted, as its agent reports it."""
+    return evidence.get(_OBSERVE) is True and evidence.get(_RECORDED) is True
 
 
 def would_be(evidence: Mapping[str, Scalar], severity: Severity, remedy: Remedy) -> WouldBe | None:

@@ -4,7 +4,7 @@ Defaults are the shipped ones; sources are named next to them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from holdfast.model.drain_rules import DrainRule
@@ -14,6 +14,7 @@ from holdfast.model.planned import PlannedPolicy
 from holdfast.model.proposals import ProposePolicy
 from holdfast.model.resizing import ElasticPolicy
 from holdfast.model.suspects import SuspectPolicy
+from holdfast_checks.acting import CheckPolicy
 from holdfast_checks.settings.option import TomlTable, option, share
 
 REFILLS = ("returned", "idle")
@@ -389,6 +390,8 @@ class Policy:
     propose: ProposePolicy = option(ProposePolicy(), "What an operator is asked in mode propose.")
     nodes: tuple[NodeSet, ...] = ()
     """Sets of nodes for which less may be done: the ``[[nodes]]`` tables."""
+    checks: CheckPolicy = field(default_factory=CheckPolicy)
+    """Which checks act and by which thresholds, on all nodes: ``[checks]``."""
     join_window_s: float = option(
         300.0, "Findings of one node this close join one incident even when their component differs only in detail."
     )

@@ -195,6 +195,10 @@ class AgentView:
     """Fingerprints of the certificate authorities that it trusts; empty: those of its system; None: not reported."""
     acting: Lists | None = None
     """Checks that act there; None: not reported."""
+    checks_version: str | None = None
+    """Version of the policy of checks that it goes by; empty: it has none yet; None: not reported, its release takes no versions."""
+    checks_refused: str = ""
+    """Why it refused the newest policy and goes by the one before; empty: it did not."""
     set_aside: int = 0
     """Files and items of its memory that it cannot read and has set aside (docs/upgrade.md)."""
     set_aside_since: datetime | None = None

@@ -178,14 +178,18 @@ def due_intents(connection: Connection) -> tuple[Intent, ...]:
     )
 
 
-def findings(connection: Connection, incident_id: str | None, node: str | None, limit: int) -> tuple[SeenFinding, ...]:
-    """The newest ``limit``, newest first."""
+def findings(
+    connection: Connection, incident_id: str | None, node: str | None, since: datetime | None, limit: int
+) -> tuple[SeenFinding, ...]:
+    """The newest ``limit``, newest first. ``since``: only those that were seen at or after it."""
     f = t.findings.c
     query = select(t.findings).order_by(f.id.desc()).limit(limit)
     if incident_id is not None:
         query = query.where(f.incident_id == incident_id)
     if node is not None:
         query = query.where(f.node == node)
+    if since is not None:
+        query = query.where(f.last_seen_at >= since)
     found = connection.execute(query).mappings()
     return tuple(SeenFinding(rows.finding_of(row), row["repeats"], row["last_seen_at"]) for row in found)
 

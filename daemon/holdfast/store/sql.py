@@ -256,10 +256,15 @@ class SqlStore:
         return self._read(lambda c: queries.intents(c, incident_id, limit))
 
     def findings(
-        self, *, incident_id: str | None = None, node: str | None = None, limit: int = 1000
+        self,
+        *,
+        incident_id: str | None = None,
+        node: str | None = None,
+        since: datetime | None = None,
+        limit: int = 1000,
     ) -> tuple[SeenFinding, ...]:
-        """Findings, newest first, also of closed incidents, with how often each was seen."""
-        return self._read(lambda c: queries.findings(c, incident_id, node, limit))
+        """Findings, newest first, also of closed incidents, with how often each was seen. ``since``: seen at or after it."""
+        return self._read(lambda c: queries.findings(c, incident_id, node, since, limit))
 
     def inventories(self, node: str) -> dict[str, Inventory]:
         """Machine → newest inventory, for every machine that reported for the node, serving or not yet."""

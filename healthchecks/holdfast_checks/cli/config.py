@@ -9,9 +9,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from holdfast_checks import acting_file
-from holdfast_checks.acting import Lists
+from holdfast_checks.acting import CheckPolicy, Lists
 from holdfast_checks.settings import CheckSettings
 from holdfast_checks.settings.schema import build, load
+from holdfast_checks.settings.thresholds import with_thresholds
 
 _RENAMED = {"gpu_count": "expected_gpus", "sysfs_path": "sysfs", "node": "slurmd_node"}
 """Keys of the file that have another name in :class:`CheckSettings`."""
@@ -37,7 +38,7 @@ class SiteChecks:
     @property
     def acting(self) -> Lists:
         """Which checks act here: as the file says, and the controller, as its agent remembers it."""
-        return acting_file.kept(self.settings.state_dir or _STATE_DIR).on_a_node(self.act_on, self.observe_only)
+        return _kept(self.settings).lists.on_a_node(self.act_on, self.observe_only)
 
 
 def read(path: Path | None) -> SiteChecks:
@@ -55,4 +56,9 @@ def read(path: Path | None) -> SiteChecks:
     folder = path.resolve().parent
     absolute = {name: folder / value for name in _PATHS if (value := getattr(settings, name)) is not None}
     settings = replace(settings, **absolute, expected_gpus=settings.expected_gpus or None)
-    return replace(site, settings=settings)
+    return replace(site, settings=with_thresholds(settings, _kept(settings).thresholds))
+
+
+def _kept(settings: CheckSettings) -> CheckPolicy:
+    """What the controller gave, as its agent remembers it."""
+    return acting_file.kept(settings.state_dir or _STATE_DIR).policy

@@ -20,6 +20,8 @@ class Weighed:
     """The result as it is to be reported."""
     would: Grade | None = None
     """For a finding of an observing check: the grade that it would have had. None: the result counts in full."""
+    recorded_only: bool = False
+    """It would not count in full either if its check acted."""
 
 
 @dataclass(slots=True)
@@ -49,7 +51,7 @@ class ResultTrust:
         if grade.severity is Severity.WARNING:
             return Weighed(result)
         summary = "; ".join([result.summary, *why])
-        return Weighed(replace(result, outcome=Grade.of(Severity.WARNING), summary=summary), grade)
+        return Weighed(replace(result, outcome=Grade.of(Severity.WARNING), summary=summary), grade, bool(why))
 
     def for_service(self, result: Result) -> Weighed:
         """Weigh the result for a validation: an UNKNOWN of an observing check does not keep a node out of service."""

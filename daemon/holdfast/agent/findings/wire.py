@@ -24,7 +24,7 @@ def finding(weighed: Weighed, now_s: float, wall_time: str, *, history: bool = F
         "summary": result.summary,
         "monotonic_s": round(at_s, 6),
         "wall_time": wall_time,
-        "evidence": with_would_be(result.evidence, weighed.would),
+        "evidence": with_would_be(result.evidence, weighed.would, recorded_only=weighed.recorded_only),
         "gpu_uuid": result.gpu_uuid,
         "gpu_minor": result.gpu_minor,
         "pci": result.pci,

@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from holdfast.agent.findings.trust import ResultTrust, Weighed
-from holdfast.agent.sources.checks import on_demand_checks, settings_of
+from holdfast.agent.sources.checks import on_demand_checks
 from holdfast.agent.sources.nvml import NvmlAnswer, NvmlSource
 from holdfast.agent.timing.loop import Loop
 from holdfast.config.agent import AgentConfig
 from holdfast.model.errors import Unavailable
 from holdfast_checks.registry import Check, Context, Need
 from holdfast_checks.runner import run, run_with_deadline
+from holdfast_checks.settings import CheckSettings
 from holdfast_checks.snapshot import NvmlFailure
 
 
@@ -23,14 +24,16 @@ class Inspector:
     def __init__(
         self,
         config: AgentConfig,
+        settings: Callable[[], CheckSettings],
         loop: Loop,
         nvml: NvmlSource,
         checks: Mapping[str, Check],
         trust: ResultTrust,
         slurm_gpus: Callable[[], frozenset[int] | None],
     ) -> None:
-        """``slurm_gpus``: device minors of the GPUs that slurmd gives to jobs, where that is proved."""
-        self._settings = settings_of(config)
+        """``settings``: those of the checks now. ``slurm_gpus``: device minors of the GPUs that slurmd gives to jobs, where that is
+        proved."""
+        self._settings = settings
         self._nvml_wait_s = 2 * config.nvml_deadline_s + 1.0
         """A pending snapshot may have to miss its deadline before this one starts."""
         self._loop = loop
@@ -61,7 +64,7 @@ class Inspector:
         answer: NvmlAnswer | None = None
         if any(Need.NVML in check.needs for check in chosen):
             answer = self.nvml_answer(self._nvml_wait_s)
-        context = Context(self._settings, answer, self._nvml.known.inventory, self._slurm_gpus())
+        context = Context(self._settings(), answer, self._nvml.known.inventory, self._slurm_gpus())
         found = {check.id: (run if Need.NVML in check.needs else run_with_deadline)(check, context) for check in chosen}
         return {name: tuple(map(self._trust.for_service, results)) for name, results in found.items()}
 

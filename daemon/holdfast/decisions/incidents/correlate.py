@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from holdfast.decisions.common import mounts, node_incidents
+from holdfast.decisions.common import check_policy, mounts, node_incidents
 from holdfast.decisions.nodes.stays_down import is_about
 from holdfast.model.book import Change, World
 from holdfast.model.event import Event, EventKind
@@ -44,7 +44,7 @@ def correlate(world: World, new_id: NewId) -> Change:
     placed: dict[int, str] = {}
     events: list[Event] = []
     for finding in sorted(world.book.findings.values(), key=lambda f: f.id):
-        if finding.incident_id is not None or _may_be_storage(world, finding):
+        if finding.incident_id is not None or _waits(world, finding):
             continue
         if _suppressed(world, finding):
             if not finding.sticky:
@@ -71,10 +71,12 @@ def correlate(world: World, new_id: NewId) -> Change:
     return Change(incidents=tuple(opened.values()), placed=placed, events=tuple(events))
 
 
-def _may_be_storage(world: World, finding: Finding) -> bool:
-    """Whether a shared file system may be the cause: reported as one event (``file_systems.py``), and counted once its node is the only
-    one."""
-    return acts(finding.severity, finding.remedy) and mounts.waits(world, finding)
+def _waits(world: World, finding: Finding) -> bool:
+    """Whether it is not known yet if it counts against its node: its check may only observe there, or a shared file system may be the
+    cause, which is reported as one event (``file_systems.py``) and counted once its node is the only one."""
+    if not acts(finding.severity, finding.remedy):
+        return False
+    return check_policy.undecided(world, finding) or mounts.waits(world, finding)
 
 
 def _suppressed(world: World, finding: Finding) -> bool:

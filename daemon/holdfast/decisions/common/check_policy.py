@@ -1,0 +1,128 @@
+"""Policy of checks of a node, by ``[checks]`` and the ``[[nodes]]`` tables. Pure.
+
+A table only makes checks less active: a check observes if ``[checks]`` or any table of the node says so, and of several values of a
+threshold the mildest counts. While Slurm does not show a node, each table that goes by partition or feature counts as having it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import reduce
+
+from holdfast.model.book import World
+from holdfast.model.cluster import Node
+from holdfast.model.node_sets import NodeSet
+from holdfast.model.policy import Policy
+from holdfast.model.report import Finding
+from holdfast_checks.acting import CheckPolicy, flat
+from holdfast_checks.result import Remedy, Severity
+
+SITE = "[checks]"
+
+
+@dataclass(frozen=True, slots=True)
+class SaidOfChecks:
+    """One word of the policy of a node, and who said it."""
+
+    subject: str
+    """Id of a check, or ``TABLE.KEY`` of a threshold."""
+    value: float | None
+    """Of a threshold; None: the check only observes."""
+    by: str
+    """``[checks]``, or the name of a node set."""
+    counts: bool
+    """Whether it decides; False: another one is more cautious."""
+
+
+def checks_for(name: str, node: Node | None, policy: Policy) -> CheckPolicy:
+    """The policy of the node's checks. ``node``: as Slurm shows it; None: it is not known."""
+    return reduce(_with, _sets(name, node, policy), policy.checks)
+
+
+class Versions:
+    """Versions of the policies of many nodes; those of the same tables have the same one."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._known: dict[tuple[str, ...], str] = {}
+
+    def __call__(self, name: str, node: Node | None) -> str:
+        sets = _sets(name, node, self._policy)
+        key = tuple(each.name for each in sets)
+        if key not in self._known:
+            self._known[key] = reduce(_with, sets, self._policy.checks).version
+        return self._known[key]
+
+
+def said_of_checks(name: str, node: Node | None, policy: Policy) -> Iterator[SaidOfChecks]:
+    """Everything that is said of the node's checks, except which new ones act: that only ``[checks]`` says."""
+    total = checks_for(name, node, policy)
+    for each in said_everywhere(replace(policy, nodes=tuple(_sets(name, node, policy)))):
+        yield replace(each, counts=each.value is None or each.value == total.thresholds[each.subject])
+
+
+def said_everywhere(policy: Policy) -> Iterator[SaidOfChecks]:
+    """Everything that ``[checks]`` and the node sets say; which of it counts depends on the node."""
+    yield from _said(SITE, policy.checks.lists.observe_only, policy.checks.thresholds)
+    for each in policy.nodes:
+        yield from _said(each.name, each.observe_only, flat(each.thresholds))
+
+
+def _said(by: str, observing: Iterable[str], thresholds: Mapping[str, float]) -> Iterator[SaidOfChecks]:
+    yield from (SaidOfChecks(check, None, by, True) for check in observing)
+    yield from (SaidOfChecks(key, value, by, True) for key, value in thresholds.items())
+
+
+def weighed(world: World) -> World:
+    """The world with each finding as it counts (:func:`observed`)."""
+    policy = world.policy
+    if not policy.checks.lists.observe_only and not any(each.observe_only for each in policy.nodes):
+        return world
+    findings = {number: observed(world, finding) for number, finding in world.book.findings.items()}
+    return replace(world, book=replace(world.book, findings=findings))
+
+
+def observed(world: World, finding: Finding) -> Finding:
+    """The finding as it counts: where the policy says that its check only observes on this node, a warning that calls for nothing. An
+    agent that has the policy reports it so; one of an earlier release, or one that does not have it yet, does not."""
+    if finding.severity is Severity.WARNING or finding.check not in _surely_observing(world, finding.node):
+        return finding
+    return replace(
+        finding,
+        severity=Severity.WARNING,
+        remedy=Remedy.NONE,
+        would_severity=finding.would_severity or finding.severity,
+        would_remedy=finding.would_remedy or finding.remedy,
+    )
+
+
+def undecided(world: World, finding: Finding) -> bool:
+    """Whether the finding has to wait until Slurm shows the node: a table that may have it says that its check only observes."""
+    if observed(world, finding).severity is Severity.WARNING or _shown(world, finding.node) is not None:
+        return False
+    return finding.check in checks_for(finding.node, None, world.policy).lists.observe_only
+
+
+def _surely_observing(world: World, name: str) -> tuple[str, ...]:
+    """Of a node that Slurm does not show, only what needs no partition or feature to be known."""
+    node, policy = _shown(world, name), world.policy
+    if node is not None:
+        return checks_for(name, node, policy).lists.observe_only
+    sure = (each for each in policy.nodes if each.has_by_name(name))
+    return reduce(_with, sure, policy.checks).lists.observe_only
+
+
+def _shown(world: World, name: str) -> Node | None:
+    return world.view.nodes.get(name) if world.view is not None else None
+
+
+def _sets(name: str, node: Node | None, policy: Policy) -> Iterable[NodeSet]:
+    return [each for each in policy.nodes if _speaks(each) and each.has(name, node)]
+
+
+def _speaks(each: NodeSet) -> bool:
+    return bool(each.observe_only or each.thresholds)
+
+
+def _with(policy: CheckPolicy, each: NodeSet) -> CheckPolicy:
+    return policy.restricted(each.observe_only, flat(each.thresholds))
