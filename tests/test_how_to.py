@@ -23,7 +23,14 @@ KINDS = {
 
 JOBS = ["how-to-elastic-loop.md", "how-to-elastic-sbatch.md", "how-to-elastic-slurm.md"]
 """Pages for those who train, and what their jobs need of Slurm."""
-CHORES = ["how-to-containers.md", "how-to-tls.md", "how-to-tokens.md", "how-to-api.md", "how-to-propose.md"]
+CHORES = [
+    "how-to-check-policy.md",
+    "how-to-containers.md",
+    "how-to-tls.md",
+    "how-to-tokens.md",
+    "how-to-api.md",
+    "how-to-propose.md",
+]
 """Pages for one chore at any kind of site."""
 
 

@@ -1,9 +1,9 @@
 """Policy of checks on a node: which checks act, so that the node is drained for their findings, and by which thresholds. Pure.
 
 The policy is the site's: ``[checks]`` and ``[[nodes]]`` of the controller's settings, which an agent is given with the answer to a
-heartbeat when it has another version, and keeps in ``state_dir``, so that it also holds after a restart without a controller. A node can
-make a check less active by its ``agent.toml``: its ``act_on`` replaces the site's, its ``observe_only`` is added to the site's, and of its
-own threshold and the site's the milder one counts."""
+heartbeat when it has another version, and keeps in ``state_dir``, so that it also holds after a restart without a controller. A node's
+``agent.toml`` can make a check less active: its ``observe_only`` is added to the site's, and of its threshold and the site's the milder one
+counts. Its ``act_on`` replaces the site's."""
 
 from __future__ import annotations
 

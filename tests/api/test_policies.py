@@ -90,7 +90,7 @@ def test_the_policy_of_a_node_names_who_said_what(site: Any) -> None:
     got = site.call("GET", "/v1/policy?node=n1", "eve").json()
     assert (got["node"], got["version"], got["agent_version"]) == ("n1", version(site, "n1"), "older")
     assert got["policy"]["sets"] == ["quiet"]
-    said = {(each["subject"], each["value"], each["by"], each["counts"]) for each in got["said"]}
+    said = {(each["name"], each["value"], each["by"], each["counts"]) for each in got["said"]}
     assert said == {
         ("gpu.ecc", None, "[checks]", True),
         ("gpu.xid", None, "quiet", True),

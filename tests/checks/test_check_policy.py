@@ -40,6 +40,14 @@ def test_a_controller_sets_numbers_with_a_range_alone(name: str) -> None:
     assert declaration_of(field).low is not None
 
 
+def test_the_page_lists_what_the_head_can_set() -> None:
+    page = (Path(__file__).parents[2] / "docs/how-to-check-policy.md").read_text()
+    listed = page.partition("| threshold | less active |")[2].partition("\n\n")[0]
+    rows = [line.split("|")[1:3] for line in listed.splitlines() if line.startswith("| `")]
+    said = {name.strip(" `"): word.strip() for names, word in rows for name in names.split(",")}
+    assert said == {name: "higher" if milder is max else "lower" for name, milder in THRESHOLDS.items()}
+
+
 @pytest.mark.parametrize(
     ("given", "why"),
     [

@@ -279,6 +279,12 @@ TABLE = [
     ("agents.no_answer", AdviceLevel.WARNING, site(agents=None, no_answer="refused"), "which agents report: refused"),
     ("agents.missing", AdviceLevel.ERROR, site(agents={"n1": AGENTS["n1"], "n3": AGENTS["n3"]}), "1 of 3 nodes: n2"),
     ("agents.missing", AdviceLevel.ERROR, agents({"n2": ()}), "1 of 3 nodes: n2"),
+    (
+        "agents.checks_refused",
+        AdviceLevel.WARNING,
+        agents({"n2": (replace(agent("n2"), checks_refused="checks.thresholds: gpu: too high"),)}),
+        "1 agents refused the policy of checks: n2",
+    ),
     ("agents.unknown_node", AdviceLevel.WARNING, agents({"ip-10-0-0-1": (agent("ip-10-0-0-1"),)}), "ip-10-0-0-1"),
     ("agents.silent", AdviceLevel.ERROR, agents({"n2": (agent("n2", age_s=26),)}), "n2"),
     ("agents.clock_skew", AdviceLevel.WARNING, agents({"n2": (agent("n2", offset_s=-40.0),)}), "n2, -40.0 s"),

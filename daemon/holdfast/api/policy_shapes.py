@@ -14,9 +14,9 @@ from holdfast_checks.result import Remedy, Severity
 
 
 class SaidShape(Shape):
-    """One word of the policy of checks."""
+    """One thing that the policy of checks says."""
 
-    subject: Annotated[str, Essential()] = Field(
+    name: Annotated[str, Essential()] = Field(
         description="Id of a check that only observes, or `TABLE.KEY` of a threshold.",
         examples=["gpu.temperature_margin_c"],
     )

@@ -49,7 +49,7 @@ def show(node: NodeArgument = None, url: Url = None, as_data: Json = False) -> N
     shown = read(PolicyShape, got)
     for sentence in policy_lines(shown):
         line(sentence)
-    columns, empty = ("SUBJECT", "VALUE", "BY", "COUNTS"), "nothing is set: each check and threshold is at its default"
+    columns, empty = ("NAME", "VALUE", "BY", "COUNTS"), "nothing is set: each check and threshold is at its default"
     listed(columns, [_said_row(each) for each in shown.said], empty, ())
     for sentence in agent_lines(shown.older, shown.refused):
         line(sentence)
@@ -82,7 +82,7 @@ def what_if(
 ) -> None:
     """Which nodes another policy would have drained that were not, and the reverse: recorded findings are judged again. Without a file and
     options: if every check acted. Changes nothing."""
-    body: dict[str, Any] = {"since": parse_when(since, datetime.now(UTC)).isoformat()}
+    body: dict[str, object] = {"since": parse_when(since, datetime.now(UTC)).isoformat()}
     body |= {"act_on": act or [], "observe_only": observe or []}
     got = _asked(url, body | ({"tables": tables_of(file)} if file is not None else {}))
     if as_data:
@@ -99,7 +99,7 @@ def what_if(
         line(sentence)
 
 
-def tables_of(file: Path) -> dict[str, Any]:
+def tables_of(file: Path) -> dict[str, object]:
     """What the file says of checks and nodes. Raises ConfigError."""
     from holdfast.config import strict  # noqa: PLC0415
 
@@ -107,7 +107,7 @@ def tables_of(file: Path) -> dict[str, Any]:
     return {name: table[name] for name in _TABLES if name in table}
 
 
-def _asked(url: str | None, body: Mapping[str, Any]) -> Any:
+def _asked(url: str | None, body: Mapping[str, object]) -> Any:
     return ApiClient(url).post("/v1/checks/what-if", body)
 
 
@@ -171,7 +171,7 @@ def named(nodes: Iterable[str]) -> str:
 
 def _said_row(said: SaidShape) -> list[object]:
     value = "only observes" if said.value is None else f"{said.value:g}"
-    return [said.subject, value, said.by, "yes" if said.counts else "no: another one is milder"]
+    return [said.name, value, said.by, "yes" if said.counts else "no: another one is milder"]
 
 
 def _fault_row(fault: WhatIfFaultShape) -> list[object]:

@@ -67,8 +67,8 @@ class ChecksSection:
     observe_only: tuple[str, ...] = option((), "Proven checks whose findings are only reported as warnings.")
     thresholds: dict[str, dict[str, float]] = option(
         {},
-        "Thresholds of checks on all nodes, as agent.toml has them: gpu.temperature_margin_c = 5. A node whose agent.toml has a value of "
-        "its own goes by the one that makes the check less active.",
+        "Thresholds of checks on all nodes, as agent.toml has them: gpu.temperature_margin_c = 5. Where a node's agent.toml has another "
+        "value than the default, the one that makes the check less active counts.",
     )
 
 

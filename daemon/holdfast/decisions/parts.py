@@ -300,7 +300,7 @@ def _agents(v: Vitals) -> PartState:
             PartName.AGENTS, Condition.WARNING, text, "holdfast nodes   # holdfast runbook agent-not-reporting"
         )
     if v.refused_checks:
-        return PartState(PartName.AGENTS, Condition.WARNING, text, "holdfast checks   # docs/check-policy.md")
+        return PartState(PartName.AGENTS, Condition.WARNING, text, "holdfast checks   # docs/how-to-check-policy.md")
     return _good(PartName.AGENTS, text) if heard else PartState(PartName.AGENTS, Condition.UNKNOWN, "none is known")
 
 

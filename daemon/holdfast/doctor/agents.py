@@ -49,7 +49,7 @@ def policies(_: SlurmFacts, facts: DoctorFacts) -> Iterator[Advice]:
             AdviceLevel.WARNING,
             f"{len(found)} agents refused the policy of checks: {names(found)}",
             f"The policy that each had before holds there. {name} says: {agent.checks_refused}",
-            "holdfast checks   # which of them; upgrade those agents, or take the setting back (docs/check-policy.md)",
+            "holdfast checks   # which of them; upgrade those agents, or take the setting back (docs/how-to-check-policy.md)",
         )
 
 
