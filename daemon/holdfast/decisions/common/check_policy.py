@@ -85,10 +85,9 @@ def weighed(world: World) -> World:
 def observed(world: World, finding: Finding) -> Finding:
     """The finding as it counts: where the policy says that its check only observes on this node, a warning that calls for nothing. An
     agent that has the policy reports it so; one of an earlier release, or one that does not have it yet, does not."""
-    observing = _surely_observing(world, finding.node)
-    if (
-        finding.severity is Severity.WARNING or finding.check not in observing
-    ):  # rule kind-not-check: a site lists checks
+    if finding.severity is Severity.WARNING:
+        return finding
+    if finding.check not in _surely_observing(world, finding.node):  # rule kind-not-check: a site lists checks
         return finding
     return replace(
         finding,
