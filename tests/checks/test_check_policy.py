@@ -86,7 +86,7 @@ def test_what_is_wrong_is_one_line_that_names_the_key(given: dict[str, Any], why
     ids=["none", "head", "head, milder", "file as the default", "file milder", "head milder", "file alone"],
 )
 def test_a_nodes_file_can_only_make_a_check_less_active(
-    own: dict[str, int], given: dict[str, float], counts: int
+    own: dict[str, Any], given: dict[str, float], counts: int
 ) -> None:
     found = with_thresholds(CheckSettings(gpu=GpuSettings(**own)), given)
     assert found.gpu.temperature_margin_c == counts

@@ -50,7 +50,7 @@ def _typed(name: str, value: object, where: str) -> float:
 
 def _kind(table: str) -> type[Any]:
     field = next(each for each in dataclasses.fields(CheckTables) if each.name == table)
-    return typing.cast("type[Any]", type(default_of(field)))
+    return type(default_of(field))
 
 
 def _field(name: str) -> dataclasses.Field[Any]:
