@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -119,7 +120,7 @@ def recorded(site: Any) -> None:
         ("n2", "d1", 9000, {"check": "gpu.nvlink", **mild}),
     ]
     for number, (node, name, hours, said) in enumerate(found, 1):
-        at = now - module.timedelta(hours=hours)
+        at = now - timedelta(hours=hours)
         one = finding(node=node, received_at=at, fault_at=at, component=f"GPU-{number}", **said)
         site.store.accept_soon(report(number, node=node, received_at=at, findings=(one,))).result()
         site.commit(Change(incidents=(replace(incident(name), node=node, opened_at=at),), placed={number: name}))
@@ -140,7 +141,7 @@ def test_what_if_every_check_acted(site: Any) -> None:
     assert (lines(got), got["replayed"], got["more"]) == ([("n2", "a1", "watched", "drained")], 3, False)
     assert got["faults"][0]["why"] == "gpu.nvlink would act"
     assert any("not stored" in note for note in got["notes"])
-    since = (site.clock.now() - module.timedelta(days=400)).isoformat()
+    since = (site.clock.now() - timedelta(days=400)).isoformat()
     assert [each[1] for each in lines(what_if(site, since=since))] == ["d1", "a1"]
     assert lines(what_if(site, act_on=["efa.count"])) == []
 

@@ -72,7 +72,7 @@ SHOWN = [
             "holdfast node history n1",
         ],
     ),
-    (("checks", "what-if"), ["it would have made no difference", "findings since", "not stored, so not replayed"]),
+    (("checks", "what-if"), ["it would have made no difference", "0 findings since", "not stored, so not replayed"]),
     (("policy", "show"), ["all nodes, version ", "nothing is set"]),
     (("policy", "diff", os.devnull), ["n[1-2]: mode: act → observe"]),
     (("checks",), ["gpu.xid", "acts", "proven", "observes", "[checks] act_on of", "otherwise on n1: an older agent"]),

@@ -158,7 +158,7 @@ def what_if_lines(got: WhatIfShape) -> list[str]:
         f"{compress(nodes)}: would have been {_DID.get(after, after)} instead of {_DID.get(before, before)}"
         for (before, after), nodes in sorted(kinds.items())
     ]
-    span = f"{counted(got.read, 'finding')} since {moment(got.since)[:16]} UTC replayed"
+    span = f"{counted(got.replayed, 'finding')} since {moment(got.since)[:16]} UTC replayed"
     lines.append(span + ("; older ones of the span were not read: ask for a shorter one" if got.more else ""))
     return lines + got.notes
 
