@@ -15,7 +15,6 @@ from holdfast.api.auth import Role
 from holdfast.api.deps import Api, ApiDeps
 from holdfast.api.errors import ApiError
 from holdfast.api.guarded import READERS, guarded_router
-from holdfast.api.measuring import EARLY
 from holdfast.api.policy_shapes import (
     NewWhatIf,
     PolicyChangeShape,
@@ -105,7 +104,7 @@ def policy_shape(deps: ApiDeps, name: str | None) -> PolicyShape:
 def what_if_shape(deps: ApiDeps, wanted: NewWhatIf) -> WhatIfShape:
     """Raises ApiError 422 for tables or ids that are wrong."""
     now, nodes = deps.clock.now(), shown_nodes(deps)
-    since = max(wanted.since or now - _SPAN, EPOCH + EARLY)
+    since = max(wanted.since or now - _SPAN, EPOCH)
     then = _other_policy(deps.policy, wanted)
     found = deps.store.findings(since=since, limit=MOST_FINDINGS + 1)
     replayed = found[:MOST_FINDINGS]
