@@ -15,6 +15,7 @@ WIDTH = 1024
 PITCH_LARGE, PITCH_MIDDLE, PITCH_SMALL = 26, 14, 9
 """From one node of the grid to the next; small enough that 10,000 nodes fit a screen."""
 MARKS = {
+    NodeGroup.IN_SERVICE: "■",
     NodeGroup.DRAINING: "▽",
     NodeGroup.IN_REPAIR: "✚",
     NodeGroup.OUT: "○",
