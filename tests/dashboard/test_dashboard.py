@@ -219,7 +219,8 @@ def test_a_user_sees_the_own_jobs_alone(make_browser: MakeBrowser) -> None:
         mine, theirs = site.slurm.submit(1), site.slurm.submit(1, user="bob", uid=2000)
         site.run(2)
         for job in (mine, theirs):
-            site.registers(job)
+            said = {"uid": job.uid, "path": "/ckpt", "detail": {"fenced": True}}
+            site.agents.state(site.machine(job.nodes[0]), "checkpoint.register", job.job_id, 0, **said)
         site.run(2)
 
     browser = make_browser(before=jobs)
