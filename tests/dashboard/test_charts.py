@@ -43,7 +43,7 @@ def test_the_timeline_has_a_row_for_each_node() -> None:
     rows, more = charts.timeline(found, AT)
     assert [(r.node, [(b.x, b.width) for b in r.bars]) for r in rows] == [
         ("n1", [(0.0, 500.0), (750.0, 250.0)]),
-        ("n2", [(1000.0, 4.0)]),
+        ("n2", [(996.0, 4.0)]),
     ]
     assert more == 0
 

@@ -116,7 +116,8 @@ def timeline(found: Sequence[NodeTrouble], now: datetime) -> tuple[tuple[Timelin
     for each in found:
         begin = share(each.since, now - DAY, DAY)
         end = share(each.until or now, now - DAY, DAY)
-        rows.setdefault(each.node, []).append(Bar(round(begin, 1), round(max(end - begin, 4.0), 1), each))
+        width = max(end - begin, 4.0)
+        rows.setdefault(each.node, []).append(Bar(round(min(begin, 1000.0 - width), 1), round(width, 1), each))
     made = [TimelineRow(node, tuple(bars)) for node, bars in rows.items()]
     return tuple(made[:MOST_ROWS]), max(0, len(made) - MOST_ROWS)
 
