@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from html import unescape
+from types import SimpleNamespace
 
+import httpx
 import pytest
 
-from dashboard.conftest import ORIGIN, Browser
+from dashboard.conftest import ORIGIN, SAME_SITE, Browser
 from holdfast.api.client import ApiClient
+from holdfast.api.overview_shapes import WaitingShape
+from holdfast.api.readers import ReaderBounds, ReaderQuotas
 from holdfast.cli.app import run
+from holdfast.dashboard import pages
+from holdfast.dashboard.charts import timeline
 from holdfast.dashboard.gate import HEADERS
-from holdfast.dashboard.render import assets
+from holdfast.dashboard.pages import Pages
+from holdfast.dashboard.render import assets, environment
+from holdfast.dashboard.screen import NodeTrouble
+from holdfast.model.errors import Unavailable
 from holdfast.model.incident import IncidentState
 from holdfast_checks.result import Remedy
+from support.simulated.clock import EPOCH
 from support.simulated.site import Site
 
 MakeBrowser = Callable[..., Browser]
@@ -120,6 +132,8 @@ def test_what_does_not_sign_in(make_browser: MakeBrowser, token: str, status: in
         ("/\\evil.example", "/"),
         ("/ui/\\evil.example", "/"),
         ("/ui/../v1/nodes", "/"),
+        ("/ui/%2e%2E/v1/nodes", "/"),
+        ("/ui/.%2e//evil.example", "/"),
         ("/ui/x\r\nSet-Cookie: a=b", "/"),
         ("javascript:alert(1)", "/"),
     ],
@@ -137,6 +151,87 @@ def test_a_code_signs_in_once_and_for_reading_only(make_browser: MakeBrowser) ->
     assert (refused.status_code, "reading only" in refused.text) == (403, True)
     assert browser.site.book.paused is None
     assert Browser(browser.site, browser.served).post("/ui/sign-in", token=code).status_code == 401
+
+
+def test_a_code_is_for_reading_only_where_the_form_says_so(make_browser: MakeBrowser) -> None:
+    browser = make_browser()
+    code = browser.served.call("POST", "/v1/logins", json={}).json()["code"]
+    browser.post("/ui/sign-in", token=code, read_only="yes")
+    assert browser.post("/ui/do/pause", reason="x").status_code == 403
+    assert browser.site.book.paused is None
+
+
+def test_cookies_of_other_services_of_the_host_do_not_hide_ours(make_browser: MakeBrowser) -> None:
+    browser = make_browser()
+    browser.sign_in()
+    secret, browser.cookies = browser.cookies["__Host-holdfast"], httpx.Cookies()
+    for other in ('prefs={"a": 1}', "a[b]=1", "bare", "long=" + "y" * 9000):
+        answer = browser.ask("GET", "/ui/jobs", {"Cookie": f"{other}; __Host-holdfast={secret}"})
+        assert answer.status_code == 200, other
+
+
+def test_strangers_do_not_fill_the_log(make_browser: MakeBrowser, caplog: pytest.LogCaptureFixture) -> None:
+    browser = make_browser()
+    with caplog.at_level("INFO", "holdfast.dashboard"):
+        for number in range(5):
+            browser.post("/ui/sign-in", token=f"made-up-{number}")
+            browser.post(f"/ui/do/made-up-{number}")
+        assert [r.getMessage() for r in caplog.records] == ["event=dashboard_sign_ins_refused count=1 last_status=401"]
+        browser.site.run(60)
+        browser.post("/ui/sign-in", token="made-up")
+        assert "count=5" in caplog.records[-1].getMessage()
+
+
+@pytest.mark.parametrize("path", ["/", "/ui/live", "/ui/jobs"])
+def test_pages_count_for_the_quota_of_their_token(make_browser: MakeBrowser, path: str) -> None:
+    browser = make_browser()
+    browser.sign_in("eve")
+    api = browser.served.app.state.api
+    api.readers = ReaderQuotas(browser.site.clock.monotonic_s, ReaderBounds(requests=0, requests_per_s=0.001))
+    assert browser.get(path).status_code == 429
+
+
+def test_the_way_back_is_a_page_of_ours(make_browser: MakeBrowser) -> None:
+    browser = make_browser()
+    browser.sign_in()
+    for referer, back in (
+        (f"{ORIGIN}/ui/node/n1", "/ui/node/n1"),
+        (f"{ORIGIN}//evil.example", "/"),
+        (f"{ORIGIN}.evil.example/ui/", "/"),
+        ("", "/"),
+    ):
+        answer = browser.ask("POST", "/ui/do/resume", {**SAME_SITE, "Referer": referer}, data={})
+        assert f'<a href="{back}">Back</a>' in answer.text, referer
+
+
+def test_a_job_is_not_called_unknown_because_nothing_can_be_read(
+    make_browser: MakeBrowser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser = make_browser()
+    browser.sign_in()
+
+    def away(*_: object) -> None:
+        raise Unavailable("the database is away")
+
+    monkeypatch.setattr(browser.served.store, "job_ends", away)
+    answer = browser.get("/ui/job/100")
+    assert (answer.status_code, "the database is away" in answer.text) == (503, True)
+    assert "Nothing is known" not in answer.text
+
+
+def test_a_long_audit_log_leads_on_to_its_newest_orders(
+    make_browser: MakeBrowser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "MOST_ORDERS", 2)
+    browser = make_browser()
+    browser.sign_in()
+    for number in range(3):
+        browser.post("/ui/do/note", target="n1", reason=f"note {number}")
+    first = browser.get("/ui/audit").text
+    assert "note 2" not in first
+    newer = re.search(r'href="([^"]+)">Newer ones<', first)
+    assert newer is not None
+    assert "note 2" in browser.get(unescape(newer[1])).text
 
 
 def test_the_command_line_prints_the_way_in(
@@ -222,6 +317,8 @@ def test_a_user_sees_the_own_jobs_alone(make_browser: MakeBrowser) -> None:
             said = {"uid": job.uid, "path": "/ckpt", "detail": {"fenced": True}}
             site.agents.state(site.machine(job.nodes[0]), "checkpoint.register", job.job_id, 0, **said)
         site.run(2)
+        site.fault(mine.nodes[0])
+        site.run(5)
 
     browser = make_browser(before=jobs)
     browser.sign_in("1000")
@@ -231,6 +328,8 @@ def test_a_user_sees_the_own_jobs_alone(make_browser: MakeBrowser) -> None:
     assert browser.get("/ui/live").status_code == 403
     shown = browser.get("/ui/jobs").text
     assert 'href="/ui/job/100"' in shown
+    assert len(browser.served.store.recoveries(job_id=100)) == 1
+    assert "/ui/incident/" not in shown
     assert "bob" not in shown
     assert "/ui/job/101" not in shown
     assert "Nothing is known of a job 101 of yours" in browser.get("/ui/job/101").text
@@ -358,3 +457,17 @@ def test_a_cluster_that_is_not_read_yet_has_a_first_screen(make_browser: MakeBro
     answer = browser.get("/")
     assert answer.status_code == 200
     assert "the control loop has not turned yet" in answer.text
+
+
+def test_what_waits_and_what_was_wrong_are_short_however_many_and_long() -> None:
+    """Each viewer is sent them each second that something changes."""
+    shown = Pages(environment(), lambda: EPOCH)
+    headline = '"' * 100_000
+    trouble = NodeTrouble("n1", "0h3k5d2m8x1q", headline, EPOCH, None, waits=False)
+    rows, more = timeline([trouble] * 100, EPOCH)
+    assert len(shown.text("pieces/timeline.html", rows=rows, more_rows=more)) < 500_000
+    waiting = [WaitingShape(kind="incident", subject=f"n{n}", what="x", since=None, answer="") for n in range(4096)]
+    overview = SimpleNamespace(sentence="", mode="act", release="0.1", waiting=waiting, doing=[])
+    now = shown.text("pieces/now.html", screen=SimpleNamespace(overview=overview, cluster=""))
+    assert now.count("<li>") == 50
+    assert "and 4046 more" in now

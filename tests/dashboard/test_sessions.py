@@ -51,6 +51,17 @@ def test_their_number_is_bounded() -> None:
     kept = [sessions.begin(str(number), read_only=False) for number in range(1, MOST_SESSIONS + 1)]
     assert sessions.find(first) is None
     assert all(sessions.find(s) for s in kept)
-    codes = [sessions.code("t", read_only=False) for _ in range(MOST_CODES + 1)]
+    codes = [sessions.code(str(number), read_only=False) for number in range(MOST_CODES + 1)]
     assert sessions.redeem(codes[0]) is None
     assert sessions.redeem(codes[1]) is not None
+
+
+def test_a_token_without_end_ends_no_code_and_no_session_of_another() -> None:
+    sessions = BrowserSessions(Time(), 3600)
+    code, session = sessions.code("op", read_only=False), sessions.begin("op", read_only=False)
+    for _ in range(MOST_CODES):
+        sessions.code("user", read_only=False)
+    for number in range(2 * MOST_SESSIONS):
+        sessions.begin(f"user {number % 100}", read_only=False)
+    assert sessions.find(session) is not None
+    assert sessions.redeem(code) is not None

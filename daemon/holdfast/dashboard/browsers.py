@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from http.cookies import CookieError, SimpleCookie
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import cookie_parser
 from starlette.responses import HTMLResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -43,7 +43,7 @@ class BrowserGate:
             answer = HTMLResponse(f"<!doctype html><title>Holdfast</title><p>{WORDS[refused]}.</p>", status_code=403)
         else:
             name = COOKIE if scope["scheme"] == "https" else PLAIN_COOKIE
-            secret = _cookie(headers.get("cookie", ""), name)
+            secret = cookie_parser(headers.get("cookie", "")).get(name, "")
             session = self._sessions.find(secret) if secret else None
             if session is not None:
                 scope[SHOWN_TOKEN], scope[SESSION] = session.token, session
@@ -73,14 +73,6 @@ def set_cookie(answer: Response, secret: str, scheme: str) -> None:
         httponly=True,
         samesite="strict",
     )
-
-
-def _cookie(header: str, name: str) -> str:
-    try:
-        found = SimpleCookie(header[:8192]).get(name)
-    except CookieError:
-        return ""
-    return found.value if found is not None else ""
 
 
 def _guarded(send: Send) -> Send:

@@ -23,6 +23,8 @@ PageAsks = Mapping[str, tuple[str, ApiQuery]]
 
 ORDERED = [k.value for k in (EventKind.OPERATOR, EventKind.PAUSED, EventKind.RESUMED, EventKind.BRAKE_RELEASED)]
 """What operators did."""
+MOST_ORDERS = 1000
+"""On one page of the audit log."""
 
 
 def _same(shown: dict[str, Any]) -> dict[str, Any]:
@@ -43,7 +45,7 @@ class DashboardPage:
     """Parameters of its address that it takes."""
     roles: tuple[Role, ...] = READERS
     partial: bool = False
-    """Shown also where an answer is a refusal: the template says so."""
+    """Shown also where one of its answers is that there is no such thing: the template says so."""
 
     def role_of(self, caller: Principal) -> Role | None:
         """The caller's role; None: the page is not for it."""
@@ -134,8 +136,8 @@ def all_pages() -> tuple[DashboardPage, ...]:
         DashboardPage(
             "/ui/audit",
             "audit.html",
-            lambda p: {"found": ("/v1/events", {"kind": ORDERED, **_kept(p)})},
-            params=("since",),
+            lambda p: {"found": ("/v1/events", {"kind": ORDERED, "limit": str(MOST_ORDERS), **_kept(p)})},
+            params=("since", "cursor"),
         ),
     )
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlencode
+from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 from fastapi import APIRouter, FastAPI
 from starlette.requests import Request
@@ -30,6 +31,9 @@ from holdfast.model.errors import OutsideError
 log = logging.getLogger(__name__)
 
 FORM_BYTES = 8192
+ABSENT = (404, 422)
+"""Answers about what there is not, or cannot be by its name."""
+LOG_EVERY_S = 60.0
 KEEP = "public, max-age=31536000, immutable"
 
 
@@ -42,6 +46,16 @@ class Dashboard:
     sessions: BrowserSessions
     feed: LiveFeed
     pages: Pages
+    _refused: int = 0
+    _told_s: float = -math.inf
+
+    def refused(self, status: int) -> None:
+        """Count a sign-in that is refused; logged once a minute, as everyone can try."""
+        self._refused += 1
+        now_s = self.api.deps.clock.monotonic_s()
+        if now_s >= self._told_s + LOG_EVERY_S:
+            log.warning("event=dashboard_sign_ins_refused count=%d last_status=%d", self._refused, status)
+            self._refused, self._told_s = 0, now_s
 
     async def caller(self, request: Request) -> Principal:
         """Who is signed in. Raises ApiError 401, Unavailable."""
@@ -66,12 +80,14 @@ class Dashboard:
         if page.role_of(caller) is None:
             return RedirectResponse("/ui/jobs", 303)
         answers = {name: await self.ask(request, path, query) for name, (path, query) in page.asks(dict(given)).items()}
-        refused = next((a for a in answers.values() if a.problem), None)
+        refused = next((a for a in answers.values() if a.problem and not (page.partial and a.status in ABSENT)), None)
         shown = {name: a.content for name, a in answers.items()} | given | self.who(request, caller)
-        if refused is not None and not page.partial:
+        if refused is not None:
             text = self.pages.text("problem.html", problem=refused.problem, **self.who(request, caller))
             return HTMLResponse(text, status_code=refused.status)
-        return HTMLResponse(self.pages.text(page.template, **page.prepare(shown)))
+        async with self.api.readers.turn(caller):
+            html = await self.api.threads.read(lambda: self.pages.text(page.template, **page.prepare(shown)))
+        return HTMLResponse(html)
 
     def who(self, request: Request, caller: Principal) -> dict[str, Any]:
         session = session_of(request.scope)
@@ -102,20 +118,11 @@ def dashboard_router(board: Dashboard) -> APIRouter:
     @router.post("/ui/do/{verb}")
     async def order(request: Request, verb: str) -> Response:
         """A button: what came of it, as a line of the page, or as a page where there is no script."""
-        session = session_of(request.scope)
         try:
-            caller = await board.caller(request)
-            if session is None or session.read_only:
-                raise ApiError(403, "forbidden", "You are signed in for reading only")
-            call, done = call_of(verb, await _form(request))
-            answer = await ask(board.app, request, session.token, "POST", call.path, body=call.body)
+            answer, done = await _ordered(board, request, verb)
         except ApiError as error:
             answer, done = ApiAnswer(error.status, {"error": {"message": error.message}}), ""
-            caller = None
         text = answer.problem or _said(answer, done)
-        log.info(
-            "event=dashboard_order verb=%s by=%s status=%d", verb[:32], caller.name if caller else "-", answer.status
-        )
         fragment = request.headers.get("hx-request") == "true"
         template = "answer.html" if fragment else "answered.html"
         html = board.pages.text(template, text=text, good=not answer.problem, back=_back(request))
@@ -131,6 +138,18 @@ def dashboard_router(board: Dashboard) -> APIRouter:
     return router
 
 
+async def _ordered(board: Dashboard, request: Request, verb: str) -> tuple[ApiAnswer, str]:
+    """What the API answered, and what is said once it is done. Raises ApiError."""
+    session, caller = session_of(request.scope), await board.caller(request)
+    if session is None or session.read_only:
+        raise ApiError(403, "forbidden", "You are signed in for reading only")
+    call, done = call_of(verb, await _form(request))
+    answer = await ask(board.app, request, session.token, "POST", call.path, body=call.body)
+    if not answer.problem:
+        log.info("event=dashboard_order verb=%s by=%s", verb, caller.name)
+    return answer, done
+
+
 def _said(answer: ApiAnswer, done: str) -> str:
     text = answer.content.get("text") if isinstance(answer.content, Mapping) else None
     return f"Ordered: {text}" if text else done
@@ -139,8 +158,7 @@ def _said(answer: ApiAnswer, done: str) -> str:
 def _back(request: Request) -> str:
     """The page that the button is on; only one of ours."""
     found = request.headers.get("referer", "")
-    ours = f"{request.url.scheme}://{request.headers.get('host', '')}/"
-    return "/" + found.removeprefix(ours) if found.startswith(ours) else "/"
+    return own_path(found.removeprefix(f"{request.url.scheme}://{request.headers.get('host', '')}"))
 
 
 async def _form(request: Request) -> dict[str, str]:
@@ -164,15 +182,20 @@ def _first_screen(router: APIRouter, board: Dashboard) -> None:
             return RedirectResponse("/ui/sign-in", 303)
         if caller.role not in READERS:
             return RedirectResponse("/ui/jobs", 303)
+        board.api.readers.ask(caller)
         pieces = {name: piece.html for name, piece in (await board.feed.current()).items()}
         live = {"pieces": pieces, "version": board.feed.version, "run": board.feed.run}
-        return HTMLResponse(board.pages.text("first.html", **live, **board.who(request, caller)))
+        async with board.api.readers.turn(caller):
+            given = {**live, **board.who(request, caller)}
+            html = await board.api.threads.read(lambda: board.pages.text("first.html", **given))
+        return HTMLResponse(html)
 
 
 def _live(router: APIRouter, board: Dashboard) -> None:
     @router.get("/ui/live")
     async def live(request: Request, after: int = 0, run: str = "") -> Response:
         caller = await board.api.auth.caller(request, *READERS)
+        board.api.readers.ask(caller)
         await board.feed.current()
         begin = board.feed.since(run, after, request.headers.get("last-event-id", ""))
 
@@ -227,17 +250,19 @@ async def _proved(board: Dashboard, request: Request, fields: Mapping[str, str])
     shown = fields.get("token", "")
     if not shown:
         raise ApiError(422, "invalid", "Enter the code that `holdfast login` prints, or a token")
-    session = board.sessions.redeem(shown) or BrowserSession(hash_token(shown), 0.0, fields.get("read_only") == "yes")
+    session = board.sessions.redeem(shown) or BrowserSession(hash_token(shown), 0.0)
+    session = replace(session, read_only=session.read_only or fields.get("read_only") == "yes")
     as_token = Request({**request.scope, SHOWN_TOKEN: session.token})
     try:
         caller = await board.api.auth.caller(as_token)
     except ApiError as error:
-        log.warning("event=dashboard_sign_in_refused status=%d", error.status)
+        board.refused(error.status)
         if error.status == 401:
             raise ApiError(401, "unauthenticated", _NOT_KNOWN) from None
         raise
     if caller.role is Role.AGENT:
         raise ApiError(403, "forbidden", "This is a node's token; sign in with one of a person")
+    board.api.readers.ask(caller)
     log.info("event=dashboard_sign_in by=%s role=%s read_only=%s", caller.name, caller.role.value, session.read_only)
     return session
 
@@ -257,4 +282,6 @@ def place_of(name: str) -> str:
 
 def own_path(text: str) -> str:
     """A path of this dashboard to continue at; ``/`` for anything else, such as another site's address."""
-    return text if text.startswith("/ui/") and "\\" not in text and text.isprintable() and ".." not in text else "/"
+    read = unquote(text)  # a browser takes "%2e%2e" for ".."
+    ours = text.startswith("/ui/") and "\\" not in read and ".." not in read
+    return text if ours and text.isprintable() else "/"

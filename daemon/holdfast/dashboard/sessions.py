@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -14,6 +14,7 @@ CODE_S = 120.0
 """A code is typed or followed at once."""
 MOST_SESSIONS = 1000
 MOST_PER_TOKEN = 20
+"""Of its sessions, and of its codes."""
 MOST_CODES = 1000
 
 
@@ -42,7 +43,7 @@ class BrowserSessions:
 
     def code(self, token: str, *, read_only: bool) -> str:
         """A code that begins one session for this token (its hash) within :data:`CODE_S`."""
-        self._forget_old(self._codes, MOST_CODES)
+        self._make_room(self._codes, token, MOST_CODES)
         made = secrets.token_urlsafe(24)
         self._codes[_hashed(made)] = BrowserSession(token, self._monotonic_s() + CODE_S, read_only)
         return made
@@ -54,10 +55,7 @@ class BrowserSessions:
 
     def begin(self, token: str, *, read_only: bool) -> str:
         """A new session for a token (its hash): the secret for its cookie, which no one has seen before."""
-        self._forget_old(self._open, MOST_SESSIONS)
-        mine = [name for name, each in self._open.items() if each.token == token]
-        for name in mine[: max(0, len(mine) - MOST_PER_TOKEN + 1)]:
-            del self._open[name]
+        self._make_room(self._open, token, MOST_SESSIONS)
         made = secrets.token_urlsafe(32)
         self._open[_hashed(made)] = BrowserSession(token, self._monotonic_s() + self._last_s, read_only)
         return made
@@ -70,13 +68,17 @@ class BrowserSessions:
     def end(self, secret: str) -> None:
         self._open.pop(_hashed(secret), None)
 
-    def _forget_old(self, kept: OrderedDict[str, BrowserSession], most: int) -> None:
-        """Drop what is over, then the oldest, so that there is room for one more."""
+    def _make_room(self, kept: OrderedDict[str, BrowserSession], token: str, most: int) -> None:
+        """For one more of a token: drop what is over, then the oldest of this token, then of the one that has most. So no token ends
+        what belongs to one with fewer."""
         now_s = self._monotonic_s()
         for name in [name for name, each in kept.items() if each.until_s <= now_s]:
             del kept[name]
-        while len(kept) >= most:
-            kept.popitem(last=False)
+        counts = Counter(each.token for each in kept.values())
+        while counts[token] >= MOST_PER_TOKEN or len(kept) >= most:
+            whose = token if counts[token] >= MOST_PER_TOKEN else max(counts, key=counts.__getitem__)
+            del kept[next(name for name, each in kept.items() if each.token == whose)]
+            counts[whose] -= 1
 
 
 def _hashed(secret: str) -> str:
