@@ -11,6 +11,7 @@ from typing import Any
 from holdfast.config import drain_rules, limits, strict
 from holdfast.config.binding import check_bind, networks
 from holdfast.config.check_ids import check_policy
+from holdfast.config.dashboard import check_dashboard
 from holdfast.config.enrolment import check_enrolment
 from holdfast.config.node_sets import NODES, read_sets
 from holdfast.config.notify import check_notify
@@ -218,6 +219,7 @@ def _resolved(settings: ControllerSettings) -> ControllerSettings:
 def _checked(settings: ControllerSettings, where: str) -> ControllerSettings:
     check_spares(settings.policy.spares, f"{where}: spares")
     check_notify(settings.notify, f"{where}: notify")
+    check_dashboard(settings.dashboard, f"{where}: dashboard")
     if why := limits.wrong_domains(settings.policy.death) or check_windows(
         settings.policy, timedelta(days=settings.store.keep_days)
     ):
