@@ -31,14 +31,14 @@ _DID = {
     "recorded": "only recorded as to be drained",
     "watched": "only watched",
 }
-NodeArgument = Annotated[
+PolicyNode = Annotated[
     str | None,
     typer.Argument(metavar="[NODE]", help="One node; none: all.", autocompletion=complete.nodes, show_default=False),
 ]
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A controller.toml.", exists=True, dir_okay=False)]
 
 
-def show(node: NodeArgument = None, url: Url = None, as_data: Json = False) -> None:
+def show(node: PolicyNode = None, url: Url = None, as_data: Json = False) -> None:
     """The policy of checks in force: which checks act or only observe, thresholds, who says so, and which agents have another version."""
     got = ApiClient(url).get("/v1/policy", node=node)
     if as_data:
