@@ -101,8 +101,9 @@ class Terminal:
 def a_terminal(*argv: str, **env: str) -> Iterator[Terminal]:
     ours, theirs = pty.openpty()
     ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 80, 0, 0))
+    # Ctrl-C of the terminal reaches it, also where a shell that started the tests in the background has it ignored.
     process = subprocess.Popen(
-        ["setsid", "--ctty", sys.executable, "-m", "holdfast.cli", *argv],  # Ctrl-C of the terminal reaches it
+        ["env", "--default-signal=INT", "setsid", "--ctty", sys.executable, "-m", "holdfast.cli", *argv],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
