@@ -25,6 +25,7 @@ from support.simulated.site import Site
 PROGRAM = shutil.which("chromium")
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(PROGRAM is None, reason="no chromium on this machine")]
 MakeBrowser = Callable[..., Browser]
+expect.set_options(timeout=30_000)  # the machine may be busy
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +126,7 @@ def test_what_happens_is_on_the_screen_without_a_reload(chromium: Chromium, make
         expect(tab.locator("#now h1")).to_contain_text("Nothing needs you")
         with moving.lock:
             browser.site.fault("n2", remedy=Remedy.HUMAN)
-        expect(tab.locator("#incidents")).to_contain_text("GPU has fallen off the bus", timeout=10_000)
+        expect(tab.locator("#incidents")).to_contain_text("GPU has fallen off the bus")
         expect(tab.locator("#nodes a[aria-label^='n2']")).to_have_count(1)
         expect(tab.locator("#connection")).to_be_hidden()
 
