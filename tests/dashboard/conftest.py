@@ -65,7 +65,7 @@ def make_browser(tmp_path: Path) -> Iterator[Callable[..., Browser]]:
             served = ServedSite(site, store)
             for role, who in (("operator", "op"), ("viewer", "eve"), ("user", "1000"), ("agent", "n1")):
                 store.add_token(role, who, hash_token(f"token-{who}"), site.clock.now())
-            attach(served.app, DashboardSection(hosts=("head.example",)), "", "0.1")
+            attach(served.app, DashboardSection(hosts=("head.example",)))
             return Browser(site, served)
 
         yield made

@@ -38,12 +38,12 @@ MOST_INCIDENTS = 2000
 PIECES = ("now", "tiles", "nodes", "incidents", "timeline")
 
 
-def attach(app: FastAPI, section: DashboardSection, cluster: str = "", release: str = "") -> None:
+def attach(app: FastAPI, section: DashboardSection) -> None:
     """Serve the dashboard with the application of :func:`holdfast.api.app.create_app`."""
     api: Api = app.state.api
     sessions = BrowserSessions(api.deps.clock.monotonic_s, section.session_hours * 3600)
     pages = Pages(render.environment(), api.deps.clock.now)
-    maker = ScreenMaker(api, pages, StoreHealth(api), cluster, release)
+    maker = ScreenMaker(api, pages, StoreHealth(api))
     board = Dashboard(app, api, sessions, LiveFeed(maker.pieces, api.deps.clock.monotonic_s), pages)
     app.include_router(login_router(api, sessions))
     app.include_router(dashboard_router(board))
@@ -75,8 +75,6 @@ class ScreenMaker:
     api: Api
     pages: Pages
     health: StoreHealth
-    cluster: str
-    release: str
     _figures: Figures = field(default_factory=Figures)
     _figures_s: float = float("-inf")
     _recent: tuple[Incident, ...] = ()
@@ -115,8 +113,7 @@ class ScreenMaker:
         spares = spares_shape(world)
         view = world.view if world is not None else None
         return FirstScreen(
-            cluster=deps.cluster_name() or self.cluster or (view.cluster if view is not None else ""),
-            release=self.release,
+            cluster=deps.cluster_name() or (view.cluster if view is not None else ""),
             now=now,
             overview=overview_shape(deps, problem, None),
             groups=grid(world, agent_statuses(world, deps.agents.views(), now)),
@@ -142,5 +139,4 @@ class ScreenMaker:
             mttr_before=before.mttr,
             lost_gpu_hours=this.lost_gpu_hours,
             saved_gpu_hours=saved.saved_gpu_hours,
-            at=now,
         )

@@ -48,11 +48,8 @@ def seconds(value: float | None) -> str:
 
 def offset(value: float) -> str:
     """Time since a fault: ``+ 2.31 s``."""
-    return (
-        f"{'+' if value >= 0 else '-'} {abs(value):.2f} s"
-        if abs(value) < 60
-        else f"{'+' if value >= 0 else '-'} {seconds(abs(value))}"
-    )
+    sign, took_s = "+" if value >= 0 else "-", abs(value)
+    return f"{sign} {took_s:.2f} s" if took_s < 60 else f"{sign} {seconds(took_s)}"
 
 
 def number(value: float | None) -> str:
@@ -101,8 +98,4 @@ def assets() -> dict[str, tuple[bytes, str]]:
 
 def asset_path(name: str) -> str:
     """Raises KeyError for a file that is not there."""
-    return next((path for path in assets() if path.endswith(f"/{name}")), None) or _no_asset(name)
-
-
-def _no_asset(name: str) -> str:
-    raise KeyError(name)
+    return {path.rpartition("/")[2]: path for path in assets()}[name]

@@ -70,8 +70,6 @@ class Figures:
     lost_gpu_hours: float | None = None
     """Of the last 30 days."""
     saved_gpu_hours: float | None = None
-    at: datetime | None = None
-    """When they were read; None: not yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +77,6 @@ class FirstScreen:
     """All of it."""
 
     cluster: str
-    release: str
     now: datetime
     overview: OverviewShape
     groups: tuple[GridGroup, ...]

@@ -85,7 +85,7 @@ class Controller:
         """The HTTP server around the API, to be served in the caller's event loop."""
         section, app = self.settings.server, create_app(self.deps)
         if self.settings.dashboard.enabled:
-            attach(app, self.settings.dashboard, self.settings.cluster.name, __version__)
+            attach(app, self.settings.dashboard)
         return build_server(
             app,
             host=section.host,
