@@ -188,6 +188,22 @@ class TestLists:
         more = served.call("GET", f"/v1/events?limit=9&kind=paused&after_id={old['next_after_id']}").json()
         assert [e["text"] for e in more["events"]] == ["4", "5", "6", "7", "8", "9"]
 
+    def test_the_newest_events_first(self, served: Any) -> None:
+        events = tuple(
+            Event(T0 + timedelta(seconds=n), EventKind.PAUSED, node=f"n{n % 3}", text=str(n)) for n in range(10)
+        )
+        served.commit(Change(events=events))
+        asked = "/v1/events?limit=3&kind=paused&newest_first=true"
+        assert [e["text"] for e in walk(served, asked, "events")] == [str(n) for n in reversed(range(10))]
+        first = served.call("GET", asked).json()
+        served.commit(Change(events=(Event(T0 + timedelta(seconds=10), EventKind.PAUSED, text="10"),)))
+        older = served.call("GET", f"{asked}&cursor={first['next_cursor']}").json()
+        assert [e["text"] for e in older["events"]] == ["6", "5", "4"]
+        came = served.call("GET", f"/v1/events?kind=paused&after_id={first['next_after_id']}").json()
+        assert [e["text"] for e in came["events"]] == ["10"]
+        wrong = served.call("GET", f"/v1/events?limit=3&kind=paused&cursor={first['next_cursor']}")
+        assert (wrong.status_code, "other filters" in wrong.text) == (422, True)
+
     def test_nodes(self, served: Any) -> None:
         served.world = world_of("n0", "n1", "n2", "n3")
         assert [n["name"] for n in walk(served, "/v1/nodes?limit=3", "nodes")] == ["n0", "n1", "n2", "n3"]

@@ -151,6 +151,18 @@ class Authenticator:
             raise ApiError(403, "forbidden", f"This needs the role {wanted}; the token has {principal.role}")
         return principal
 
+    async def token_of(self, name: str, roles: Sequence[Role]) -> str | None:
+        """Hash of the newest valid token of this name that has the first of these roles, or else the next; None: there is none. Raises
+        Unavailable. For callers who have proved otherwise who they are."""
+        await self._read(self._clock.monotonic_s())
+        now = self._clock.now()
+        found = [
+            (-roles.index(principal.role), row.created_at, row.hash)
+            for row, principal in self._known.values()
+            if principal is not None and principal.role in roles and principal.name == name and row.valid(now)
+        ]
+        return max(found)[2] if found else None
+
     async def known(self, scope: Scope, *, crowded: bool) -> Principal | None:
         """Who sends a request with this scope, by a token that was read before: the store is not asked for one that is not.
         ``crowded``: many others wait, so that one that is new is worth a reading of all."""

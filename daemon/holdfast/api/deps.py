@@ -120,10 +120,12 @@ class ApiStore(Store, TokenStore, Protocol):
         since: datetime | None = None,
         until: datetime | None = None,
         after_id: int = 0,
+        before_id: int | None = None,
         kinds: tuple[EventKind, ...] = (),
         limit: int = 200,
+        newest_first: bool = False,
     ) -> Sequence[Event]:
-        """Oldest first, of those of [since, until)."""
+        """Of those of [since, until) whose numbers lie between the two: oldest first, or newest first."""
         ...
 
     def begin_order(self, token: str, key: str, request: str, at: datetime) -> FirstOrder | None:

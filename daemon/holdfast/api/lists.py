@@ -150,31 +150,40 @@ class EventFilters:
     until: datetime | None = None
     kind: Collection[EventKind] | None = None
     partition: Texts = None
+    newest_first: bool = False
 
 
 def events_page(
     store: ApiStore, world: World | None, filters: EventFilters, after_id: int, cursor: str | None, limit: int
 ) -> EventsShape:
-    """Oldest first. ``cursor`` goes before ``after_id``."""
-    start, nodes = place_of(cursor, "events", _digest(filters), int), nodes_in(world, filters.partition)
-    first = max(0, start[0]) if start is not None else after_id
+    """Oldest first, or newest first. ``cursor`` goes before ``after_id`` where the oldest are first."""
+    newest_first, nodes = filters.newest_first, nodes_in(world, filters.partition)
+    start = place_of(cursor, "events", _digest(filters), int)
+    first = max(0, start[0]) if start is not None and not newest_first else after_id
 
-    def fetch(after: Any, most: int) -> Sequence[Event]:
+    def fetch(place: Any, most: int) -> Sequence[Event]:
+        number = place[0] if place is not None else None
         return store.list_events(
             incident_id=filters.incident,
             node=filters.node,
             since=filters.since,
             until=filters.until,
-            after_id=after[0],
+            after_id=after_id if newest_first else number or 0,
+            before_id=number if newest_first else None,
             kinds=tuple(filters.kind or ()),
             limit=most,
+            newest_first=newest_first,
         )
 
     found, place = page(
-        fetch, lambda each: nodes is None or each.node in nodes, lambda each: (each.id,), (first,), limit
+        fetch,
+        lambda each: nodes is None or each.node in nodes,
+        lambda each: (each.id,),
+        start if newest_first else (first,),
+        limit,
     )
     events = [EventShape.model_validate(e) for e in found]
-    read_to = place[0] if place is not None else max((e.id for e in events), default=first)
+    read_to = place[0] if place is not None and not newest_first else max((e.id for e in events), default=first)
     return EventsShape(events=events, next_after_id=read_to, next_cursor=_cursor("events", filters, place))
 
 

@@ -156,10 +156,14 @@ def reading_router(api: Api) -> APIRouter:
         node: OfNode = None,
         until: UntilQuery = None,
         partition: InPartition = None,
+        newest_first: Annotated[
+            bool,
+            Query(description="The newest first; `next_cursor` leads to older ones, `next_after_id` to what comes."),
+        ] = False,
         cursor: PageCursor = None,
     ) -> Response:
         """The append-only record, oldest first. Both cursors lead on; `after_id` also where all was read, to what comes."""
-        filters = EventFilters(incident, node, since, until, kind, partition)
+        filters = EventFilters(incident, node, since, until, kind, partition, newest_first)
         return await threads.render(lambda: events_page(store, deps.world(), filters, after_id, cursor, limit))
 
     return router

@@ -211,6 +211,7 @@ def _resolved(settings: ControllerSettings) -> ControllerSettings:
         actor=replace(settings.actor, dir=base / settings.actor.dir),
         quorum=replace(settings.quorum, socket=base / settings.quorum.socket, key=base / settings.quorum.key),
         cluster=replace(settings.cluster, slurm_conf=absolute(settings.cluster.slurm_conf)),
+        dashboard=replace(settings.dashboard, proxy_secret_file=absolute(settings.dashboard.proxy_secret_file)),
         telemetry=replace(settings.telemetry, otlp_header_file=absolute(settings.telemetry.otlp_header_file)),
         server=replace(server, tls_cert=absolute(server.tls_cert), tls_key=absolute(server.tls_key)),
     )

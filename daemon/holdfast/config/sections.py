@@ -134,6 +134,18 @@ class DashboardSection:
         "Any other name in an address is refused.",
     )
     session_hours: float = option(12.0, "A signed-in browser has to sign in again after this long.", low=0.1, high=720)
+    proxy_user_header: str = option(
+        "",
+        "Header in which a reverse proxy names who has signed in there, such as X-Remote-User (docs/dashboard.md); empty: no proxy "
+        "is believed.",
+    )
+    proxy_secret_file: Path | None = option(
+        None, "File with the secret by which that proxy proves itself, in the header X-Holdfast-Proxy-Secret."
+    )
+    proxy_sign_out: str = option(
+        "",
+        "Path or https:// address at which the proxy signs a browser out, such as /oauth2/sign_out; empty: only Holdfast's session ends.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,8 @@ from holdfast.dashboard import charts, render
 from holdfast.dashboard.browsers import BrowserGate
 from holdfast.dashboard.feed import LiveFeed
 from holdfast.dashboard.pages import Pages
+from holdfast.dashboard.problems import show_errors
+from holdfast.dashboard.proxied import ProxyTrust
 from holdfast.dashboard.routes import Dashboard, dashboard_router
 from holdfast.dashboard.screen import DAY, Figures, FirstScreen, grid, listed, troubles
 from holdfast.dashboard.sessions import CODE_S, BrowserSessions
@@ -38,17 +40,20 @@ MOST_INCIDENTS = 2000
 PIECES = ("now", "tiles", "nodes", "incidents", "timeline")
 
 
-def attach(app: FastAPI, section: DashboardSection) -> None:
-    """Serve the dashboard with the application of :func:`holdfast.api.app.create_app`."""
+def attach(app: FastAPI, section: DashboardSection, proxy: ProxyTrust | None = None) -> None:
+    """Serve the dashboard with the application of :func:`holdfast.api.app.create_app`. ``proxy``: one in front where people sign in."""
     api: Api = app.state.api
     sessions = BrowserSessions(api.deps.clock.monotonic_s, section.session_hours * 3600)
     pages = Pages(render.environment(), api.deps.clock.now)
     maker = ScreenMaker(api, pages, StoreHealth(api))
-    board = Dashboard(app, api, sessions, LiveFeed(maker.pieces, api.deps.clock.monotonic_s), pages)
+    board = Dashboard(
+        app, api, sessions, LiveFeed(maker.pieces, api.deps.clock.monotonic_s), pages, section.proxy_sign_out
+    )
     app.include_router(login_router(api, sessions))
     app.include_router(dashboard_router(board))
+    show_errors(app, pages)
     hosts = _names(section)
-    app.add_middleware(BrowserGate, sessions=sessions, hosts=lambda: hosts)
+    app.add_middleware(BrowserGate, sessions=sessions, hosts=lambda: hosts, proxy=proxy)
 
 
 def _names(section: DashboardSection) -> frozenset[str]:

@@ -91,7 +91,8 @@ def _secrets(settings: ControllerSettings) -> tuple[Path, ...]:
     """Files that hold one, and the settings themselves where they do."""
     notify, folder = settings.notify, settings.path.parent
     server, header = settings.server, settings.telemetry.otlp_header_file
-    named = [notify.urls_file, *(route.urls_file for route in notify.routes), server.tls_key, header]
+    routes, proxy = (route.urls_file for route in notify.routes), settings.dashboard.proxy_secret_file
+    named = [notify.urls_file, *routes, server.tls_key, header, proxy]
     itself = "password" in settings.store.url or "@" in settings.store.url
     itself = itself or bool(notify.urls) or any(route.urls for route in notify.routes)
     return (*((settings.path,) if itself else ()), *(folder / each for each in named if each is not None))

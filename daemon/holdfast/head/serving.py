@@ -34,6 +34,7 @@ from holdfast.controller.survey_turns import SurveyTurns
 from holdfast.controller.totals_keeper import TotalsKeeper
 from holdfast.controller.wakeup import Alone, Bell, Ringer
 from holdfast.dashboard.attach import attach
+from holdfast.dashboard.proxied import ProxyTrust, read_trust
 from holdfast.decisions.parts import Certificate
 from holdfast.head.disk import disk_room
 from holdfast.head.emf import EmfWriter
@@ -80,12 +81,14 @@ class Controller:
     """None: ``telemetry.otlp_url`` is empty."""
     emf: EmfWriter | None
     """None: ``telemetry.emf_file`` is empty."""
+    proxy: ProxyTrust | None
+    """In front of the dashboard; None: no proxy is believed."""
 
     def server(self) -> Server:
         """The HTTP server around the API, to be served in the caller's event loop."""
         section, app = self.settings.server, create_app(self.deps)
         if self.settings.dashboard.enabled:
-            attach(app, self.settings.dashboard)
+            attach(app, self.settings.dashboard, self.proxy)
         return build_server(
             app,
             host=section.host,
@@ -199,6 +202,7 @@ def build_controller(settings: ControllerSettings) -> Controller:
         FiguresKeeper(store, clock, fence),
         traces,
         _emf(settings, clock, deps),
+        read_trust(settings.dashboard) if settings.dashboard.enabled else None,
     )
 
 

@@ -78,12 +78,16 @@ def events(
     since: datetime | None,
     until: datetime | None,
     after_id: int,
+    before_id: int | None,
     kinds: tuple[EventKind, ...],
     limit: int,
+    newest_first: bool,
 ) -> tuple[Event, ...]:
-    """Oldest first."""
+    """Oldest first, or newest first."""
     e = t.events.c
-    query = select(t.events).order_by(e.id).where(e.id > after_id).limit(limit)
+    query = select(t.events).order_by(e.id.desc() if newest_first else e.id).where(e.id > after_id).limit(limit)
+    if before_id is not None:
+        query = query.where(e.id < before_id)
     if incident_id is not None:
         query = query.where(e.incident_id == incident_id)
     if node is not None:

@@ -230,11 +230,17 @@ class SqlStore:
         since: datetime | None = None,
         until: datetime | None = None,
         after_id: int = 0,
+        before_id: int | None = None,
         kinds: tuple[EventKind, ...] = (),
         limit: int = 200,
+        newest_first: bool = False,
     ) -> tuple[Event, ...]:
-        """A page, oldest first, of those of [since, until)."""
-        return self._read(lambda c: listing.events(c, incident_id, node, since, until, after_id, kinds, limit))
+        """A page of those of [since, until) whose numbers lie between the two: oldest first, or newest first."""
+        return self._read(
+            lambda c: listing.events(
+                c, incident_id, node, since, until, after_id, before_id, kinds, limit, newest_first
+            )
+        )
 
     def newest_events(self, kind: EventKind, since: datetime, limit: int) -> tuple[Event, ...]:
         """The newest of a kind, oldest first."""
