@@ -31,7 +31,7 @@ def _on_page(former: ErrorAnswer, pages: Pages) -> ErrorAnswer:
         answer = await made if inspect.isawaitable(made) else made
         if not is_page(request.url.path):
             return answer
-        text = pages.text("problem.html", problem=json.loads(answer.body)["error"]["message"])
+        text = pages.text("problem.html", problem=json.loads(bytes(answer.body))["error"]["message"])
         kept = {name: value for name, value in answer.headers.items() if name == "retry-after"}
         return HTMLResponse(text, status_code=answer.status_code, headers=kept)
 

@@ -29,7 +29,7 @@ class BrowserSession:
     read_only: bool = False
     """It changes nothing, whatever the token may."""
     proxied: str = ""
-    """Name under which its user is signed in at the proxy: it stands while the proxy gives this name. Empty: it was begun by hand."""
+    """Name under which its user is signed in at the proxy: it is valid while the proxy gives this name. Empty: it was begun by hand."""
 
 
 class BrowserSessions:
