@@ -117,7 +117,7 @@ ITSELF
     provider, agents, certificate, connections
   mode act: nodes are drained and repaired, jobs are recovered
 NOW
-  no open incident
+  nothing under way
 """
 BUSY = """\
 Healing n17: repairing (Launch n17). 1 thing needs you.

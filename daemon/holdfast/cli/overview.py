@@ -129,7 +129,7 @@ def _now(got: OverviewShape, now: datetime, width: int, most: int) -> Iterator[s
     if got.watched:
         yield f"  {counted(got.watched, 'incident')} only watched: holdfast incidents --open"
     if not got.doing and not got.watched:
-        yield "  no open incident"
+        yield "  nothing under way"
 
 
 def doing_lines(doing: DoingShape, now: datetime, width: int) -> Iterator[str]:

@@ -17,7 +17,7 @@ from holdfast.api.client import ApiClient
 from holdfast.cli.answers import read
 from holdfast.cli.options import IncidentIdArgument, Json, NodeOption, SinceOption, Url
 from holdfast.cli.restraints import held_lines
-from holdfast.cli.show import as_json, counted, line, moment, narrow, seconds, table, write_new
+from holdfast.cli.show import agent_word, as_json, counted, line, moment, narrow, seconds, table, write_new
 from holdfast.cli.when import asked, both, given
 from holdfast.model.errors import Rejected, Usage
 from holdfast.model.fleet import NodeGroup, fleet_text, group_of, natural
@@ -141,7 +141,7 @@ def node_row(node: NodeShape) -> list[object]:
     return [
         node.name,
         node.state or "?",
-        ", ".join(dict.fromkeys(a.status for a in node.agents)),
+        ", ".join(dict.fromkeys(agent_word(a.status) for a in node.agents)),
         node.gpus or "",
         ", ".join(roles_of(node)),
         ", ".join(node.job_names or map(str, node.jobs)),

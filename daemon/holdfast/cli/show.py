@@ -109,7 +109,7 @@ _WHOLE = frozenset((*_IDS, *_WORDS))
 _STYLES = {
     "fatal": "bold red",
     "silent": "red",
-    "heard": "green",
+    "reporting": "green",
     "failed": "red",
     "awaiting_human": "bold red",
     "closed": "dim",
@@ -122,6 +122,11 @@ _STYLES = {
 
 def _style(cell: object) -> str:
     return _STYLES.get(str(cell), "")
+
+
+def agent_word(status: str) -> str:
+    """The status of an agent, for people; the API keeps its own word for one that reports."""
+    return "reporting" if status == "heard" else status  # word: as the API says it
 
 
 def counted(number: int, word: str) -> str:

@@ -37,7 +37,9 @@ def _check_proxy(section: DashboardSection, where: str) -> None:
         missing = "proxy_secret_file" if header else "proxy_user_header"
         raise ConfigError(f"{where}: {missing} is missing: a proxy is believed with both, or not at all")
     if header and (not _HEADER.fullmatch(header) or header.lower() in _RESERVED or header.lower().startswith("sec-")):
-        raise ConfigError(f"{where}: proxy_user_header: {header!r} cannot be used: take another header, such as X-Remote-User")
+        raise ConfigError(
+            f"{where}: proxy_user_header: {header!r} cannot be used: take another header, such as X-Remote-User"
+        )
     out = section.proxy_sign_out
     if out and not (_PATH.fullmatch(out) or _ADDRESS.fullmatch(out)):
         raise ConfigError(
