@@ -125,7 +125,7 @@ def _style(cell: object) -> str:
 
 
 def agent_word(status: str) -> str:
-    """The status of an agent, for people; the API keeps its own word for one that reports."""
+    """The status of an agent, for people; the API calls one that reports `heard`."""
     return "reporting" if status == "heard" else status  # word: as the API says it
 
 
