@@ -58,12 +58,20 @@ def test_every_read_verb_has_json(holdfast: Any, site: dict[str, str], verb: tup
 SHOWN = [
     (
         ("nodes",),
-        ["n1", "IDLE+DRAIN", "heard", "unknown", ID, "brake drains holds: 4 drains in 10 minutes", "fell off the bus"],
+        [
+            "n1",
+            "IDLE+DRAIN",
+            "reporting",
+            "unknown",
+            ID,
+            "brake drains holds: 4 drains in 10 minutes",
+            "fell off the bus",
+        ],
     ),
     (
         ("nodes", "n1"),
         [
-            "n1  IDLE+DRAIN  8 GPUs, agent heard",  # word: what the verb prints
+            "n1  IDLE+DRAIN  8 GPUs, agent reporting",
             "score 1; 1 fault in 28 days",
             "gpu.xid 79",
             "i-1",

@@ -12,7 +12,7 @@ from holdfast.cli import complete
 from holdfast.cli.answers import read
 from holdfast.cli.options import Json, Url
 from holdfast.cli.reading import Wanted, all_nodes, hostlist, listed, roles_of
-from holdfast.cli.show import as_json, counted, line, moment, table
+from holdfast.cli.show import agent_word, as_json, counted, line, moment, table
 from holdfast.model.ids import abbreviated
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def _what(outage: OutageShape) -> str:
 def node_lines(got: NodeStory) -> list[str]:
     node = got.node
     role = "".join(f", {word}" for word in roles_of(node))
-    agents = ", ".join(dict.fromkeys(a.status for a in node.agents))
+    agents = ", ".join(dict.fromkeys(agent_word(a.status) for a in node.agents))
     lines = [f"{node.name}  {node.state or '?'}  {counted(node.gpus, 'GPU')}, agent {agents}{role}"]
     if got.instance_id:
         lines.append(f"machine {got.instance_id}")
