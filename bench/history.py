@@ -39,9 +39,9 @@ from holdfast.controller.orders import OrderHub
 from holdfast.controller.totals_keeper import TotalsKeeper
 from holdfast.metrics.tally import Tally
 from holdfast.model.book import Book, World
-from holdfast.model.cluster import ClusterView, Node
 from holdfast.model.errors import Unavailable
-from holdfast.model.policy import Policy
+from holdfast.model.policies.policy import Policy
+from holdfast.model.slurm.cluster import ClusterView, Node
 from holdfast.store import SqlStore, open_store
 
 GOAL_S = 1.0

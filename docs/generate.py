@@ -39,14 +39,21 @@ from holdfast.decisions.parts import Certificate
 from holdfast.decisions.turn import STAGES
 from holdfast.metrics.tally import Tally
 from holdfast.metrics.timings import Phase
-from holdfast.model.action import ACTION_TYPES
-from holdfast.model.drain_rules import DrainRule
-from holdfast.model.endings import ENDINGS, EndingProof
+from holdfast.model.actions.action import ACTION_TYPES
+from holdfast.model.actions.endings import ENDINGS, EndingProof
+from holdfast.model.actions.restraints import WAYS, Restraint
 from holdfast.model.event import EventKind
-from holdfast.model.incident import TRANSITIONS, IncidentKind, IncidentState, MovedBy, RecoveryPhase, Transition
+from holdfast.model.incidents.incident import (
+    TRANSITIONS,
+    IncidentKind,
+    IncidentState,
+    MovedBy,
+    RecoveryPhase,
+    Transition,
+)
 from holdfast.model.parts import DiskRoom, NotifierState, ProcessSeen
-from holdfast.model.policy import Mode, Policy
-from holdfast.model.restraints import WAYS, Restraint
+from holdfast.model.policies.drain_rules import DrainRule
+from holdfast.model.policies.policy import Mode, Policy
 from holdfast_checks import coverage, reference
 from holdfast_checks.cli import page
 from holdfast_checks.settings.option import REQUIRED, declaration_of, default_of

@@ -27,10 +27,10 @@ from holdfast.clock import SystemClock
 from holdfast.controller.agents import AgentRegistry
 from holdfast.controller.orders import OrderHub
 from holdfast.model.book import Book, World
-from holdfast.model.cluster import ClusterView, Job, JobKey
+from holdfast.model.elastic_jobs.rooms import OpenRoom, RoomRules, RoomView
 from holdfast.model.errors import Unavailable
-from holdfast.model.policy import Policy
-from holdfast.model.rooms import OpenRoom, RoomRules, RoomView
+from holdfast.model.policies.policy import Policy
+from holdfast.model.slurm.cluster import ClusterView, Job, JobKey
 from holdfast.ports import QuorumRooms
 from holdfast.store import open_store
 from support.job_socket import Job as Connection

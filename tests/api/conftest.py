@@ -26,13 +26,13 @@ from holdfast.api.stranger_turns import Strangers
 from holdfast.controller.agents import AgentRegistry
 from holdfast.controller.orders import OrderHub
 from holdfast.controller.steps_untaken import UntakenWatch
-from holdfast.model.action import Intent
+from holdfast.model.access.tokens import TokenRow
+from holdfast.model.actions.action import Intent
+from holdfast.model.agents.report import Report
 from holdfast.model.book import Change, World
 from holdfast.model.errors import Unavailable
-from holdfast.model.incident import Incident
-from holdfast.model.policy import Mode, Policy
-from holdfast.model.report import Report
-from holdfast.model.tokens import TokenRow
+from holdfast.model.incidents.incident import Incident
+from holdfast.model.policies.policy import Mode, Policy
 from holdfast.ports import Accepted
 from holdfast.store import SqlStore, open_store
 from holdfast.store.engines import parse_url

@@ -12,12 +12,12 @@ from holdfast.api.restraints import Head
 from holdfast.api.views import cluster_shape
 from holdfast.cli.reading import cluster_lines, node_row
 from holdfast.cli.restraints import held_lines
+from holdfast.model.actions.budgets import BudgetExtension, BudgetKind
+from holdfast.model.agents.report import AgentView
 from holdfast.model.book import Book, Brake, BrakeKind, World
-from holdfast.model.budgets import BudgetExtension, BudgetKind
-from holdfast.model.cluster import ClusterView, Node, Reservation
 from holdfast.model.parts import DiskRoom
-from holdfast.model.policy import Policy
-from holdfast.model.report import AgentView
+from holdfast.model.policies.policy import Policy
+from holdfast.model.slurm.cluster import ClusterView, Node, Reservation
 from support.simulated import Site
 from support.store_nouns import incident
 

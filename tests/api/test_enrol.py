@@ -32,12 +32,12 @@ from holdfast.api.enrol import LIMIT_BYTES, LOGGED
 from holdfast.api.server import build_server
 from holdfast.config.sections import EnrolmentSection
 from holdfast.head.sts import ANSWER_BYTES, Sts
+from holdfast.model.access.enrolment import EnrolmentProof, StsIdentity
 from holdfast.model.book import Book, NodeRecord, World
-from holdfast.model.cluster import ClusterView
-from holdfast.model.enrolment import EnrolmentProof, StsIdentity
 from holdfast.model.errors import Rejected, Unavailable
 from holdfast.model.machine import CAN_NOTHING, Instance, ProviderView
-from holdfast.model.policy import Policy
+from holdfast.model.policies.policy import Policy
+from holdfast.model.slurm.cluster import ClusterView
 from lifecycle.lifecycle_support import SCRIPTS, hyperpod_root, own_python, run_script, write
 
 HEAD, ACCOUNT, REGION = "https://head:8460", "123456789012", "us-west-2"

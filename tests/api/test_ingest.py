@@ -14,11 +14,11 @@ import pytest
 from holdfast.agent.sending import answers
 from holdfast.api.auth import hash_token
 from holdfast.api.wire import MAX_EVIDENCE, clean
-from holdfast.model.action import Drain, Intent, IntentState, SendOrder, Verb
+from holdfast.model.actions.action import Drain, Intent, IntentState, SendOrder, Verb
 from holdfast.model.book import Book, Change, World
-from holdfast.model.cluster import Node
-from holdfast.model.incident import IncidentState
-from holdfast.model.policy import Mode, Policy
+from holdfast.model.incidents.incident import IncidentState
+from holdfast.model.policies.policy import Mode, Policy
+from holdfast.model.slurm.cluster import Node
 from holdfast_checks.acting import CheckPolicy, Lists
 from holdfast_checks.result import Remedy, Severity, Verdict
 from support.store_nouns import incident

@@ -10,14 +10,14 @@ import pytest
 
 from holdfast.api.history import entries
 from holdfast.controller.agents import Hello
+from holdfast.model.agents.report import Inventory, Report
 from holdfast.model.background import Background, Lemon, Outage
 from holdfast.model.book import Book, Change, NodeRecord, World
-from holdfast.model.cluster import ClusterView, Node
 from holdfast.model.event import Event, EventKind
-from holdfast.model.incident import Incident, IncidentState
-from holdfast.model.node_orders import OrderVerb
-from holdfast.model.policy import Policy
-from holdfast.model.report import Inventory, Report
+from holdfast.model.incidents.incident import Incident, IncidentState
+from holdfast.model.operators.node_orders import OrderVerb
+from holdfast.model.policies.policy import Policy
+from holdfast.model.slurm.cluster import ClusterView, Node
 from holdfast.ports import Operation
 from holdfast_checks.result import Severity
 from support.store_nouns import incident

@@ -15,8 +15,8 @@ from holdfast.api.errors import ApiError
 from holdfast.model.book import Change
 from holdfast.model.errors import Unavailable
 from holdfast.model.event import EventKind
-from holdfast.model.idempotency import KEPT
-from holdfast.model.incident import IncidentState
+from holdfast.model.incidents.incident import IncidentState
+from holdfast.model.operators.idempotency import KEPT
 from holdfast.store import idempotency
 from support.store_nouns import incident
 

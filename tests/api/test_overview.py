@@ -8,11 +8,11 @@ from typing import Any
 
 from holdfast.api import overview as module
 from holdfast.model.book import Book, Change, World
-from holdfast.model.cluster import ClusterView, JobKey, Node
 from holdfast.model.errors import Unavailable
 from holdfast.model.event import Event, EventKind
-from holdfast.model.incident import Incident, IncidentState
-from holdfast.model.policy import Mode, Policy
+from holdfast.model.incidents.incident import Incident, IncidentState
+from holdfast.model.policies.policy import Mode, Policy
+from holdfast.model.slurm.cluster import ClusterView, JobKey, Node
 from support.store_nouns import incident
 
 K = EventKind

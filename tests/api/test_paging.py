@@ -11,12 +11,12 @@ import pytest
 
 from holdfast.api.errors import ApiError
 from holdfast.api.paging import BATCH, SCANNED, cursor_of, digest_of, page, place_of, sliced
-from holdfast.model.action import Drain, Intent, IntentState
+from holdfast.model.actions.action import Drain, Intent, IntentState
 from holdfast.model.book import Book, Change, World
-from holdfast.model.cluster import ClusterView, Node
 from holdfast.model.event import Event, EventKind
-from holdfast.model.incident import Incident, IncidentState
-from holdfast.model.policy import Policy
+from holdfast.model.incidents.incident import Incident, IncidentState
+from holdfast.model.policies.policy import Policy
+from holdfast.model.slurm.cluster import ClusterView, Node
 from holdfast_checks.result import Remedy, Severity
 
 T0 = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

@@ -12,9 +12,9 @@ from holdfast.api import policies as module
 from holdfast.api.policies import acts_by
 from holdfast.decisions.common.check_policy import checks_for
 from holdfast.model.book import Book, Change, World
-from holdfast.model.cluster import ClusterView, Node
-from holdfast.model.node_sets import NodeSet
-from holdfast.model.policy import Mode, Policy
+from holdfast.model.policies.node_sets import NodeSet
+from holdfast.model.policies.policy import Mode, Policy
+from holdfast.model.slurm.cluster import ClusterView, Node
 from holdfast_checks.acting import CheckPolicy, Lists
 from holdfast_checks.result import Remedy, Severity
 from support.store_nouns import finding, incident, report

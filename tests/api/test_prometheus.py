@@ -16,10 +16,10 @@ from holdfast.api import gauges
 from holdfast.metrics.tally import Tally
 from holdfast.metrics.totals import Totals
 from holdfast.model.book import Book, World
-from holdfast.model.cluster import ClusterView, Node
 from holdfast.model.event import EventKind
 from holdfast.model.parts import NotifierState
-from holdfast.model.policy import Policy
+from holdfast.model.policies.policy import Policy
+from holdfast.model.slurm.cluster import ClusterView, Node
 from support.whole_recovery import WHOLE
 
 ROOT = Path(__file__).parents[2]

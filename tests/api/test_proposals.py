@@ -9,11 +9,11 @@ import pytest
 
 from api.conftest import T0
 from holdfast.model.book import Book, Change, World
-from holdfast.model.cluster import ClusterView, Node
-from holdfast.model.incident import IncidentState
-from holdfast.model.node_sets import NodeSet
-from holdfast.model.policy import Mode, Policy
-from holdfast.model.proposals import ProposalRecord, ProposalState, Question, StepKind
+from holdfast.model.incidents.incident import IncidentState
+from holdfast.model.operators.proposals import ProposalRecord, ProposalState, Question, StepKind
+from holdfast.model.policies.node_sets import NodeSet
+from holdfast.model.policies.policy import Mode, Policy
+from holdfast.model.slurm.cluster import ClusterView, Node
 from holdfast_checks.result import Severity
 from support.store_nouns import incident
 

@@ -19,10 +19,10 @@ from bench.kit.rooms import Rooms
 from holdfast.api.quota import LIMITS, Load
 from holdfast.controller.quorum_link import QuorumLink
 from holdfast.model.book import Book, World
-from holdfast.model.cluster import JobKey
-from holdfast.model.policy import Policy
-from holdfast.model.room_names import RoomName
-from holdfast.model.rooms import OpenRoom, RoomRules
+from holdfast.model.elastic_jobs.room_names import RoomName
+from holdfast.model.elastic_jobs.rooms import OpenRoom, RoomRules
+from holdfast.model.policies.policy import Policy
+from holdfast.model.slurm.cluster import JobKey
 from holdfast.quorum.nouns import MemberRefused
 from support.rooms import BASE, T0, Caller, MemoryRooms, four_groups, group_job, socket_of, view_of
 

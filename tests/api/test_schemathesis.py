@@ -21,7 +21,7 @@ from schemathesis.specs.openapi.checks import (
 
 from holdfast.api import reading
 from holdfast.model.book import Book, World
-from holdfast.model.policy import Policy
+from holdfast.model.policies.policy import Policy
 from support.rooms import T0, MemoryRooms, four_groups, view_of
 
 pytestmark = pytest.mark.slow

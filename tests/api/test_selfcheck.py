@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from holdfast.model.report import WIRE_VERSION
+from holdfast.model.agents.report import WIRE_VERSION
 
 
 def test_it_says_whose_token_it_is_and_when_the_agent_was_last_heard(served: Any) -> None:

@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from holdfast.api.shared import SharedAnswers
 from holdfast.model.book import Book, World
-from holdfast.model.policy import Policy
+from holdfast.model.policies.policy import Policy
 
 T0 = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 

@@ -10,10 +10,10 @@ import pytest
 from holdfast.api.client import ApiClient
 from holdfast.api.connections import Bounds, Connections
 from holdfast.cli.app import run
+from holdfast.model.actions.budgets import BudgetExtension, BudgetKind
 from holdfast.model.book import Book, Brake, BrakeKind, World
-from holdfast.model.budgets import BudgetExtension, BudgetKind
 from holdfast.model.parts import DiskRoom, NotifierState, PartName, ProcessSeen, ProcessState
-from holdfast.model.policy import Mode, Policy
+from holdfast.model.policies.policy import Mode, Policy
 
 
 @pytest.fixture

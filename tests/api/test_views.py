@@ -13,14 +13,14 @@ from holdfast.api.views import job_shapes
 from holdfast.controller.agents import Hello
 from holdfast.controller.steps_untaken import UntakenWatch
 from holdfast.decisions.inputs import Input, InputKind
-from holdfast.model.action import Drain, Intent, IntentState, SendOrder, Verb
+from holdfast.model.actions.action import Drain, Intent, IntentState, SendOrder, Verb
 from holdfast.model.background import Background, Lemon, Outage
 from holdfast.model.book import Book, Brake, BrakeKind, Change, CheckpointRecord, NodeRecord, World
-from holdfast.model.cluster import ClusterView, Job, JobKey, Node, Reservation
 from holdfast.model.event import Event, EventKind
-from holdfast.model.incident import Incident, IncidentState, Recovery, RecoveryPhase
-from holdfast.model.job_ends import Cause, Clue, JobEnd, Reading, Sign
-from holdfast.model.policy import Policy
+from holdfast.model.incidents.incident import Incident, IncidentState, Recovery, RecoveryPhase
+from holdfast.model.jobs.job_ends import Cause, Clue, JobEnd, Reading, Sign
+from holdfast.model.policies.policy import Policy
+from holdfast.model.slurm.cluster import ClusterView, Job, JobKey, Node, Reservation
 from holdfast_checks.result import Remedy, Severity
 
 T0 = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

@@ -26,8 +26,8 @@ from holdfast.api.shapes import (
 )
 from holdfast.api.views import finding_shape, incident_shape
 from holdfast.cli.app import run
-from holdfast.model.incident import Incident, Recovery
-from holdfast.model.report import Finding, SeenFinding
+from holdfast.model.agents.report import Finding, SeenFinding
+from holdfast.model.incidents.incident import Incident, Recovery
 from support.store_nouns import NOW, finding, incident, recovery
 
 NOT_IN_THE_API: dict[type[Any], dict[str, str]] = {

@@ -17,9 +17,9 @@ from holdfast.controller.quorum_note import NOTE, read_note
 from holdfast.controller.quorum_watch import QuorumWatch
 from holdfast.decisions.elastic.ledger import Read, fold
 from holdfast.model.book import World
+from holdfast.model.elastic_jobs.rooms import RoomRecord
 from holdfast.model.event import EventKind
-from holdfast.model.policy import Policy
-from holdfast.model.rooms import RoomRecord
+from holdfast.model.policies.policy import Policy
 from holdfast.quorum.nouns import Departure, RoomEvent
 from holdfast.quorum.state import QuorumStore
 from holdfast.store import SqlStore, open_store

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from holdfast.controller.claims import ShownJobs, known_claims
 from holdfast.model.book import Book, CheckpointRecord, World
-from holdfast.model.cluster import ClusterView, Job, JobKey
+from holdfast.model.slurm.cluster import ClusterView, Job, JobKey
 from support.simulated import EPOCH
 from support.simulated.site import POLICY
 

@@ -15,10 +15,10 @@ from holdfast.controller.quorum_note import NOTE
 from holdfast.controller.quorum_watch import QuorumWatch
 from holdfast.decisions.elastic.ledger import Read, fold
 from holdfast.model.book import Book, World
+from holdfast.model.elastic_jobs.rooms import RoomRecord, RoomRules
 from holdfast.model.errors import LeaderFencedOff
 from holdfast.model.event import Event, EventKind
-from holdfast.model.policy import Policy
-from holdfast.model.rooms import RoomRecord, RoomRules
+from holdfast.model.policies.policy import Policy
 from holdfast.quorum.nouns import RoomEvent
 from support.rooms import T0, MemoryRooms, four_groups, group_job, view_of
 from support.simulated.clock import SimClock

@@ -19,8 +19,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from bench.kit.rooms import Rooms
 
 from holdfast.controller.quorum_link import QuorumLink
+from holdfast.model.elastic_jobs.rooms import OpenRoom, RoomRules
 from holdfast.model.errors import NotFound, OutsideError, Rejected, Unavailable
-from holdfast.model.rooms import OpenRoom, RoomRules
 from holdfast.ports import QuorumRooms
 from support.practice import eventually
 from support.rooms import Caller, MemoryRooms, socket_of

@@ -33,13 +33,13 @@ from holdfast.decisions.common.elastic_jobs import elastic_jobs
 from holdfast.decisions.common.node_agents import order_to
 from holdfast.head.controller_main import _rung
 from holdfast.head.serving import Controller
-from holdfast.model import steps
-from holdfast.model.action import Action, CheckInstance, Drain, Intent, IntentState, Notify, Verb
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import Action, CheckInstance, Drain, Intent, IntentState, Notify, Verb
+from holdfast.model.actions.steps import StepKey
 from holdfast.model.book import Change
-from holdfast.model.cluster import ClusterView
-from holdfast.model.incident import IncidentState, RecoveryPhase
-from holdfast.model.policy import Policy
-from holdfast.model.steps import StepKey
+from holdfast.model.incidents.incident import IncidentState, RecoveryPhase
+from holdfast.model.policies.policy import Policy
+from holdfast.model.slurm.cluster import ClusterView
 from holdfast_checks.result import Remedy, Severity
 from support.simulated import EPOCH
 from support.simulated.arrays import ElasticSite

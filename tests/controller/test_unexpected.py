@@ -15,7 +15,7 @@ from holdfast.agent.sources.kernel import UNJUDGED, KernelLog
 from holdfast.agent.timing.loop import Loop
 from holdfast.controller.observe import SLURM
 from holdfast.controller.quorum_watch import _survived
-from holdfast.model.action import Drain, Intent, IntentState
+from holdfast.model.actions.action import Drain, Intent, IntentState
 from holdfast.model.book import Book
 from support.simulated import Site
 

@@ -22,7 +22,7 @@ from holdfast.dashboard.pages import Pages
 from holdfast.dashboard.render import assets, environment
 from holdfast.dashboard.screen import NodeTrouble
 from holdfast.model.errors import Unavailable
-from holdfast.model.incident import IncidentState
+from holdfast.model.incidents.incident import IncidentState
 from holdfast_checks.result import Remedy
 from support.simulated.clock import EPOCH
 from support.simulated.site import Site

@@ -15,8 +15,8 @@ from holdfast.decisions import careful, turn
 from holdfast.decisions.careful import TurnFailed, blame, careful_turn
 from holdfast.decisions.inputs import NO_DECISION, Input, InputKind, inputs, without
 from holdfast.model.book import Change, World
-from holdfast.model.cluster import Node
-from holdfast.model.incident import IncidentKind, IncidentState
+from holdfast.model.incidents.incident import IncidentKind, IncidentState
+from holdfast.model.slurm.cluster import Node
 from holdfast_checks.result import Remedy, Severity
 from support.simulated import Site
 

@@ -27,7 +27,7 @@ from holdfast.decisions.parts import Certificate
 from holdfast.head.disk import disk_room
 from holdfast.metrics.trouble import TroubleState
 from holdfast.model.parts import NotifierState
-from holdfast.model.policy import SparePolicy
+from holdfast.model.policies.policy import SparePolicy
 from holdfast.store import SqlStore, open_store
 from support.serving import running, until
 from support.simulated.site import POLICY, Site

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.api.ingest import order_json
-from holdfast.model.action import SendOrder
+from holdfast.model.actions.action import SendOrder
 from holdfast.store import open_store
 from recording import agents, answers, quorum
 from recording.moments import Camera, Moment, fewest

@@ -25,7 +25,7 @@ from holdfast.actor.limits import ActorLimits, Full, LimitedStep, limited
 from holdfast.actor.notice_desk import NoticeDesk
 from holdfast.actor.second_look import BRAKED, Recheck, look_again, outlived, overtaken
 from holdfast.controller.lanes import PEOPLE, lane, pools
-from holdfast.model.action import (
+from holdfast.model.actions.action import (
     NEVER_BEGUN,
     Action,
     Intent,
@@ -40,7 +40,7 @@ from holdfast.model.action import (
 )
 from holdfast.model.book import Book
 from holdfast.model.errors import LeaderFencedOff, OutsideError
-from holdfast.model.policy import Mode, Policy
+from holdfast.model.policies.policy import Mode, Policy
 from holdfast.ports import IntentOutcome, Lease, Provider, Scheduler, Store
 
 log = logging.getLogger(__name__)

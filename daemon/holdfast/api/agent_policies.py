@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 
 from holdfast.api.deps import ApiDeps
 from holdfast.decisions.common.check_policy import Versions
-from holdfast.model.cluster import Node
-from holdfast.model.fleet import natural
-from holdfast.model.report import AgentView
+from holdfast.model.agents.report import AgentView
+from holdfast.model.incidents.fleet import natural
+from holdfast.model.slurm.cluster import Node
 
 
 def shown_nodes(deps: ApiDeps) -> Mapping[str, Node]:

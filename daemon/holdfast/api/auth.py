@@ -17,10 +17,10 @@ from starlette.types import Scope
 
 from holdfast.api.connections import identified
 from holdfast.api.errors import ApiError
+from holdfast.model.access.handover import TokenWatch, newest_used, watched
+from holdfast.model.access.tokens import TokenRow
 from holdfast.model.errors import OutsideError, Unavailable
-from holdfast.model.handover import TokenWatch, newest_used, watched
-from holdfast.model.lookback import TOKEN_USE_EVERY_S, TOKEN_WATCH_EVERY_S
-from holdfast.model.tokens import TokenRow
+from holdfast.model.policies.lookback import TOKEN_USE_EVERY_S, TOKEN_WATCH_EVERY_S
 from holdfast.ports import Clock
 from holdfast_checks.words import known, unknown_reads_as
 

@@ -15,7 +15,7 @@ from holdfast.api.guarded import READERS, caller_of, guarded_router
 from holdfast.api.shape import Essential, Shape
 from holdfast.api.wire import clean
 from holdfast.decisions.common.budgets import budgets
-from holdfast.model.budgets import LONGEST_H, MOST_PLUS, BudgetExtension, BudgetKind, BudgetState
+from holdfast.model.actions.budgets import LONGEST_H, MOST_PLUS, BudgetExtension, BudgetKind, BudgetState
 from holdfast.ports import Operation
 
 BudgetKindInPath = Annotated[BudgetKind, Path(description="ended, cycled or bought.")]

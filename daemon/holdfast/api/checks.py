@@ -12,8 +12,8 @@ from holdfast.api.deps import Api, ApiDeps
 from holdfast.api.guarded import READERS, guarded_router
 from holdfast.api.shape import Essential, Shape
 from holdfast.decisions.common.check_policy import checks_for
-from holdfast.model.fleet import natural
-from holdfast.model.report import AgentView
+from holdfast.model.agents.report import AgentView
+from holdfast.model.incidents.fleet import natural
 from holdfast_checks.acting import Lists
 from holdfast_checks.known import all_checks
 from holdfast_checks.registry import Check

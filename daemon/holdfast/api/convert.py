@@ -17,9 +17,9 @@ from holdfast.api.wire import (
     StatementItem,
     WireItem,
 )
-from holdfast.model.answers import with_refusal
-from holdfast.model.observed import would_be
-from holdfast.model.report import Clear, Finding, Inventory, OrderOutcome, Report, Statement
+from holdfast.model.agents.answers import with_refusal
+from holdfast.model.agents.report import Clear, Finding, Inventory, OrderOutcome, Report, Statement
+from holdfast.model.incidents.observed import would_be
 from holdfast_checks.result import Remedy, Scalar, Severity, Verdict
 
 RAISING = frozenset({Verdict.DEGRADED, Verdict.FAILED})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, Counter
 
 from holdfast.api.convert import Notes
-from holdfast.model.report import Report
+from holdfast.model.agents.report import Report
 from holdfast.ports import Accepted
 
 

@@ -33,16 +33,16 @@ from holdfast.decisions.turn import STAGES
 from holdfast.metrics.figures import IncidentFigures
 from holdfast.metrics.tally import Tally
 from holdfast.metrics.timings import IncidentTimings
-from holdfast.model.action import Intent
+from holdfast.model.access.enrolment import EnrolmentProof, StsIdentity
+from holdfast.model.actions.action import Intent
+from holdfast.model.agents.report import NodeMachine, Report, SeenFinding
 from holdfast.model.book import World
-from holdfast.model.cluster import Node
-from holdfast.model.enrolment import EnrolmentProof, StsIdentity
 from holdfast.model.event import Event, EventKind
-from holdfast.model.idempotency import FirstOrder
-from holdfast.model.incident import Incident
+from holdfast.model.incidents.incident import Incident
+from holdfast.model.operators.idempotency import FirstOrder
 from holdfast.model.parts import DiskRoom, NotifierState, ProcessSeen
-from holdfast.model.policy import Mode, Policy
-from holdfast.model.report import NodeMachine, Report, SeenFinding
+from holdfast.model.policies.policy import Mode, Policy
+from holdfast.model.slurm.cluster import Node
 from holdfast.ports import Accepted, Clock, QuorumRooms, Store
 
 P = ParamSpec("P")

@@ -10,8 +10,8 @@ from holdfast.decisions.elastic.naming import known_room
 from holdfast.decisions.elastic.resize import asked_to_leave, last_decision, leaving_groups
 from holdfast.decisions.hangs.progress_stall import newest_of, words_of
 from holdfast.model.book import World
-from holdfast.model.cluster import JobRun
-from holdfast.model.incident import ABOUT_JOBS, Incident
+from holdfast.model.incidents.incident import ABOUT_JOBS, Incident
+from holdfast.model.slurm.cluster import JobRun
 
 
 def elastic_shapes(world: World | None, uid: int | None, job_id: int | None) -> list[ElasticJobShape]:

@@ -19,7 +19,7 @@ from holdfast.api.deps import Api
 from holdfast.api.errors import ApiError, answers
 from holdfast.api.wire import Name, check_version, parse
 from holdfast.bucket import Bucket
-from holdfast.model.enrolment import EnrolmentProof, StsIdentity, judge, machines_of, why_not_sent
+from holdfast.model.access.enrolment import EnrolmentProof, StsIdentity, judge, machines_of, why_not_sent
 from holdfast.model.errors import Rejected, Unavailable
 
 log = logging.getLogger(__name__)

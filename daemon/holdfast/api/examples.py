@@ -7,10 +7,10 @@ from typing import Any
 from pydantic import BaseModel
 
 from holdfast.api.wire import HeartbeatBody, ReportBody
-from holdfast.model import steps
-from holdfast.model.action import Verb
-from holdfast.model.room_names import RoomName
-from holdfast.model.steps import StepKey
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import Verb
+from holdfast.model.actions.steps import StepKey
+from holdfast.model.elastic_jobs.room_names import RoomName
 
 _SECURITY: list[dict[str, list[str]]] = [{"bearer": []}]
 _ENVELOPE: dict[str, Any] = {

@@ -25,7 +25,7 @@ from holdfast.decisions.probing.suspects import CHECKS
 from holdfast.metrics.trouble import by_state, held_jobs, in_service_with_fault, troubled
 from holdfast.model.book import BrakeKind, World
 from holdfast.model.errors import OutsideError
-from holdfast.model.incident import ABOUT_JOBS, IncidentState
+from holdfast.model.incidents.incident import ABOUT_JOBS, IncidentState
 from holdfast.model.notice import NOTE, NoticeLevel
 from holdfast.model.parts import Condition
 

@@ -10,8 +10,8 @@ from typing import Any
 from holdfast.api.history_shapes import Entry, HistoryEntryShape
 from holdfast.decisions.common.node_drains import DrainedBy
 from holdfast.model.event import BY_OTHERS, Event, EventKind
-from holdfast.model.hostlist import names_node
-from holdfast.model.incident import IncidentState
+from holdfast.model.incidents.incident import IncidentState
+from holdfast.model.slurm.hostlist import names_node
 
 _K = EventKind
 SHARED = (_K.NODES_FIRST_READ, _K.NODE_DRAINED_BY_OTHERS, _K.NODE_DOWN, _K.NODE_RESUMED_BY_OTHERS, _K.OPERATOR)

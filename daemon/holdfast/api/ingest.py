@@ -29,11 +29,11 @@ from holdfast.controller.claims import ShownJobs
 from holdfast.decisions.common.check_policy import checks_for
 from holdfast.decisions.common.node_policy import policy_for
 from holdfast.decisions.nodes.job_gate import closed_by
-from holdfast.model.action import Intent, SendOrder
+from holdfast.model.actions.action import Intent, SendOrder
+from holdfast.model.agents.report import Report
 from holdfast.model.book import World
-from holdfast.model.cluster import Node
-from holdfast.model.policy import Mode, Policy
-from holdfast.model.report import Report
+from holdfast.model.policies.policy import Mode, Policy
+from holdfast.model.slurm.cluster import Node
 from holdfast_checks.acting import Lists
 
 log = logging.getLogger(__name__)

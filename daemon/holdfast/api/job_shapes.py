@@ -9,10 +9,10 @@ from pydantic import Field
 
 from holdfast.api.shape import Essential, Open, Shape
 from holdfast.api.shapes import NextCursor, RecoveryShape
-from holdfast.model.action import IntentState
-from holdfast.model.elastic import GroupRole
-from holdfast.model.job_ends import Again, Cause, Reading, Sign
-from holdfast.model.room_names import RoomName
+from holdfast.model.actions.action import IntentState
+from holdfast.model.elastic_jobs.elastic import GroupRole
+from holdfast.model.elastic_jobs.room_names import RoomName
+from holdfast.model.jobs.job_ends import Again, Cause, Reading, Sign
 
 
 class CompleteShape(Shape):

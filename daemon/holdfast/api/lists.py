@@ -15,10 +15,10 @@ from holdfast.api.node_shapes import NodeShape
 from holdfast.api.paging import PagePlace, cursor_of, digest_of, page, place_of, sliced
 from holdfast.api.shapes import ActionsShape, EventShape, EventsShape, IncidentsShape
 from holdfast.api.views import action_shape, incident_shape
-from holdfast.model.action import Intent, IntentState
+from holdfast.model.actions.action import Intent, IntentState
 from holdfast.model.book import World
 from holdfast.model.event import Event, EventKind
-from holdfast.model.incident import Incident, IncidentKind, IncidentState
+from holdfast.model.incidents.incident import Incident, IncidentKind, IncidentState
 
 Texts = Collection[str] | None
 

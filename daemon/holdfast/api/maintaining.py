@@ -14,9 +14,9 @@ from holdfast.api.errors import ApiError, answers
 from holdfast.api.guarded import READERS, caller_of, guarded_router
 from holdfast.api.operator_shapes import Done, MaintenanceEnd, NewMaintenance, WindowShape, WindowsShape
 from holdfast.api.wire import clean
-from holdfast.model.hostlist import expand
 from holdfast.model.ids import incident_id as new_id
-from holdfast.model.maintenance import Window
+from holdfast.model.operators.maintenance import Window
+from holdfast.model.slurm.hostlist import expand
 from holdfast.ports import Operation
 
 _FEW = 5

@@ -33,10 +33,10 @@ from holdfast.api.wire import clean
 from holdfast.decisions.common.node_drains import drained_by_others
 from holdfast.decisions.common.slurm_view import fresh_view
 from holdfast.model.book import World
-from holdfast.model.cluster import Node
 from holdfast.model.ids import incident_id as new_id
-from holdfast.model.incident import ABOUT_JOBS, Incident, IncidentState
-from holdfast.model.node_orders import NodeOrder, OrderVerb
+from holdfast.model.incidents.incident import ABOUT_JOBS, Incident, IncidentState
+from holdfast.model.operators.node_orders import NodeOrder, OrderVerb
+from holdfast.model.slurm.cluster import Node
 from holdfast.ports import Operation
 
 CursorQuery = Annotated[

@@ -28,11 +28,11 @@ from holdfast.api.views import finding_shape, incident_shape
 from holdfast.decisions.incidents import node_history
 from holdfast.decisions.incidents.node_history import CountedFault
 from holdfast.decisions.nodes.health import Health, NodeHealth, health_of, health_of_all
+from holdfast.model.agents.report import NodeMachine
 from holdfast.model.book import World
-from holdfast.model.fleet import natural
-from holdfast.model.incident import Incident
-from holdfast.model.policy import HistoryPolicy
-from holdfast.model.report import NodeMachine
+from holdfast.model.incidents.fleet import natural
+from holdfast.model.incidents.incident import Incident
+from holdfast.model.policies.policy import HistoryPolicy
 
 _SHEET_INCIDENTS, _SHEET_FINDINGS, _SHEET_ENTRIES = 10, 50, 500
 

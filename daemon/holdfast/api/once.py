@@ -16,7 +16,7 @@ from holdfast.api.auth import Principal
 from holdfast.api.deps import Api
 from holdfast.api.errors import ApiError
 from holdfast.model.errors import NotFound, Rejected
-from holdfast.model.idempotency import FirstOrder
+from holdfast.model.operators.idempotency import FirstOrder
 
 HEADER = "Idempotency-Key"
 REPLAYED = "Idempotent-Replayed"

@@ -16,7 +16,7 @@ from holdfast.api.reading import IncidentIdInPath
 from holdfast.api.views import incident_shape
 from holdfast.api.wire import clean
 from holdfast.model.book import World
-from holdfast.model.incident import Incident
+from holdfast.model.incidents.incident import Incident
 from holdfast.ports import Operation
 
 NO_WORD = Word()

@@ -29,7 +29,7 @@ from holdfast.api.views import agent_statuses
 from holdfast.decisions.overview import overview
 from holdfast.decisions.parts import parts_of
 from holdfast.metrics.night import MANUAL_MINUTES, MANUAL_SOURCE, night, saved
-from holdfast.model.fleet import natural
+from holdfast.model.incidents.fleet import natural
 from holdfast.model.notice import NOTE, PendingMessage
 from holdfast.notice_note import read_state
 

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from holdfast.api.shape import Essential, Open, Shape
 from holdfast.api.status_shapes import StatusShape
-from holdfast.model.incident import IncidentState
+from holdfast.model.incidents.incident import IncidentState
 
 
 class DoingShape(Shape):

@@ -30,8 +30,8 @@ from holdfast.config.controller import policy_tables
 from holdfast.decisions.common.check_policy import checks_for, said_everywhere, said_of_checks
 from holdfast.decisions.incidents.what_if import WhatIfFault, policy_changes, what_if
 from holdfast.model.errors import ConfigError
-from holdfast.model.fleet import natural
-from holdfast.model.policy import Policy
+from holdfast.model.incidents.fleet import natural
+from holdfast.model.policies.policy import Policy
 from holdfast_checks.acting import Lists
 from holdfast_checks.custom_guard import PREFIX
 from holdfast_checks.known import all_checks

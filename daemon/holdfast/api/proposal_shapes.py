@@ -8,8 +8,8 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from holdfast.api.shape import Essential, Open, Shape
-from holdfast.model.incident import Incident
-from holdfast.model.proposals import ProposalRecord, ProposalState, StepKind, proposal_id
+from holdfast.model.incidents.incident import Incident
+from holdfast.model.operators.proposals import ProposalRecord, ProposalState, StepKind, proposal_id
 from holdfast_checks.result import Severity
 
 

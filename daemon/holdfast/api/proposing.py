@@ -16,7 +16,7 @@ from holdfast.api.operating import NO_WORD
 from holdfast.api.operator_shapes import Word
 from holdfast.api.proposal_shapes import NewSnooze, ProposalShape, ProposalsShape, proposal_shape, proposals_of
 from holdfast.api.wire import clean
-from holdfast.model.proposals import LIVE, Answer, parse_id
+from holdfast.model.operators.proposals import LIVE, Answer, parse_id
 from holdfast.ports import Operation
 
 ProposalId = Annotated[

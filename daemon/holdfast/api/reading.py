@@ -55,9 +55,9 @@ from holdfast.api.views import (
 from holdfast.api.why import job_id_of, why_shape
 from holdfast.decisions.parts import held_back_by_actor
 from holdfast.metrics.timings import measure
-from holdfast.model.action import IntentState
+from holdfast.model.actions.action import IntentState
 from holdfast.model.event import EventKind
-from holdfast.model.incident import IncidentKind, IncidentState
+from holdfast.model.incidents.incident import IncidentKind, IncidentState
 
 IncidentIdInPath = Annotated[str, Path(pattern="^[0-9a-z]{1,32}$", description="Id of an incident.")]
 OfIncident = Annotated[str | None, Query(pattern="^[0-9a-z]{1,32}$", description="Only of this incident.")]

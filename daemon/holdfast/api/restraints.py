@@ -10,9 +10,9 @@ from holdfast.decisions.brakes.held_back import held_back
 from holdfast.decisions.parts import not_leading
 from holdfast.decisions.silence.silent_nodes import freeze_reason
 from holdfast.model.book import Book, World
+from holdfast.model.operators.proposals import ProposalState
 from holdfast.model.parts import DiskRoom
-from holdfast.model.policy import Mode
-from holdfast.model.proposals import ProposalState
+from holdfast.model.policies.policy import Mode
 
 
 @dataclass(frozen=True, slots=True)

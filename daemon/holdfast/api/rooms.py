@@ -23,8 +23,8 @@ from holdfast.decisions.common import slurm_view
 from holdfast.decisions.common.elastic_jobs import ElasticJob, elastic_jobs
 from holdfast.decisions.elastic.admission import Admission, AdmissionReason, AdmissionRefusal, RendezvousRequest, admit
 from holdfast.model.book import World
-from holdfast.model.cluster import ClusterView
-from holdfast.model.rooms import OpenRoom, RoomRules
+from holdfast.model.elastic_jobs.rooms import OpenRoom, RoomRules
+from holdfast.model.slurm.cluster import ClusterView
 from holdfast.ports import QuorumRooms
 
 log = logging.getLogger(__name__)

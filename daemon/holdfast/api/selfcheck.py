@@ -10,7 +10,7 @@ from holdfast import __version__
 from holdfast.api.auth import Role
 from holdfast.api.deps import Api
 from holdfast.api.guarded import caller_of, guarded_router
-from holdfast.model.report import WIRE_VERSION
+from holdfast.model.agents.report import WIRE_VERSION
 
 
 class SelfShape(BaseModel):

@@ -10,9 +10,9 @@ from pydantic import AfterValidator, Field
 
 from holdfast.api.proposal_shapes import ProposalShape
 from holdfast.api.shape import Essential, Open, Shape
-from holdfast.model.action import IntentState
+from holdfast.model.actions.action import IntentState
 from holdfast.model.event import EventKind
-from holdfast.model.incident import Ground, IncidentKind, IncidentState, RecoveryPhase
+from holdfast.model.incidents.incident import Ground, IncidentKind, IncidentState, RecoveryPhase
 from holdfast_checks.result import Remedy, Severity, Verdict
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -16,7 +16,7 @@ from holdfast.decisions.spares.choose import busy_nodes, why_not_ready
 from holdfast.decisions.spares.pool import spare_pool, wanted
 from holdfast.model.background import Background, Lemon
 from holdfast.model.book import NodeRecord, World
-from holdfast.model.cluster import ClusterView
+from holdfast.model.slurm.cluster import ClusterView
 
 NodeName = Annotated[str, Path(pattern="^[A-Za-z0-9._-]{1,252}$", description="Name of a node in Slurm.")]
 _NOT_SHOWN = "Slurm does not show such a node"

@@ -17,7 +17,7 @@ from holdfast.api.operating import NO_WORD
 from holdfast.api.operator_shapes import Done, NewSuppression, SuppressionShape, Word
 from holdfast.api.wire import clean
 from holdfast.model.ids import incident_id as new_id
-from holdfast.model.suppression import Suppression
+from holdfast.model.operators.suppression import Suppression
 from holdfast.ports import Operation
 
 SuppressionId = Annotated[str, Path(pattern="^[0-9a-z]{12}$", description="As the list of suppressions shows it.")]

@@ -15,13 +15,13 @@ from holdfast.decisions.common import node_agents
 from holdfast.decisions.common.node_policy import NodePolicy, policy_of
 from holdfast.decisions.nodes import hands_off
 from holdfast.metrics.timings import IncidentTimings
-from holdfast.model.action import Intent
+from holdfast.model.actions.action import Intent
+from holdfast.model.agents.report import AgentView, SeenFinding
 from holdfast.model.book import Book, CheckpointRecord, World, told_of
-from holdfast.model.cluster import Job, Node
-from holdfast.model.incident import Incident, Recovery
-from holdfast.model.node_sets import RUNGS
-from holdfast.model.policy import DeathPolicy, Policy
-from holdfast.model.report import AgentView, SeenFinding
+from holdfast.model.incidents.incident import Incident, Recovery
+from holdfast.model.policies.node_sets import RUNGS
+from holdfast.model.policies.policy import DeathPolicy, Policy
+from holdfast.model.slurm.cluster import Job, Node
 
 Agents = Mapping[str, tuple[AgentView, ...]]
 

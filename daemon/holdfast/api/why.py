@@ -10,10 +10,10 @@ from holdfast.api.shapes import RecoveryShape
 from holdfast.decisions.job_ends import run_ends
 from holdfast.decisions.recovery.started_again import by_holdfast, now_says, outlook
 from holdfast.model.book import World
-from holdfast.model.cluster import Job
-from holdfast.model.elastic import declares_elastic
-from holdfast.model.incident import Recovery
-from holdfast.model.job_ends import JobEnd
+from holdfast.model.elastic_jobs.elastic import declares_elastic
+from holdfast.model.incidents.incident import Recovery
+from holdfast.model.jobs.job_ends import JobEnd
+from holdfast.model.slurm.cluster import Job
 
 _FEW = 20
 """Elements of an array, and runs, that are named."""

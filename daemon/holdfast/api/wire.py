@@ -15,8 +15,8 @@ from typing import Annotated, Any, Literal, TypeVar, get_args
 from pydantic import AfterValidator, Base64Bytes, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from holdfast.api.errors import ApiError, first_error
-from holdfast.model.report import WIRE_VERSION
-from holdfast.model.said import CONTROL, PATH_MAX, RESTARTS_MAX, UNSHOWN, WHOLE_MAX
+from holdfast.model.agents.report import WIRE_VERSION
+from holdfast.model.jobs.said import CONTROL, PATH_MAX, RESTARTS_MAX, UNSHOWN, WHOLE_MAX
 from holdfast.unknown import read_word
 from holdfast_checks.result import Remedy, Scalar, Severity, Verdict
 

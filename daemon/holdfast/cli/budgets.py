@@ -63,7 +63,7 @@ def extend(
 ) -> None:
     """Allow more machines for a time. The limit of different nodes a day, a share of the cluster, remains unless --nodes lifts it.
     A new extension takes the place of the one before."""
-    from holdfast.model.budgets import LONGEST_H, MOST_PLUS, BudgetKind  # noqa: PLC0415
+    from holdfast.model.actions.budgets import LONGEST_H, MOST_PLUS, BudgetKind  # noqa: PLC0415
 
     if kind not in tuple(BudgetKind):
         raise Usage(f"{kind!r} is none of the budgets: {', '.join(BudgetKind)}")

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from holdfast.config.controller import ControllerSettings
     from holdfast.doctor import Advice
     from holdfast.doctor.facts import ControllerFacts
+    from holdfast.model.access.tokens import TokenRow
+    from holdfast.model.agents.report import AgentView
     from holdfast.model.parts import PartState
-    from holdfast.model.report import AgentView
-    from holdfast.model.tokens import TokenRow
     from holdfast.store import SqlStore
 
 ROLES = ("agent", "user", "viewer", "operator")
@@ -118,7 +118,7 @@ def token_create(
     """Make a token and print it, once. Only its hash is kept. Once a node uses a newer token, each older one of it ends when it was
     not used for ten minutes."""
     from holdfast.api.auth import hash_token  # noqa: PLC0415
-    from holdfast.model.tokens import end_of  # noqa: PLC0415
+    from holdfast.model.access.tokens import end_of  # noqa: PLC0415
 
     if role not in ROLES:
         raise Usage(f"{role!r} is none of {', '.join(ROLES)}")
@@ -137,7 +137,7 @@ def token_create(
 def token_list(config: Config = DEFAULT_PATH, as_data: Json = False) -> None:
     """Tokens by the beginning of their hash, with their end, their last use (an hour behind at most), and what is to be seen to: a node's
     that is old (180 days), unused for 30 days, an end within 14 days, a person's without an end."""
-    from holdfast.model.tokens import marks  # noqa: PLC0415
+    from holdfast.model.access.tokens import marks  # noqa: PLC0415
 
     with _Store(config) as store:
         rows = store.tokens()
@@ -162,7 +162,7 @@ def token_list(config: Config = DEFAULT_PATH, as_data: Json = False) -> None:
 
 
 def _token_data(row: TokenRow, now: datetime) -> dict[str, object]:
-    from holdfast.model.tokens import marks  # noqa: PLC0415
+    from holdfast.model.access.tokens import marks  # noqa: PLC0415
 
     fields = {k: str(v) if isinstance(v, datetime) else v for k, v in dataclasses.asdict(row).items()}
     return {**fields, "state": _token_state(row, now), "marks": list(marks(row, now))}
@@ -298,7 +298,7 @@ def _agents(shown: ClusterShape | None) -> dict[str, tuple[AgentView, ...]] | No
 
 def _controller(shown: ClusterShape) -> ControllerFacts:
     from holdfast.doctor.facts import ControllerFacts  # noqa: PLC0415
-    from holdfast.model.incident import IncidentKind  # noqa: PLC0415
+    from holdfast.model.incidents.incident import IncidentKind  # noqa: PLC0415
 
     held = (n.name for n in shown.nodes if any(i.kind == IncidentKind.UNREADABLE for i in n.incidents))
     return ControllerFacts(tuple(shown.failing), tuple(shown.set_aside), tuple(held), _parts())
@@ -323,7 +323,7 @@ def _parts() -> tuple[PartState, ...]:
 
 
 def _view(node: str, shown: AgentShape, heard: datetime) -> AgentView:
-    from holdfast.model.report import AgentView  # noqa: PLC0415
+    from holdfast.model.agents.report import AgentView  # noqa: PLC0415
 
     return AgentView(
         node=node,

@@ -14,7 +14,7 @@ from holdfast.cli.options import Json, Url
 from holdfast.cli.show import as_json, counted, line, moment, table
 from holdfast.cli.suppressing import hours
 from holdfast.model.errors import Rejected, Usage
-from holdfast.model.hostlist import expand
+from holdfast.model.slurm.hostlist import expand
 
 LONGEST_H = 30 * 24.0
 

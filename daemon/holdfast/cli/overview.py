@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from holdfast.cli.restraints import extension_line, mode_line
 from holdfast.cli.show import counted, span
 from holdfast.cli.when import both, clock
-from holdfast.model.fleet import fleet_text
 from holdfast.model.ids import abbreviated
+from holdfast.model.incidents.fleet import fleet_text
 
 if TYPE_CHECKING:
     from holdfast.api.overview_shapes import DoingShape, NightLineShape, NightShape, OverviewShape, WaitingShape

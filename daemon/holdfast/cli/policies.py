@@ -17,7 +17,7 @@ from holdfast.cli.options import Json, Url
 from holdfast.cli.reading import listed
 from holdfast.cli.show import as_json, counted, line, moment
 from holdfast.cli.when import parse_when
-from holdfast.model.hostlist import compress
+from holdfast.model.slurm.hostlist import compress
 
 if TYPE_CHECKING:
     from holdfast.api.policy_shapes import PolicyChangeShape, PolicyShape, SaidShape, WhatIfFaultShape, WhatIfShape

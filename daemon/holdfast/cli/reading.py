@@ -19,11 +19,11 @@ from holdfast.cli.options import IncidentIdArgument, Json, NodeOption, SinceOpti
 from holdfast.cli.restraints import held_lines
 from holdfast.cli.show import as_json, counted, line, moment, narrow, seconds, table, write_new
 from holdfast.cli.when import asked, both, given
+from holdfast.model.elastic_jobs.room_names import job_label
 from holdfast.model.errors import Rejected, Usage
-from holdfast.model.fleet import NodeGroup, fleet_text, group_of, natural
-from holdfast.model.hostlist import expand
 from holdfast.model.ids import abbreviated
-from holdfast.model.room_names import job_label
+from holdfast.model.incidents.fleet import NodeGroup, fleet_text, group_of, natural
+from holdfast.model.slurm.hostlist import expand
 
 if TYPE_CHECKING:
     from holdfast.api.job_shapes import CheckpointShape, ElasticJobShape, GroupShape, JobShape

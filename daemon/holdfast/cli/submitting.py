@@ -14,9 +14,9 @@ from holdfast.cli.show import as_json, line
 from holdfast.launcher import arrays
 from holdfast.launcher.arrays import ArrayRequest
 from holdfast.launcher.place import WrongUse
-from holdfast.model.elastic import SPARES_MAX, ElasticSpec
+from holdfast.model.elastic_jobs.elastic import SPARES_MAX, ElasticSpec
+from holdfast.model.elastic_jobs.sizes import BadSizes, Sizes, parse_sizes
 from holdfast.model.errors import HoldfastError, Rejected, Unavailable, Usage
-from holdfast.model.sizes import BadSizes, Sizes, parse_sizes
 
 VERBATIM = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 """What is not ours is sbatch's."""

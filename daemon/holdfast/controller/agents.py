@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 
-from holdfast.model.report import AgentView
+from holdfast.model.agents.report import AgentView
 from holdfast_checks.acting import Lists
 
 GAP_HEARTBEATS = 2.5

@@ -19,7 +19,7 @@ from holdfast.model.background import Background, Outage
 from holdfast.model.book import World
 from holdfast.model.errors import OutsideError
 from holdfast.model.event import Event
-from holdfast.model.lookback import KeptData, longest
+from holdfast.model.policies.lookback import KeptData, longest
 from holdfast.ports import Scheduler, Store
 from holdfast_checks.whole_file import write_whole
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 from holdfast.model.book import Book, CheckpointRecord, World
-from holdfast.model.cluster import ClusterView
-from holdfast.model.lookback import UNSHOWN_JOB_S
+from holdfast.model.policies.lookback import UNSHOWN_JOB_S
+from holdfast.model.slurm.cluster import ClusterView
 
 
 class ShownJobs:

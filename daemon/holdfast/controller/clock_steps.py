@@ -11,15 +11,15 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-from holdfast.model.action import Intent
+from holdfast.model.actions.action import Intent
+from holdfast.model.agents.reach import HeadProbe
+from holdfast.model.agents.report import AgentView, Finding
 from holdfast.model.book import Book, Brake, Change, CheckpointRecord, NodeRecord, World
-from holdfast.model.cluster import HOLDING_STATES, ClusterView, Job, Reservation
 from holdfast.model.event import Event
-from holdfast.model.incident import Incident, IncidentKind, Recovery
-from holdfast.model.job_ends import JobEnd
-from holdfast.model.reach import HeadProbe
-from holdfast.model.report import AgentView, Finding
-from holdfast.model.suppression import Suppression
+from holdfast.model.incidents.incident import Incident, IncidentKind, Recovery
+from holdfast.model.jobs.job_ends import JobEnd
+from holdfast.model.operators.suppression import Suppression
+from holdfast.model.slurm.cluster import HOLDING_STATES, ClusterView, Job, Reservation
 
 T = TypeVar("T")
 NOTE = "clock.steps"

@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 
 from holdfast.decisions.brakes.guard import harmless
 from holdfast.decisions.brakes.planned_steps import forbids, restricts
-from holdfast.model.action import NEVER_BEGUN, Intent, IntentState, SendOrder, UnknownAction
+from holdfast.model.actions.action import NEVER_BEGUN, Intent, IntentState, SendOrder, UnknownAction
 from holdfast.model.book import World
-from holdfast.model.policy import Mode
+from holdfast.model.policies.policy import Mode
 from holdfast.ports import IntentOutcome
 
 ORDER_SLACK_S = 10.0

@@ -14,11 +14,11 @@ from dataclasses import replace
 from holdfast.decisions.common import node_incidents
 from holdfast.decisions.decide import Decision
 from holdfast.decisions.repair.drain import contain
-from holdfast.model import steps
-from holdfast.model.action import Drain, IntentState
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import Drain, IntentState
 from holdfast.model.book import Change, World
-from holdfast.model.cluster import Node
-from holdfast.model.incident import Incident, IncidentState
+from holdfast.model.incidents.incident import Incident, IncidentState
+from holdfast.model.slurm.cluster import Node
 from holdfast_checks.result import Severity
 
 MOST_NODES = 4

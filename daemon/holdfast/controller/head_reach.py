@@ -15,8 +15,8 @@ from datetime import datetime
 from holdfast.decisions.death import agentless, late
 from holdfast.decisions.silence import silent_nodes
 from holdfast.descriptors import OWN_LACK
+from holdfast.model.agents.reach import HeadProbe
 from holdfast.model.book import World
-from holdfast.model.reach import HeadProbe
 from holdfast.ports import Clock
 
 log = logging.getLogger(__name__)

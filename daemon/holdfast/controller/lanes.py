@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 
-from holdfast.model.action import (
+from holdfast.model.actions.action import (
     Action,
     Assign,
     CheckInstance,

@@ -26,7 +26,7 @@ from holdfast.decisions.careful import InputSetAside, Turned, careful_turn, turn
 from holdfast.decisions.inputs import Input
 from holdfast.decisions.nodes.adopt_drains import lost_memory
 from holdfast.decisions.turn import apply, turn
-from holdfast.model.action import IntentState, SendOrder
+from holdfast.model.actions.action import IntentState, SendOrder
 from holdfast.model.book import Change, NodeRecord, World
 from holdfast.model.errors import LeaderFencedOff, OutsideError
 from holdfast.model.event import Event, EventKind

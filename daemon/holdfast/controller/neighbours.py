@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from holdfast.bucket import Bucket
 from holdfast.decisions.death import domains
 from holdfast.model.book import World
-from holdfast.model.cluster import Node
+from holdfast.model.slurm.cluster import Node
 from holdfast.ports import Clock
 
 FIRST_AT_ONCE, FIRST_PER_S = 64, 16

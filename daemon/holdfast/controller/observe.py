@@ -19,11 +19,11 @@ from holdfast.controller.head_reach import HeadReach
 from holdfast.decisions.common.het_jobs import whole_jobs
 from holdfast.decisions.elastic.shrink import served_by
 from holdfast.decisions.nodes.resumed import in_question
-from holdfast.model.absence import Missing, seen_twice, unexpected_in
 from holdfast.model.book import Book, Change, SeenDown, World
-from holdfast.model.cluster import HOLDING_STATES, ClusterView, Job, Node
 from holdfast.model.errors import NotFound, OutsideError
-from holdfast.model.policy import Policy
+from holdfast.model.policies.policy import Policy
+from holdfast.model.slurm.absence import Missing, seen_twice, unexpected_in
+from holdfast.model.slurm.cluster import HOLDING_STATES, ClusterView, Job, Node
 from holdfast.ports import Clock, Scheduler, Store
 
 log = logging.getLogger(__name__)

@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+from holdfast.model.elastic_jobs.rooms import OpenRoom, RoomRecord, RoomRules, RoomView
 from holdfast.model.errors import NotFound, OutsideError, Rejected, Unavailable
-from holdfast.model.rooms import OpenRoom, RoomRecord, RoomRules, RoomView
 from holdfast_checks.aside import FilesSetAside
 
 T = TypeVar("T")

@@ -10,9 +10,9 @@ from holdfast.decisions.common import slurm_view
 from holdfast.decisions.common.elastic_jobs import ElasticJob, elastic_jobs
 from holdfast.decisions.elastic.naming import Opened, remembered, room_of, unsettled
 from holdfast.model.book import World
+from holdfast.model.elastic_jobs.room_names import KnownRoom
+from holdfast.model.elastic_jobs.rooms import RoomView
 from holdfast.model.errors import LeaderFencedOff, OutsideError
-from holdfast.model.room_names import KnownRoom
-from holdfast.model.rooms import RoomView
 from holdfast.ports import QuorumRooms, Store
 
 log = logging.getLogger(__name__)

@@ -18,8 +18,8 @@ from holdfast.controller.quorum_note import NOTE, read_note, restored, write_not
 from holdfast.decisions.elastic.evictions import Eviction, Fading, Met, due, forsaken, met_in
 from holdfast.decisions.elastic.ledger import fold
 from holdfast.model.book import World
+from holdfast.model.elastic_jobs.rooms import RoomView
 from holdfast.model.errors import LeaderFencedOff, NotFound, OutsideError, Stale
-from holdfast.model.rooms import RoomView
 from holdfast.ports import Clock, QuorumRooms, Store
 
 log = logging.getLogger(__name__)

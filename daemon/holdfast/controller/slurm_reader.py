@@ -18,7 +18,7 @@ from holdfast.controller.job_pace import JobPace
 from holdfast.controller.job_reads import Looks
 from holdfast.controller.observe import SlurmWatch
 from holdfast.decisions.common.elastic_jobs import elastic_jobs
-from holdfast.model.action import (
+from holdfast.model.actions.action import (
     Action,
     CheckInstance,
     Intent,
@@ -31,8 +31,8 @@ from holdfast.model.action import (
     Verb,
 )
 from holdfast.model.book import Change, World
-from holdfast.model.cluster import ClusterView, Job, Node
-from holdfast.model.incident import Incident, IncidentState, Recovery, RecoveryPhase
+from holdfast.model.incidents.incident import Incident, IncidentState, Recovery, RecoveryPhase
+from holdfast.model.slurm.cluster import ClusterView, Job, Node
 
 BUSY_S = 0.25
 """Pause between two readings right after an event."""

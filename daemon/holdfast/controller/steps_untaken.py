@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterable
 
 from holdfast.controller.lanes import SLURM, WORKERS, lane
-from holdfast.model.action import Intent, IntentState, SendOrder, UnknownAction
+from holdfast.model.actions.action import Intent, IntentState, SendOrder, UnknownAction
 from holdfast.model.book import Book, World
-from holdfast.model.policy import Mode
+from holdfast.model.policies.policy import Mode
 
 log = logging.getLogger(__name__)
 

@@ -29,7 +29,7 @@ from holdfast.dashboard.screen import DAY, Figures, FirstScreen, grid, listed, t
 from holdfast.dashboard.sessions import CODE_S, BrowserSessions
 from holdfast.metrics.figures import summarize
 from holdfast.metrics.night import MANUAL_MINUTES
-from holdfast.model.incident import Incident
+from holdfast.model.incidents.incident import Incident
 
 FIGURES_EVERY_S = 60.0
 RECENT_EVERY_S = 5.0

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from holdfast.doctor.advice import Advice, AdviceLevel
 from holdfast.doctor.facts import DoctorFacts, SlurmFacts, names
-from holdfast.model.report import AgentView
+from holdfast.model.agents.report import AgentView
 
 CLOCK_SKEW_S = 2.0
 """Slurm's logs and ours can no longer be laid side by side beyond this."""

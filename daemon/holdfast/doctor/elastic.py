@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from holdfast.doctor.advice import Advice, AdviceLevel
 from holdfast.doctor.facts import DoctorFacts, SlurmFacts, names
-from holdfast.model.cluster import Partition
-from holdfast.model.elastic import NO_REQUEUE_EXIT, REQUEUE_EXIT
+from holdfast.model.elastic_jobs.elastic import NO_REQUEUE_EXIT, REQUEUE_EXIT
+from holdfast.model.slurm.cluster import Partition
 
 SHORT_GRACE_S = 10
 """A step and a leave must fit in: steps of large models take some seconds."""

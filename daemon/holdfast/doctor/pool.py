@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from holdfast.doctor.advice import Advice, AdviceLevel
 from holdfast.doctor.facts import DoctorFacts, SlurmFacts, names
-from holdfast.model.cluster import Node
 from holdfast.model.ids import incident_of_reason
+from holdfast.model.slurm.cluster import Node
 
 
 def spares(slurm: SlurmFacts, facts: DoctorFacts) -> Iterator[Advice]:

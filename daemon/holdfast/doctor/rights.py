@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from holdfast.doctor.advice import Advice, AdviceLevel
 from holdfast.doctor.facts import DoctorFacts, SlurmFacts
-from holdfast.model.policy import Mode
+from holdfast.model.policies.policy import Mode
 
 CONTROLLER_USER = "holdfast-controller"
 """Of the units; it reads Slurm without any right."""

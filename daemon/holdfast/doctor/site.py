@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from holdfast.doctor.advice import Advice, AdviceLevel
 from holdfast.doctor.facts import DoctorFacts, names
-from holdfast.model.hostlist import expand
 from holdfast.model.parts import PartName
-from holdfast.model.policy import Mode
+from holdfast.model.policies.policy import Mode
+from holdfast.model.slurm.hostlist import expand
 
 MEMORY_FILESYSTEMS = frozenset({"tmpfs", "ramfs"})
 

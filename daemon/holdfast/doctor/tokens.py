@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from holdfast.doctor.advice import Advice, AdviceLevel
 from holdfast.doctor.facts import DoctorFacts, names
-from holdfast.model.handover import two_in_use
-from holdfast.model.tokens import Mark, TokenRow, marks
+from holdfast.model.access.handover import two_in_use
+from holdfast.model.access.tokens import Mark, TokenRow, marks
 
 
 def end_soon(facts: DoctorFacts) -> Iterator[Advice]:

@@ -54,7 +54,7 @@ from holdfast.head.wiring import (
 )
 from holdfast.metrics.traces import TraceAttributes
 from holdfast.model.ids import incident_id
-from holdfast.model.lookback import needed
+from holdfast.model.policies.lookback import needed
 from holdfast.ports import Clock
 from holdfast.store import SqlStore, open_store
 

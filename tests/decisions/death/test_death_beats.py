@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.controller import pace
 from holdfast.controller.agents import AgentRegistry, Hello
-from holdfast.model.incident import IncidentState
+from holdfast.model.incidents.incident import IncidentState
 from support.simulated import EPOCH, Site, agents
 from support.simulated.network import back, cut
 from support.simulated.provider import FULL

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from holdfast.controller import pace
-from holdfast.model.incident import IncidentState
+from holdfast.model.incidents.incident import IncidentState
 from holdfast_checks.result import Remedy
 from support.simulated import Site, agents
 from support.simulated.network import back, cut

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime, timedelta
 
+from holdfast.model.agents.reach import HeadProbe
 from holdfast.model.book import World
-from holdfast.model.reach import HeadProbe
 
 OVERDUE_S = 1.0
 """A heartbeat that comes so much later than it was due is overdue."""
