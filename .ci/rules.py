@@ -435,7 +435,7 @@ RULES: tuple[Rule, ...] = (
         "prose",
         (*_LOOP, f"{_DAEMON}/model", f"{_DAEMON}/store", f"{_DAEMON}/api"),
         decisions_on_prose,
-        but=(f"{_DAEMON}/store/upgrades.py", f"{_DAEMON}/api/wire.py", f"{_DAEMON}/store/columns.py"),
+        but=(f"{_DAEMON}/store/upgrades.py", f"{_DAEMON}/api/requests/wire.py", f"{_DAEMON}/store/columns.py"),
     ),
     Rule("one-door", ("daemon/holdfast",), _other_doors, but=("daemon/holdfast/model/incidents/transitions.py",)),
     Rule(

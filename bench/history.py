@@ -28,9 +28,9 @@ from bench.kit import figures
 from bench.kit.year import Year, write
 
 from holdfast.api.app import create_app
-from holdfast.api.auth import hash_token
+from holdfast.api.callers.auth import hash_token
+from holdfast.api.callers.readers import ReaderBounds, ReaderQuotas
 from holdfast.api.deps import Api, ApiDeps, frames_after
-from holdfast.api.readers import ReaderBounds, ReaderQuotas
 from holdfast.clock import SystemClock
 from holdfast.controller.agents import AgentRegistry
 from holdfast.controller.background import BackgroundWatch

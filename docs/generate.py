@@ -21,11 +21,11 @@ from prometheus_client.registry import Collector
 
 import package_graph
 from holdfast.api.app import TAGS, create_app
-from holdfast.api.connections import Bounds, Connections
 from holdfast.api.counters import ApiCounters
 from holdfast.api.deps import ApiDeps, ApiSettings
-from holdfast.api.gauges import ClusterGauges, ProcessGauges
-from holdfast.api.record_totals import RecordTotals
+from holdfast.api.figures.gauges import ClusterGauges, ProcessGauges
+from holdfast.api.figures.record_totals import RecordTotals
+from holdfast.api.transport.connections import Bounds, Connections
 from holdfast.cli.app import EPILOG, app
 from holdfast.clock import SystemClock
 from holdfast.config import drain_rules

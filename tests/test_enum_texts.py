@@ -12,7 +12,7 @@ import pytest
 
 import holdfast
 import holdfast_checks
-from holdfast.api import history
+from holdfast.api.shown import history
 from holdfast.decisions import overview
 from holdfast.decisions.elastic import ledger
 from holdfast.decisions.nodes import foreign_drains

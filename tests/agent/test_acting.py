@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.agent.acting import Acting
 from holdfast.agent.sources.checks import settings_of
-from holdfast.api.ingest import given_checks
+from holdfast.api.agents.ingest import given_checks
 from holdfast.config.agent import AgentConfig
 from holdfast.model.policies.policy import Policy
 from holdfast.model.slurm.cluster import Node

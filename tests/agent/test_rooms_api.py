@@ -20,9 +20,9 @@ from holdfast.agent.jobs.job_socket import JobSocket
 from holdfast.agent.jobs.rendezvous import Rooms
 from holdfast.agent.sending.client import ControllerClient, Controllers
 from holdfast.api.app import create_app
-from holdfast.api.auth import hash_token
+from holdfast.api.callers.auth import hash_token
 from holdfast.api.deps import ApiDeps
-from holdfast.api.server import build_server
+from holdfast.api.transport.server import build_server
 from holdfast.clock import SystemClock
 from holdfast.controller.agents import AgentRegistry
 from holdfast.controller.orders import OrderHub

@@ -17,12 +17,12 @@ from fastapi import FastAPI
 from sqlalchemy import URL
 
 from holdfast.api.app import create_app
-from holdfast.api.auth import Authenticator, hash_token
+from holdfast.api.callers.auth import Authenticator, hash_token
+from holdfast.api.callers.quota import AgentQuota
+from holdfast.api.callers.readers import ReaderQuotas
+from holdfast.api.callers.stranger_turns import Strangers
 from holdfast.api.deps import Api, ApiDeps, ApiStore
-from holdfast.api.quota import AgentQuota
-from holdfast.api.readers import ReaderQuotas
 from holdfast.api.shared import SharedAnswers
-from holdfast.api.stranger_turns import Strangers
 from holdfast.controller.agents import AgentRegistry
 from holdfast.controller.orders import OrderHub
 from holdfast.controller.steps_untaken import UntakenWatch

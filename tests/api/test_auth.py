@@ -13,9 +13,9 @@ import pytest
 
 from api.conftest import T0
 from holdfast.api.app import create_app
-from holdfast.api.auth import REFRESH_S, hash_token
+from holdfast.api.callers.auth import REFRESH_S, hash_token
 from holdfast.api.deps import ApiSettings
-from holdfast.api.server import build_server
+from holdfast.api.transport.server import build_server
 from holdfast.config.binding import check_bind, is_loopback
 from holdfast.model.errors import ConfigError, Unavailable
 

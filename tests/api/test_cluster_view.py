@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast.api.node_shapes import ClusterShape
-from holdfast.api.restraints import Head
-from holdfast.api.views import cluster_shape
+from holdfast.api.answers.node_shapes import ClusterShape
+from holdfast.api.shown.restraints import Head
+from holdfast.api.shown.views import cluster_shape
 from holdfast.cli.reading import cluster_lines, node_row
 from holdfast.cli.restraints import held_lines
 from holdfast.model.actions.budgets import BudgetExtension, BudgetKind

@@ -11,8 +11,8 @@ from ipaddress import ip_network
 
 import pytest
 
-from holdfast.api.connections import Bounds, Connection, Connections, ConnectionStage, Ended, plain_address
-from holdfast.api.server import connections_for
+from holdfast.api.transport.connections import Bounds, Connection, Connections, ConnectionStage, Ended, plain_address
+from holdfast.api.transport.server import connections_for
 from holdfast.config.sections import ServerSection
 from holdfast.descriptors import for_connections, open_files
 

@@ -26,10 +26,10 @@ from botocore.credentials import Credentials
 from moto.server import ThreadedMotoServer
 
 from api.conftest import T0
+from holdfast.api.agents.enrol import LIMIT_BYTES, LOGGED
 from holdfast.api.app import create_app
-from holdfast.api.auth import hash_token
-from holdfast.api.enrol import LIMIT_BYTES, LOGGED
-from holdfast.api.server import build_server
+from holdfast.api.callers.auth import hash_token
+from holdfast.api.transport.server import build_server
 from holdfast.config.sections import EnrolmentSection
 from holdfast.head.sts import ANSWER_BYTES, Sts
 from holdfast.model.access.enrolment import EnrolmentProof, StsIdentity

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.api.guarded import LIMIT_BYTES
+from holdfast.api.guards.guarded import LIMIT_BYTES
 
 ORDERS = (
     "/v1/pause",

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.api import protocols
-from holdfast.api.connections import Bounds
-from holdfast.api.protocols import MAX_HEAD_BYTES, MAX_HEADERS, MAX_WAITING_REQUESTS
+from holdfast.api.transport import protocols
+from holdfast.api.transport.connections import Bounds
+from holdfast.api.transport.protocols import MAX_HEAD_BYTES, MAX_HEADERS, MAX_WAITING_REQUESTS
 from support.serving import GET, Running, answer, running, small_app, spoken, until
 from tls import authorities
 

@@ -12,8 +12,8 @@ import httpx
 import pytest
 
 from holdfast.agent.sending import answers
-from holdfast.api.auth import hash_token
-from holdfast.api.wire import MAX_EVIDENCE, clean
+from holdfast.api.callers.auth import hash_token
+from holdfast.api.requests.wire import MAX_EVIDENCE, clean
 from holdfast.model.actions.action import Drain, Intent, IntentState, SendOrder, Verb
 from holdfast.model.book import Book, Change, World
 from holdfast.model.incidents.incident import IncidentState

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from holdfast.agent.sending.client import ControllerClient, Controllers
-from holdfast.api import listening
-from holdfast.api.auth import hash_token
-from holdfast.api.connections import TURNED_AWAY, Bounds, Ended
+from holdfast.api.callers.auth import hash_token
+from holdfast.api.transport import listening
+from holdfast.api.transport.connections import TURNED_AWAY, Bounds, Ended
 from support.descriptors import descriptors_left
 from support.serving import BIG_BYTES, GET, Running, answer, lasted_s, running, small_app, spoken, until
 from tls import authorities
@@ -140,7 +140,7 @@ class TestWhatTakesItsTimeLives:
 
 def test_a_kept_connection_ends_when_it_did_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """After KEEP_ALIVE_S, by uvicorn, in good order."""
-    monkeypatch.setattr("holdfast.api.server.KEEP_ALIVE_S", 1)
+    monkeypatch.setattr("holdfast.api.transport.server.KEEP_ALIVE_S", 1)
     with running(small_app()) as made:
         one = made.connect()
         answer(one, GET)

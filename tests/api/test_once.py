@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from api.test_proposals import ID, a_record
-from holdfast.api.auth import hash_token
+from holdfast.api.callers.auth import hash_token
 from holdfast.api.deps import Threads
 from holdfast.api.errors import ApiError
 from holdfast.model.book import Change

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from holdfast.api import overview as module
+from holdfast.api.figures import overview as module
 from holdfast.model.book import Book, Change, World
 from holdfast.model.errors import Unavailable
 from holdfast.model.event import Event, EventKind

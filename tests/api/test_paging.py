@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import pytest
 
 from holdfast.api.errors import ApiError
-from holdfast.api.paging import BATCH, SCANNED, cursor_of, digest_of, page, place_of, sliced
+from holdfast.api.shown.paging import BATCH, SCANNED, cursor_of, digest_of, page, place_of, sliced
 from holdfast.model.actions.action import Drain, Intent, IntentState
 from holdfast.model.book import Book, Change, World
 from holdfast.model.event import Event, EventKind

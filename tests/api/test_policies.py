@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.api import policies as module
-from holdfast.api.policies import acts_by
+from holdfast.api.check_policy import policies as module
+from holdfast.api.check_policy.policies import acts_by
 from holdfast.decisions.common.check_policy import checks_for
 from holdfast.model.book import Book, Change, World
 from holdfast.model.policies.node_sets import NodeSet

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from holdfast.api import gauges
+from holdfast.api.figures import gauges
 from holdfast.metrics.tally import Tally
 from holdfast.metrics.totals import Totals
 from holdfast.model.book import Book, World

@@ -8,9 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
-from holdfast.api.auth import Principal, Role, hash_token
+from holdfast.api.callers.auth import Principal, Role, hash_token
+from holdfast.api.callers.quota import LIMITS, AgentQuota, Load, RateLimit
 from holdfast.api.errors import ApiError
-from holdfast.api.quota import LIMITS, AgentQuota, Load, RateLimit
 
 N1 = Principal("n1", Role.AGENT, "n1", token="a1")
 ENVELOPE = {"version": 1, "node": "n1", "instance_id": "i-1", "boot_id": "b-1", "agent_version": "0.1"}

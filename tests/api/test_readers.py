@@ -12,10 +12,10 @@ import anyio
 import httpx
 import pytest
 
-from holdfast.api.auth import LOOKUPS_AT_ONCE, RETRY_S, Authenticator, Principal, Role, hash_token
-from holdfast.api.connections import Bounds, Connections, ConnectionStage
+from holdfast.api.callers.auth import LOOKUPS_AT_ONCE, RETRY_S, Authenticator, Principal, Role, hash_token
+from holdfast.api.callers.readers import ReaderBounds, ReaderQuotas
 from holdfast.api.errors import ApiError
-from holdfast.api.readers import ReaderBounds, ReaderQuotas
+from holdfast.api.transport.connections import Bounds, Connections, ConnectionStage
 
 ENVELOPE = {"version": 1, "node": "n1", "instance_id": "i-1", "boot_id": "b-1", "agent_version": "0.1"}
 EVE = Principal("eve", Role.VIEWER, token="a1")

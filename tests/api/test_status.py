@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.api.client import ApiClient
-from holdfast.api.connections import Bounds, Connections
+from holdfast.api.transport.connections import Bounds, Connections
 from holdfast.cli.app import run
 from holdfast.model.actions.budgets import BudgetExtension, BudgetKind
 from holdfast.model.book import Book, Brake, BrakeKind, World

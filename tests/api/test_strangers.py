@@ -14,9 +14,9 @@ from typing import Any
 import httpx
 import pytest
 
-from holdfast.api import status
-from holdfast.api.connections import Bounds, Connections
-from holdfast.api.stranger_turns import CROWD, StrangerBounds, Strangers, StrangerTurns, Waiter
+from holdfast.api.callers.stranger_turns import CROWD, StrangerBounds, Strangers, StrangerTurns, Waiter
+from holdfast.api.reads import status
+from holdfast.api.transport.connections import Bounds, Connections
 from support.serving import Running, answer, running, until
 
 BEAT = b'{"version": 1, "node": "n1", "instance_id": "i-1", "boot_id": "b", "interval_s": 10}'

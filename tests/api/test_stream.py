@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.api.auth import hash_token
-from holdfast.api.connections import Ended
+from holdfast.api.callers.auth import hash_token
 from holdfast.api.errors import ApiError
 from holdfast.api.stream import StreamBounds, StreamFrame, Streams, Viewer, WantedRecords, cursor_of, frame_of
+from holdfast.api.transport.connections import Ended
 from holdfast.model.book import Change
 from holdfast.model.errors import Unavailable
 from holdfast.model.event import Event, EventKind

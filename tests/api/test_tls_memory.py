@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.api import listening, tls_memory
-from holdfast.api.connections import Bounds
+from holdfast.api.transport import listening, tls_memory
+from holdfast.api.transport.connections import Bounds
 from support.serving import GET, Running, answer, running, small_app, until
 from tls import authorities
 

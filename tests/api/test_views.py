@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import unexpected
-from holdfast.api.views import job_shapes
+from holdfast.api.shown.views import job_shapes
 from holdfast.controller.agents import Hello
 from holdfast.controller.steps_untaken import UntakenWatch
 from holdfast.decisions.inputs import Input, InputKind

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.api.app import create_app
-from holdfast.api.auth import hash_token
+from holdfast.api.callers.auth import hash_token
 from holdfast.api.deps import ApiDeps
-from holdfast.api.server import build_server
+from holdfast.api.transport.server import build_server
 from holdfast.cli.app import run
 from holdfast.clock import SystemClock
 from holdfast.controller.agents import AgentRegistry, Hello

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.api.node_shapes import NodeShape
-from holdfast.api.proposal_shapes import NodePolicyShape, ProposalShape
-from holdfast.api.status_shapes import StatusShape
+from holdfast.api.answers.node_shapes import NodeShape
+from holdfast.api.answers.proposal_shapes import NodePolicyShape, ProposalShape
+from holdfast.api.answers.status_shapes import StatusShape
 from holdfast.cli import proposing
 from holdfast.cli.reading import proposal_line
 from holdfast.cli.restraints import held_lines

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from typer._completion_classes import ZshComplete
 
-from holdfast.api.overview_shapes import NamesShape
+from holdfast.api.answers.overview_shapes import NamesShape
 from holdfast.cli import complete
 
 ID = "0h3k5d2m8x1q"

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.api.history_shapes import NodeHealthShape, NodeSheetShape
+from holdfast.api.shown.history_shapes import NodeHealthShape, NodeSheetShape
 from holdfast.cli import node as verbs
 from holdfast.cli.csv_rows import cell
 from holdfast.cli.node_sheet import markdown, plain

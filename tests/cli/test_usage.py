@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.api.shapes import EventShape
+from holdfast.api.answers.shapes import EventShape
 from holdfast.cli.problems import said
 from holdfast.cli.reading import main_events
 from holdfast.model.errors import HoldfastError, NotFound, Rejected, Unavailable, Usage

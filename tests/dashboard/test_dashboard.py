@@ -11,9 +11,9 @@ import httpx
 import pytest
 
 from dashboard.conftest import ORIGIN, SAME_SITE, Browser
+from holdfast.api.answers.overview_shapes import WaitingShape
+from holdfast.api.callers.readers import ReaderBounds, ReaderQuotas
 from holdfast.api.client import ApiClient
-from holdfast.api.overview_shapes import WaitingShape
-from holdfast.api.readers import ReaderBounds, ReaderQuotas
 from holdfast.cli.app import run
 from holdfast.dashboard import pages
 from holdfast.dashboard.charts import timeline

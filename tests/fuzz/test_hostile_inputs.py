@@ -29,11 +29,11 @@ from holdfast.agent.sending.pace import INTERVAL, HeartbeatPace
 from holdfast.agent.sending.sender import SenderIdentity, refused_items
 from holdfast.agent.sending.statements import Malformed, parse
 from holdfast.agent.sources.neighbours import NeighbourProbes
-from holdfast.api.body import parse_object
-from holdfast.api.convert import to_report
 from holdfast.api.errors import ApiError
-from holdfast.api.wire import HeartbeatBody, ReportBody, check_version, parse_items
-from holdfast.api.wire import parse as parse_body
+from holdfast.api.requests.body import parse_object
+from holdfast.api.requests.convert import to_report
+from holdfast.api.requests.wire import HeartbeatBody, ReportBody, check_version, parse_items
+from holdfast.api.requests.wire import parse as parse_body
 from holdfast.model.elastic_jobs.elastic import parse_comment
 from holdfast.model.elastic_jobs.noderange import node_sizes
 from holdfast.model.elastic_jobs.sizes import BadSizes

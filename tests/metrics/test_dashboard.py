@@ -19,9 +19,9 @@ import pytest
 import yaml
 
 from holdfast.api.app import create_app
-from holdfast.api.auth import hash_token
-from holdfast.api.connections import Bounds, Connections
+from holdfast.api.callers.auth import hash_token
 from holdfast.api.deps import ApiDeps
+from holdfast.api.transport.connections import Bounds, Connections
 from holdfast.controller.totals_keeper import TotalsKeeper
 from holdfast.decisions.parts import Certificate
 from holdfast.head.disk import disk_room

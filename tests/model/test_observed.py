@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.api.convert import to_report
-from holdfast.api.wire import FindingItem, ReportBody
+from holdfast.api.requests.convert import to_report
+from holdfast.api.requests.wire import FindingItem, ReportBody
 from holdfast.model.agents.report import Finding
 from holdfast.model.incidents.observed import WouldBe, with_would_be, would_be
 from holdfast.store.codec import decode, encode

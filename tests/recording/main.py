@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from holdfast.api.ingest import order_json
+from holdfast.api.agents.ingest import order_json
 from holdfast.model.actions.action import SendOrder
 from holdfast.store import open_store
 from recording import agents, answers, quorum

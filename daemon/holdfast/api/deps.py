@@ -14,15 +14,15 @@ from anyio import CapacityLimiter, to_thread
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from holdfast.api.auth import Authenticator, TokenStore
-from holdfast.api.connections import Connections
+from holdfast.api.callers.auth import Authenticator, TokenStore
+from holdfast.api.callers.quota import AgentQuota
+from holdfast.api.callers.readers import ReaderQuotas, metered
+from holdfast.api.callers.stranger_turns import Strangers
 from holdfast.api.counters import ApiCounters
 from holdfast.api.errors import ApiError
-from holdfast.api.quota import AgentQuota
-from holdfast.api.readers import ReaderQuotas, metered
 from holdfast.api.shared import SharedAnswers
-from holdfast.api.stranger_turns import Strangers
 from holdfast.api.stream import StreamFrame, Streams, frame_of
+from holdfast.api.transport.connections import Connections
 from holdfast.config.sections import EnrolmentSection, QuorumSection
 from holdfast.controller.agents import AgentRegistry
 from holdfast.controller.orders import OrderHub

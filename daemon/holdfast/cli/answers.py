@@ -8,13 +8,13 @@ from holdfast import __version__
 from holdfast.model.errors import Unavailable
 
 if TYPE_CHECKING:
-    from holdfast.api.shape import Shape
+    from holdfast.api.answers.shape import Shape
 
 S = TypeVar("S", bound="Shape")
 
 
 def read(shape: type[S], answer: Any) -> S:
-    """The answer as the shape says it (:meth:`holdfast.api.shape.Shape.read`). Raises Unavailable, in one line, where something essential
+    """The answer as the shape says it (:meth:`holdfast.api.answers.shape.Shape.read`). Raises Unavailable, in one line, where something essential
     is missing or makes no sense.
 
     Pydantic and the shapes are imported by the verbs that show something, not by ``holdfast --help``."""

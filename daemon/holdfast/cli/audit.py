@@ -17,7 +17,7 @@ from holdfast.cli.when import asked, both, given
 from holdfast.model.event import EventKind
 
 if TYPE_CHECKING:
-    from holdfast.api.shapes import EventShape
+    from holdfast.api.answers.shapes import EventShape
 
 KINDS = (EventKind.OPERATOR, EventKind.PAUSED, EventKind.RESUMED, EventKind.BRAKE_RELEASED)
 """What an operator did through the API. Each has verb, who, target and reason in its detail."""
@@ -34,7 +34,7 @@ def audit(
     as_data: Json = False,
 ) -> None:
     """Which operator did what, and why: the last 7 days or since a time, newest first."""
-    from holdfast.api.shapes import EventsShape  # noqa: PLC0415
+    from holdfast.api.answers.shapes import EventsShape  # noqa: PLC0415
 
     start = given(since) or datetime.now(UTC) - _SPAN
     found = [e for e in _events(ApiClient(url), start) if who in (None, e.get("detail", {}).get("who"))][-limit:]

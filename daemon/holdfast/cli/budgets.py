@@ -28,7 +28,7 @@ def show(url: Url = None, as_data: Json = False) -> None:
     if as_data:
         as_json(got)
         return
-    from holdfast.api.budgets import BudgetsShape  # noqa: PLC0415
+    from holdfast.api.orders.budgets import BudgetsShape  # noqa: PLC0415
 
     rows = [
         (
@@ -73,7 +73,7 @@ def extend(
         raise Usage(f"--nodes {nodes} is not between 0 and {MOST_PLUS}")
     wanted_h = hours(duration, LONGEST_H)
     body = {"plus": plus, "nodes": nodes, "hours": wanted_h, "reason": reason}
-    from holdfast.api.budgets import ExtendedShape  # noqa: PLC0415
+    from holdfast.api.orders.budgets import ExtendedShape  # noqa: PLC0415
 
     made = read(ExtendedShape, ApiClient(url).post(f"/v1/budgets/{quote(kind, safe='')}/extend", body))
     more = machines(made.plus, made.plus_nodes)

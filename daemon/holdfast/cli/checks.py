@@ -15,7 +15,7 @@ from holdfast.cli.reading import listed
 from holdfast.cli.show import as_json, counted, line
 
 if TYPE_CHECKING:
-    from holdfast.api.checks import CheckShape, ChecksShape, OtherNodeShape
+    from holdfast.api.check_policy.checks import CheckShape, ChecksShape, OtherNodeShape
 
 
 def checks(context: typer.Context, url: Url = None, as_data: Json = False) -> None:
@@ -26,7 +26,7 @@ def checks(context: typer.Context, url: Url = None, as_data: Json = False) -> No
     if as_data:
         as_json(got)
         return
-    from holdfast.api.checks import ChecksShape  # noqa: PLC0415
+    from holdfast.api.check_policy.checks import ChecksShape  # noqa: PLC0415
 
     shown = read(ChecksShape, got)
     columns = ("CHECK", "MODE", "WORST", "REMEDY", "REASON", "TITLE")

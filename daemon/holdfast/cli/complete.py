@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from holdfast.api.overview_shapes import NamesShape
+    from holdfast.api.answers.overview_shapes import NamesShape
 
 WITHIN_S = 0.5
 """A key press that waits longer than this is worse than no completion."""
@@ -40,7 +40,7 @@ def _names(prefix: str) -> Iterator[NamesShape]:
 
     try:
         got = ApiClient(timeout_s=WITHIN_S, tries=1).get("/v1/names", prefix=prefix)
-        from holdfast.api.overview_shapes import NamesShape  # noqa: PLC0415
+        from holdfast.api.answers.overview_shapes import NamesShape  # noqa: PLC0415
 
         yield read(NamesShape, got)
     except HoldfastError:

@@ -11,7 +11,7 @@ from holdfast.cli.show import as_json, line, moment, table
 from holdfast.model.ids import abbreviated
 
 if TYPE_CHECKING:
-    from holdfast.api.history_shapes import LemonShape
+    from holdfast.api.shown.history_shapes import LemonShape
 
 
 def lemons(url: Url = None, as_data: Json = False) -> None:
@@ -20,7 +20,7 @@ def lemons(url: Url = None, as_data: Json = False) -> None:
     if as_data:
         as_json(got)
         return
-    from holdfast.api.history_shapes import LemonsShape  # noqa: PLC0415
+    from holdfast.api.shown.history_shapes import LemonsShape  # noqa: PLC0415
 
     shown = read(LemonsShape, got)
     if shown.history_read_at is None:

@@ -19,7 +19,7 @@ from holdfast.cli.show import as_json, line, moment, table
 from holdfast.model.errors import OutsideError, Usage
 
 if TYPE_CHECKING:
-    from holdfast.api.node_shapes import AgentShape, ClusterShape
+    from holdfast.api.answers.node_shapes import AgentShape, ClusterShape
     from holdfast.config.controller import ControllerSettings
     from holdfast.doctor import Advice
     from holdfast.doctor.facts import ControllerFacts
@@ -117,7 +117,7 @@ def token_create(
 ) -> None:
     """Make a token and print it, once. Only its hash is kept. Once a node uses a newer token, each older one of it ends when it was
     not used for ten minutes."""
-    from holdfast.api.auth import hash_token  # noqa: PLC0415
+    from holdfast.api.callers.auth import hash_token  # noqa: PLC0415
     from holdfast.model.access.tokens import end_of  # noqa: PLC0415
 
     if role not in ROLES:
@@ -276,8 +276,8 @@ def _tokens(settings: ControllerSettings) -> tuple[TokenRow, ...]:
 
 def _cluster() -> tuple[ClusterShape | None, str, str]:
     """The cluster as the controller shows it, or why it could not be asked (no token, no right), or why it did not answer."""
+    from holdfast.api.answers.node_shapes import ClusterShape  # noqa: PLC0415
     from holdfast.api.client import ApiClient  # noqa: PLC0415
-    from holdfast.api.node_shapes import ClusterShape  # noqa: PLC0415
     from holdfast.cli.answers import read  # noqa: PLC0415
 
     try:
@@ -306,8 +306,8 @@ def _controller(shown: ClusterShape) -> ControllerFacts:
 
 def _parts() -> tuple[PartState, ...]:
     """Those that this release knows; none where the controller, of an older release, does not answer the question."""
+    from holdfast.api.answers.status_shapes import StatusShape  # noqa: PLC0415
     from holdfast.api.client import ApiClient  # noqa: PLC0415
-    from holdfast.api.status_shapes import StatusShape  # noqa: PLC0415
     from holdfast.cli.answers import read  # noqa: PLC0415
     from holdfast.model.parts import Condition, PartName, PartState  # noqa: PLC0415
 

@@ -58,7 +58,7 @@ def _begin(nodes: str, duration: str, why: str, url: str | None) -> None:
         raise Usage("say how long and why: --for 4h --why TEXT")
     wanted = hours(duration, LONGEST_H)
     got = ApiClient(url).post("/v1/maintenance", {"nodes": nodes, "hours": wanted, "why": why})
-    from holdfast.api.operator_shapes import WindowShape  # noqa: PLC0415
+    from holdfast.api.answers.operator_shapes import WindowShape  # noqa: PLC0415
 
     made = read(WindowShape, got)
     line(
@@ -68,7 +68,7 @@ def _begin(nodes: str, duration: str, why: str, url: str | None) -> None:
 
 
 def _end(nodes: str, url: str | None) -> None:
-    from holdfast.api.operator_shapes import WindowsShape  # noqa: PLC0415
+    from holdfast.api.answers.operator_shapes import WindowsShape  # noqa: PLC0415
 
     client = ApiClient(url)
     held = {n for w in read(WindowsShape, client.get("/v1/maintenance")).windows for n in w.nodes}
@@ -83,7 +83,7 @@ def _list(url: str | None, as_data: bool) -> None:
     if as_data:
         as_json(got)
         return
-    from holdfast.api.operator_shapes import WindowsShape  # noqa: PLC0415
+    from holdfast.api.answers.operator_shapes import WindowsShape  # noqa: PLC0415
 
     columns = ("NODES", "SINCE (UTC)", "UNTIL (UTC)", "BY", "REASON")
     rows = [

@@ -18,7 +18,7 @@ from holdfast.model.errors import Usage
 from holdfast.model.ids import abbreviated
 
 if TYPE_CHECKING:
-    from holdfast.api.overview_shapes import NightLineShape, SavedShape
+    from holdfast.api.answers.overview_shapes import NightLineShape, SavedShape
 
 _COLUMNS = ("FAULT", "NODE", "ID", "OUTCOME", "NODE BACK IN", "JOBS BACK", "JOBS BACK IN", "GPU-HOURS LOST", "WHAT")
 _SPARED = ("NODE BACK IN", "JOBS BACK IN", "GPU-HOURS LOST")
@@ -42,7 +42,7 @@ def night(
     if as_data:
         as_json(got)
         return
-    from holdfast.api.overview_shapes import NightShape  # noqa: PLC0415
+    from holdfast.api.answers.overview_shapes import NightShape  # noqa: PLC0415
 
     shown = read(NightShape, got)
     to = f" to {both(end)}" if until is not None else ""
@@ -93,7 +93,7 @@ def saved(
     if as_data:
         as_json(got)
         return
-    from holdfast.api.overview_shapes import SavedShape  # noqa: PLC0415
+    from holdfast.api.answers.overview_shapes import SavedShape  # noqa: PLC0415
 
     for sentence in saved_lines(read(SavedShape, got)):
         line(sentence)

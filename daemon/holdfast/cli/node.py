@@ -22,8 +22,8 @@ from holdfast.model.errors import HoldfastError, Rejected, Unavailable, Usage
 from holdfast.model.ids import abbreviated
 
 if TYPE_CHECKING:
-    from holdfast.api.history_shapes import HistoryEntryShape, MachineShape, NodeHistoryShape
-    from holdfast.api.shapes import ActionShape
+    from holdfast.api.answers.shapes import ActionShape
+    from holdfast.api.shown.history_shapes import HistoryEntryShape, MachineShape, NodeHistoryShape
 
 NodeArgument = Annotated[str, typer.Argument(metavar="NAME", help="The node's name in Slurm.")]
 TicketId = Annotated[str, typer.Option("--ticket", "-t", help="Id of a ticket in your own system, for the record.")]
@@ -81,7 +81,7 @@ def history(
 
 def _pages(client: ApiClient, name: str, since: str | None, limit: int) -> NodeHistoryShape:
     """The newest entries of several answers, as one: several events may be one entry, so an answer may have fewer than asked for."""
-    from holdfast.api.history_shapes import NodeHistoryShape  # noqa: PLC0415
+    from holdfast.api.shown.history_shapes import NodeHistoryShape  # noqa: PLC0415
 
     def page(cursor: int | None) -> NodeHistoryShape:
         path = f"/v1/nodes/{quote(name, safe='')}/history"
@@ -124,7 +124,7 @@ def health(name: NodeArgument, url: Url = None, as_data: Json = False) -> int:
         got = ApiClient(url).get(f"/v1/nodes/{quote(name, safe='')}/health")
     except Rejected as error:  # no such node, for example: no verdict, and never "unhealthy"
         raise Unavailable(str(error)) from None
-    from holdfast.api.history_shapes import NodeHealthShape  # noqa: PLC0415
+    from holdfast.api.shown.history_shapes import NodeHealthShape  # noqa: PLC0415
 
     shown = read(NodeHealthShape, got)
     if as_data:
@@ -183,7 +183,7 @@ def release(
 
 
 def _ordered(got: Any) -> tuple[str, str]:
-    from holdfast.api.history_shapes import Ordered  # noqa: PLC0415
+    from holdfast.api.shown.history_shapes import Ordered  # noqa: PLC0415
 
     order = read(Ordered, got)
     return order.order_id, order.text + (f" (incident {order.incident_id})" if order.incident_id else "")
@@ -212,7 +212,7 @@ def _outcome(
 
 def _step_of(client: ApiClient, order_id: str) -> ActionShape | None:
     """The newest attempt of the order; None: it is not planned yet, or the controller did not answer just now."""
-    from holdfast.api.shapes import ActionsShape  # noqa: PLC0415
+    from holdfast.api.answers.shapes import ActionsShape  # noqa: PLC0415
 
     try:
         actions = read(ActionsShape, client.get("/v1/actions", incident="upkeep", limit=200)).actions

@@ -18,8 +18,8 @@ from holdfast.cli.show import json_text, line, moment, printable, seconds, write
 from holdfast.model.errors import Usage
 
 if TYPE_CHECKING:
-    from holdfast.api.history_shapes import HistoryEntryShape, MachineShape, NodeSheetShape, SheetIncidentShape
-    from holdfast.api.shapes import FindingShape
+    from holdfast.api.answers.shapes import FindingShape
+    from holdfast.api.shown.history_shapes import HistoryEntryShape, MachineShape, NodeSheetShape, SheetIncidentShape
 
 _MARKS = re.compile(r"([\\`*_{}\[\]<>#|~])")
 
@@ -35,7 +35,7 @@ def sheet(
     if output is not None and output.exists():
         raise Usage(f"{output} exists already: name another file with --output")
     got = ApiClient(url).get(f"/v1/nodes/{quote(name, safe='')}/sheet", incident=incident)
-    from holdfast.api.history_shapes import NodeSheetShape  # noqa: PLC0415
+    from holdfast.api.shown.history_shapes import NodeSheetShape  # noqa: PLC0415
 
     made = read(NodeSheetShape, got)
     text = json_text(got) if as_data else "\n".join(markdown(made))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from holdfast.actor.notice_desk import Place
-    from holdfast.api.notice_shapes import DeliveryShape, NoticeShape
+    from holdfast.api.answers.notice_shapes import DeliveryShape, NoticeShape
     from holdfast.model.notice import Message
 
 
@@ -34,7 +34,7 @@ def notices(
     if as_data:
         as_json(got)
         return
-    from holdfast.api.notice_shapes import NoticesShape  # noqa: PLC0415
+    from holdfast.api.answers.notice_shapes import NoticesShape  # noqa: PLC0415
 
     rows = [notice_row(each) for each in read(NoticesShape, got).notices]
     columns = ("TIME (UTC)", "LEVEL", "TOPIC", "FOR", "MESSAGE", "DELIVERED")

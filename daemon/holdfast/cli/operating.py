@@ -32,7 +32,7 @@ def release(
     url: Url = None,
 ) -> None:
     """Let a tripped brake go: what it holds back now, which is shown, is done at once. What comes later is counted from zero."""
-    from holdfast.api.node_shapes import ClusterShape  # noqa: PLC0415
+    from holdfast.api.answers.node_shapes import ClusterShape  # noqa: PLC0415
     from holdfast.model.book import BrakeKind  # noqa: PLC0415
 
     if kind not in tuple(BrakeKind):
@@ -65,7 +65,7 @@ def retry(incident_id: IncidentIdArgument, reason: Reason = "", url: Url = None)
 
 def _incident(verb: str, incident_id: str, reason: str, url: str | None) -> None:
     got = ApiClient(url).post(f"/v1/incidents/{quote(incident_id, safe='')}/{verb}", {"reason": reason})
-    from holdfast.api.operator_shapes import Done  # noqa: PLC0415
+    from holdfast.api.answers.operator_shapes import Done  # noqa: PLC0415
 
     after = read(Done, got).incident
     line(f"{after.id} is {after.state}: {after.note}" if after is not None else f"{incident_id}: done")

@@ -15,8 +15,8 @@ from holdfast.model.ids import abbreviated
 from holdfast.model.incidents.fleet import fleet_text
 
 if TYPE_CHECKING:
-    from holdfast.api.overview_shapes import DoingShape, NightLineShape, NightShape, OverviewShape, WaitingShape
-    from holdfast.api.status_shapes import PartShape
+    from holdfast.api.answers.overview_shapes import DoingShape, NightLineShape, NightShape, OverviewShape, WaitingShape
+    from holdfast.api.answers.status_shapes import PartShape
 
 MOST_LINES = 40
 

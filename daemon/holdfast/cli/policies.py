@@ -20,7 +20,13 @@ from holdfast.cli.when import parse_when
 from holdfast.model.slurm.hostlist import compress
 
 if TYPE_CHECKING:
-    from holdfast.api.policy_shapes import PolicyChangeShape, PolicyShape, SaidShape, WhatIfFaultShape, WhatIfShape
+    from holdfast.api.answers.policy_shapes import (
+        PolicyChangeShape,
+        PolicyShape,
+        SaidShape,
+        WhatIfFaultShape,
+        WhatIfShape,
+    )
 
 _TABLES = ("profile", "mode", "propose", "repair", "nodes", "checks")
 """Tables of the file that are sent; the others may hold secrets and say nothing of checks."""
@@ -44,7 +50,7 @@ def show(node: PolicyNode = None, url: Url = None, as_data: Json = False) -> Non
     if as_data:
         as_json(got)
         return
-    from holdfast.api.policy_shapes import PolicyShape  # noqa: PLC0415
+    from holdfast.api.answers.policy_shapes import PolicyShape  # noqa: PLC0415
 
     shown = read(PolicyShape, got)
     for sentence in policy_lines(shown):
@@ -61,7 +67,7 @@ def diff(file: FileArgument, url: Url = None, as_data: Json = False) -> None:
     if as_data:
         as_json(got)
         return
-    from holdfast.api.policy_shapes import WhatIfShape  # noqa: PLC0415
+    from holdfast.api.answers.policy_shapes import WhatIfShape  # noqa: PLC0415
 
     for sentence in change_lines(read(WhatIfShape, got).changes) or [f"{file} changes nothing on any node"]:
         line(sentence)
@@ -88,7 +94,7 @@ def what_if(
     if as_data:
         as_json(got)
         return
-    from holdfast.api.policy_shapes import WhatIfShape  # noqa: PLC0415
+    from holdfast.api.answers.policy_shapes import WhatIfShape  # noqa: PLC0415
 
     shown = read(WhatIfShape, got)
     columns = ("NODE", "SINCE (UTC)", "CHECK", "WORST", "REMEDY", "TIMES", "WAS", "WOULD BE", "REASON")

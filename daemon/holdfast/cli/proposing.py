@@ -18,7 +18,7 @@ from holdfast.cli.suppressing import hours
 from holdfast.model.errors import Usage
 
 if TYPE_CHECKING:
-    from holdfast.api.proposal_shapes import ProposalShape
+    from holdfast.api.answers.proposal_shapes import ProposalShape
 
 _ID = re.compile(r"[0-9a-z]{12}\.[1-9][0-9]{0,5}")
 _LONGEST_H = 7 * 24.0
@@ -39,7 +39,7 @@ def proposals(
     if as_data:
         as_json(got)
         return
-    from holdfast.api.proposal_shapes import ProposalsShape  # noqa: PLC0415
+    from holdfast.api.answers.proposal_shapes import ProposalsShape  # noqa: PLC0415
 
     found = read(ProposalsShape, got).proposals
     listed(COLUMNS, [proposal_row(p) for p in found], "no step waits for an operator", ("SINCE",))
@@ -96,7 +96,7 @@ def reopen(ids: ProposalIds, reason: Reason = "", url: Url = None) -> None:
 
 def _answers(verb: str, ids: list[str], body: Mapping[str, object], url: str | None) -> list[ProposalShape]:
     """One call for each; the ids are checked before the first."""
-    from holdfast.api.proposal_shapes import ProposalShape  # noqa: PLC0415
+    from holdfast.api.answers.proposal_shapes import ProposalShape  # noqa: PLC0415
 
     for name in ids:
         if not _ID.fullmatch(name):

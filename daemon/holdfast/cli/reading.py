@@ -26,10 +26,10 @@ from holdfast.model.incidents.fleet import NodeGroup, fleet_text, group_of, natu
 from holdfast.model.slurm.hostlist import expand
 
 if TYPE_CHECKING:
-    from holdfast.api.job_shapes import CheckpointShape, ElasticJobShape, GroupShape, JobShape
-    from holdfast.api.node_shapes import ClusterShape, NodeShape
-    from holdfast.api.proposal_shapes import ProposalShape
-    from holdfast.api.shapes import EventShape, FindingShape, IncidentShape, SpreadShape, TimingsShape
+    from holdfast.api.answers.job_shapes import CheckpointShape, ElasticJobShape, GroupShape, JobShape
+    from holdfast.api.answers.node_shapes import ClusterShape, NodeShape
+    from holdfast.api.answers.proposal_shapes import ProposalShape
+    from holdfast.api.answers.shapes import EventShape, FindingShape, IncidentShape, SpreadShape, TimingsShape
 
 T = TypeVar("T")
 INCIDENT_COLUMNS = ("ID", "NODE", "STATE", "SEVERITY", "FAULT (UTC)", "WHAT", "REASON")
@@ -41,7 +41,7 @@ def all_nodes(url: Url, as_data: Json, wanted: Wanted) -> None:
     if as_data and wanted.everything:
         as_json(got)
         return
-    from holdfast.api.node_shapes import ClusterShape  # noqa: PLC0415
+    from holdfast.api.answers.node_shapes import ClusterShape  # noqa: PLC0415
 
     cluster = read(ClusterShape, got)
     shown = sorted((n for n in cluster.nodes if is_wanted(n, wanted)), key=lambda n: natural(n.name))
@@ -171,7 +171,7 @@ def incidents(
     if as_data:
         as_json(got)
         return
-    from holdfast.api.shapes import IncidentsShape  # noqa: PLC0415
+    from holdfast.api.answers.shapes import IncidentsShape  # noqa: PLC0415
 
     rows = [incident_row(i) for i in read(IncidentsShape, got).incidents]
     if start is not None:
@@ -207,7 +207,7 @@ def show(
     if as_data:
         as_json(got)
         return
-    from holdfast.api.shapes import IncidentStory  # noqa: PLC0415
+    from holdfast.api.answers.shapes import IncidentStory  # noqa: PLC0415
 
     story = read(IncidentStory, got)
     incident = story.incident
@@ -375,7 +375,7 @@ def jobs(
     if as_data:
         as_json(got)
         return
-    from holdfast.api.job_shapes import JobsShape  # noqa: PLC0415
+    from holdfast.api.answers.job_shapes import JobsShape  # noqa: PLC0415
 
     page = read(JobsShape, got)
     for elastic in page.elastic:
@@ -438,7 +438,7 @@ def metrics(
     if as_data:
         as_json(got)
         return
-    from holdfast.api.shapes import MetricsShape  # noqa: PLC0415
+    from holdfast.api.answers.shapes import MetricsShape  # noqa: PLC0415
 
     window = read(MetricsShape, got)
     line(f"{counted(window.incidents, 'incident')} from {moment(window.since)} to {moment(window.until)} UTC")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from holdfast.cli.show import counted, moment
 
 if TYPE_CHECKING:
-    from holdfast.api.restraint_shapes import BrakeShape, ExtensionShape, RestraintsShape
+    from holdfast.api.answers.restraint_shapes import BrakeShape, ExtensionShape, RestraintsShape
 
 _MODES = {
     "observe": "mode observe: faults are recorded, and nothing is done about them",

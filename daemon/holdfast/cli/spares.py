@@ -16,8 +16,8 @@ from holdfast.cli.show import as_json, counted, line, moment, table
 from holdfast.model.ids import abbreviated
 
 if TYPE_CHECKING:
-    from holdfast.api.node_shapes import NodeStory, OutageShape, SparesShape
-    from holdfast.api.proposal_shapes import NodePolicyShape
+    from holdfast.api.answers.node_shapes import NodeStory, OutageShape, SparesShape
+    from holdfast.api.answers.proposal_shapes import NodePolicyShape
 
 
 def nodes(
@@ -45,7 +45,7 @@ def nodes(
     if as_data:
         as_json(got)
         return
-    from holdfast.api.node_shapes import NodeStory  # noqa: PLC0415
+    from holdfast.api.answers.node_shapes import NodeStory  # noqa: PLC0415
 
     story = read(NodeStory, got)
     for sentence in node_lines(story):
@@ -107,7 +107,7 @@ def spares(url: Url = None, as_data: Json = False) -> None:
     if as_data:
         as_json(got)
         return
-    from holdfast.api.node_shapes import SparesShape  # noqa: PLC0415
+    from holdfast.api.answers.node_shapes import SparesShape  # noqa: PLC0415
 
     pool = read(SparesShape, got)
     for sentence in pool_lines(pool):

@@ -15,7 +15,7 @@ from holdfast.cli.show import as_json, line, lines, table, width
 from holdfast.model.errors import NotFound
 
 if TYPE_CHECKING:
-    from holdfast.api.status_shapes import StatusShape
+    from holdfast.api.answers.status_shapes import StatusShape
 
 
 def status(
@@ -28,7 +28,7 @@ def status(
     happened since last evening. Exit status 1 when a part has failed; a pause or a brake is no failure."""
     client = ApiClient(url)
     got = client.get("/v1/status") if parts else _overview(client, since)
-    from holdfast.api.status_shapes import StatusShape  # noqa: PLC0415
+    from holdfast.api.answers.status_shapes import StatusShape  # noqa: PLC0415
     from holdfast.model.parts import Condition  # noqa: PLC0415
 
     shown = read(StatusShape, got)
@@ -57,7 +57,7 @@ def _overview(client: ApiClient, since: str | None) -> Any:
 
 
 def _screen(got: Any) -> None:
-    from holdfast.api.overview_shapes import OverviewShape  # noqa: PLC0415
+    from holdfast.api.answers.overview_shapes import OverviewShape  # noqa: PLC0415
     from holdfast.cli.overview import screen, utc_now  # noqa: PLC0415
 
     shown = read(OverviewShape, got)

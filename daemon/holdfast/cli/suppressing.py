@@ -30,7 +30,7 @@ def suppress(
 ) -> None:
     """Findings of this kind open no incident for a while. What is still so at the end counts then."""
     body = {"node": node, "check": check, "component": component, "hours": hours(duration), "reason": reason}
-    from holdfast.api.operator_shapes import SuppressionShape  # noqa: PLC0415
+    from holdfast.api.answers.operator_shapes import SuppressionShape  # noqa: PLC0415
 
     made = read(SuppressionShape, ApiClient(url).post("/v1/suppressions", body))
     line(f"{made.id} holds until {moment(made.until)} UTC; `holdfast unsuppress {made.id}` ends it")
@@ -53,7 +53,7 @@ def suppressions(url: Url = None, as_data: Json = False) -> None:
     if as_data:
         as_json(got)
         return
-    from holdfast.api.operator_shapes import SuppressionsShape  # noqa: PLC0415
+    from holdfast.api.answers.operator_shapes import SuppressionsShape  # noqa: PLC0415
 
     columns = ("ID", "NODE", "CHECK", "COMPONENT", "UNTIL (UTC)", "BY", "REASON")
     rows = [

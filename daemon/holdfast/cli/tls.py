@@ -16,7 +16,7 @@ from holdfast.cli.show import as_json, line, table
 from holdfast.model.errors import OutsideError, Rejected, Usage
 
 if TYPE_CHECKING:
-    from holdfast.api.node_shapes import AgentShape
+    from holdfast.api.answers.node_shapes import AgentShape
     from holdfast.tls.folder import TlsFolder
     from holdfast.tls.plan import Plan, TlsState, TlsStep, Wishes
     from holdfast.tls.survey import TlsSurvey
@@ -146,8 +146,8 @@ def _next_steps(place: TlsFolder, steps: Sequence[TlsStep]) -> list[str]:
 
 def _authorities_of_agents() -> dict[str, tuple[str, ...] | None] | None:
     """Node → the authorities that its agents report (None: it does not say); None: the controller was not asked."""
+    from holdfast.api.answers.node_shapes import ClusterShape  # noqa: PLC0415
     from holdfast.api.client import ApiClient  # noqa: PLC0415
-    from holdfast.api.node_shapes import ClusterShape  # noqa: PLC0415
     from holdfast.cli.answers import read  # noqa: PLC0415
 
     try:

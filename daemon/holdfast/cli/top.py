@@ -19,7 +19,7 @@ from holdfast.cli.when import given, last_evening
 from holdfast.model.errors import Usage
 
 if TYPE_CHECKING:
-    from holdfast.api.overview_shapes import NightShape
+    from holdfast.api.answers.overview_shapes import NightShape
 
 NIGHT_EVERY = 15
 """Rounds after which what happened is asked for again: it costs the store more than the rest, and changes slowly."""
@@ -54,7 +54,7 @@ class Rounds:
         return printed(lambda: self._show(self.since.isoformat() if asks else None))
 
     def _show(self, since: str | None) -> None:
-        from holdfast.api.overview_shapes import OverviewShape  # noqa: PLC0415
+        from holdfast.api.answers.overview_shapes import OverviewShape  # noqa: PLC0415
 
         got = read(OverviewShape, self.client.get("/v1/overview", since=since))
         self.night = got.night or self.night

@@ -15,7 +15,7 @@ from holdfast.cli.show import as_json, line, moment
 from holdfast.model.errors import Usage
 
 if TYPE_CHECKING:
-    from holdfast.api.job_shapes import JobEndShape, WhyShape
+    from holdfast.api.answers.job_shapes import JobEndShape, WhyShape
 
 _CAUSES = {
     "node_fault": "a fault of a node",
@@ -45,7 +45,7 @@ def why(
     if as_data:
         as_json(got)
         return
-    from holdfast.api.job_shapes import WhyShape  # noqa: PLC0415
+    from holdfast.api.answers.job_shapes import WhyShape  # noqa: PLC0415
 
     for sentence in why_lines(read(WhyShape, got)):
         line(sentence)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from holdfast.api.overview_shapes import OverviewShape
+from holdfast.api.answers.overview_shapes import OverviewShape
 from holdfast.metrics.timings import Spread
 from holdfast.model.book import Book, World
 from holdfast.model.incidents.fleet import NodeGroup, group_of, natural

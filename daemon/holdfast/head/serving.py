@@ -11,13 +11,13 @@ from uvicorn import Server
 
 from holdfast import __version__
 from holdfast.api.app import create_app
-from holdfast.api.certificates import ends_at
-from holdfast.api.connections import Connections
 from holdfast.api.counters import ApiCounters
 from holdfast.api.deps import ApiDeps
-from holdfast.api.exposing import Exposition, cluster_of
-from holdfast.api.server import build_server, connections_for
-from holdfast.api.status import vitals
+from holdfast.api.figures.exposing import Exposition, cluster_of
+from holdfast.api.reads.status import vitals
+from holdfast.api.transport.certificates import ends_at
+from holdfast.api.transport.connections import Connections
+from holdfast.api.transport.server import build_server, connections_for
 from holdfast.clock import SystemClock
 from holdfast.config.controller import ControllerSettings
 from holdfast.controller.agents import AgentRegistry

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.api.views import node_shape
+from holdfast.api.shown.views import node_shape
 from holdfast.model.errors import NotFound, Rejected
 from holdfast.model.incidents.incident import IncidentState
 from holdfast.model.operators.maintenance import Window

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from holdfast.actor.notice_desk import Place
-from holdfast.api.notices import newest_notices
+from holdfast.api.reads.notices import newest_notices
 from holdfast.decisions.notices.routes import RouteRule
 from holdfast.model.errors import Unavailable
 from holdfast.model.event import EventKind

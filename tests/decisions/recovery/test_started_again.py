@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.api.job_shapes import JobEndShape, WhyShape
-from holdfast.api.why import job_id_of, why_shape
+from holdfast.api.answers.job_shapes import JobEndShape, WhyShape
+from holdfast.api.shown.why import job_id_of, why_shape
 from holdfast.decisions.recovery.started_again import now_says
 from holdfast.model.incidents.incident import IncidentKind
 from holdfast.model.jobs.job_ends import Again, Cause, Reading
