@@ -74,7 +74,10 @@ def untyped_answers(tree: ast.Module) -> Iterator[Found]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Subscript):
             if isinstance(_key_of(node), str):
-                yield node, "picks a field of an answer by its name: read the answer into its shape (cli/answers.py)"
+                yield (
+                    node,
+                    "picks a field of an answer by its name: read the answer into its shape (cli/common/answers.py)",
+                )
             elif ast.unparse(node) in ("dict[str, Any]", "Mapping[str, Any]"):
                 yield node, "takes an answer as a dict: use its shape (holdfast.api)"
 
@@ -454,7 +457,7 @@ RULES: tuple[Rule, ...] = (
         "untyped-answers",
         (f"{_DAEMON}/cli",),
         untyped_answers,
-        but=(f"{_DAEMON}/api/client.py", f"{_DAEMON}/cli/answers.py"),
+        but=(f"{_DAEMON}/api/client.py", f"{_DAEMON}/cli/common/answers.py"),
     ),
     Rule("spelled-step", (_DAEMON,), spelled_steps, but=(_STEPS,)),
     Rule("parsed-key", (_DAEMON,), parsed_keys, but=(_STEPS,)),

@@ -10,8 +10,8 @@ import pytest
 from holdfast.api.answers.node_shapes import ClusterShape
 from holdfast.api.shown.restraints import Head
 from holdfast.api.shown.views import cluster_shape
-from holdfast.cli.reading import cluster_lines, node_row
-from holdfast.cli.restraints import held_lines
+from holdfast.cli.common.restraints import held_lines
+from holdfast.cli.views.reading import cluster_lines, node_row
 from holdfast.model.actions.budgets import BudgetExtension, BudgetKind
 from holdfast.model.agents.report import AgentView
 from holdfast.model.book import Book, Brake, BrakeKind, World

@@ -7,7 +7,7 @@ import pytest
 from holdfast.api.answers.job_shapes import WhyShape
 from holdfast.api.client import ApiClient
 from holdfast.cli.app import run
-from holdfast.cli.why import why_lines
+from holdfast.cli.views.why import why_lines
 
 END = {
     "restarts": 0,

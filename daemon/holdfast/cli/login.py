@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from holdfast.api.client import ApiClient
-from holdfast.cli.answers import read
-from holdfast.cli.options import Url
-from holdfast.cli.show import line
+from holdfast.cli.common.answers import read
+from holdfast.cli.common.options import Url
+from holdfast.cli.common.show import line
 
 
 def login(

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from holdfast.api.shown.elastic import elastic_shapes
-from holdfast.cli.reading import show_groups
+from holdfast.cli.views.reading import show_groups
 from holdfast.decisions.common.elastic_jobs import elastic_jobs
 from holdfast.model.elastic_jobs.elastic import GroupRole
 from holdfast.model.policies.resizing import ElasticPolicy
