@@ -32,11 +32,11 @@ from holdfast.api.callers.auth import hash_token
 from holdfast.api.callers.readers import ReaderBounds, ReaderQuotas
 from holdfast.api.deps import Api, ApiDeps, frames_after
 from holdfast.clock import SystemClock
-from holdfast.controller.agents import AgentRegistry
-from holdfast.controller.background import BackgroundWatch
-from holdfast.controller.figures_keeper import FiguresKeeper
+from holdfast.controller.keeping.figures_keeper import FiguresKeeper
+from holdfast.controller.keeping.totals_keeper import TotalsKeeper
+from holdfast.controller.observing.agents import AgentRegistry
+from holdfast.controller.observing.background import BackgroundWatch
 from holdfast.controller.orders import OrderHub
-from holdfast.controller.totals_keeper import TotalsKeeper
 from holdfast.metrics.tally import Tally
 from holdfast.model.book import Book, World
 from holdfast.model.errors import Unavailable

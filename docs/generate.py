@@ -32,9 +32,9 @@ from holdfast.config import drain_rules
 from holdfast.config.example import SettingRow, rows
 from holdfast.config.node_sets import NODES
 from holdfast.config.profiles import PROFILES
-from holdfast.controller.agents import AgentRegistry
+from holdfast.controller.keeping.steps_untaken import UntakenWatch
+from holdfast.controller.observing.agents import AgentRegistry
 from holdfast.controller.orders import OrderHub
-from holdfast.controller.steps_untaken import UntakenWatch
 from holdfast.decisions.parts import Certificate
 from holdfast.decisions.turn import STAGES
 from holdfast.metrics.tally import Tally

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.actor.begun import Begun
 from holdfast.actor.limits import LEAST_OUT, ActorLimits, LimitedStep, limited, most
-from holdfast.controller.lanes import pools
+from holdfast.controller.timing.lanes import pools
 from holdfast.model.actions.action import (
     Action,
     AdoptSpare,

@@ -24,7 +24,7 @@ from holdfast.api.callers.auth import hash_token
 from holdfast.api.deps import ApiDeps
 from holdfast.api.transport.server import build_server
 from holdfast.clock import SystemClock
-from holdfast.controller.agents import AgentRegistry
+from holdfast.controller.observing.agents import AgentRegistry
 from holdfast.controller.orders import OrderHub
 from holdfast.model.book import Book, World
 from holdfast.model.elastic_jobs.rooms import OpenRoom, RoomRules, RoomView

@@ -23,9 +23,9 @@ from holdfast.api.callers.readers import ReaderQuotas
 from holdfast.api.callers.stranger_turns import Strangers
 from holdfast.api.deps import Api, ApiDeps, ApiStore
 from holdfast.api.shared import SharedAnswers
-from holdfast.controller.agents import AgentRegistry
+from holdfast.controller.keeping.steps_untaken import UntakenWatch
+from holdfast.controller.observing.agents import AgentRegistry
 from holdfast.controller.orders import OrderHub
-from holdfast.controller.steps_untaken import UntakenWatch
 from holdfast.model.access.tokens import TokenRow
 from holdfast.model.actions.action import Intent
 from holdfast.model.agents.report import Report

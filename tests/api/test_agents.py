@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from holdfast.controller.agents import MACHINES_PER_NODE, AgentRegistry, Hello
+from holdfast.controller.observing.agents import MACHINES_PER_NODE, AgentRegistry, Hello
 
 T0 = datetime(2026, 3, 1, tzinfo=UTC)
 

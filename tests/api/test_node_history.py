@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.api.shown.history import entries
-from holdfast.controller.agents import Hello
+from holdfast.controller.observing.agents import Hello
 from holdfast.model.agents.report import Inventory, Report
 from holdfast.model.background import Background, Lemon, Outage
 from holdfast.model.book import Book, Change, NodeRecord, World

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from bench.kit.rooms import Rooms
 
 from holdfast.api.callers.quota import LIMITS, Load
-from holdfast.controller.quorum_link import QuorumLink
+from holdfast.controller.quorum.quorum_link import QuorumLink
 from holdfast.model.book import Book, World
 from holdfast.model.elastic_jobs.room_names import RoomName
 from holdfast.model.elastic_jobs.rooms import OpenRoom, RoomRules

@@ -10,8 +10,8 @@ import pytest
 
 from holdfast import unexpected
 from holdfast.api.shown.views import job_shapes
-from holdfast.controller.agents import Hello
-from holdfast.controller.steps_untaken import UntakenWatch
+from holdfast.controller.keeping.steps_untaken import UntakenWatch
+from holdfast.controller.observing.agents import Hello
 from holdfast.decisions.inputs import Input, InputKind
 from holdfast.model.actions.action import Drain, Intent, IntentState, SendOrder, Verb
 from holdfast.model.background import Background, Lemon, Outage

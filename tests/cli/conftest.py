@@ -20,7 +20,7 @@ from holdfast.api.deps import ApiDeps
 from holdfast.api.transport.server import build_server
 from holdfast.cli.app import run
 from holdfast.clock import SystemClock
-from holdfast.controller.agents import AgentRegistry, Hello
+from holdfast.controller.observing.agents import AgentRegistry, Hello
 from holdfast.controller.orders import OrderHub
 from holdfast.model.background import Background, Lemon, Outage
 from holdfast.model.book import Book, Brake, BrakeKind, Change, World

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.controller.quorum_link import QuorumLink
-from holdfast.controller.quorum_note import NOTE, read_note
-from holdfast.controller.quorum_watch import QuorumWatch
+from holdfast.controller.quorum.quorum_link import QuorumLink
+from holdfast.controller.quorum.quorum_note import NOTE, read_note
+from holdfast.controller.quorum.quorum_watch import QuorumWatch
 from holdfast.decisions.elastic.ledger import Read, fold
 from holdfast.model.book import World
 from holdfast.model.elastic_jobs.rooms import RoomRecord

@@ -21,7 +21,7 @@ from holdfast.agent.sending.outbox import Outbox, OutboxItem
 from holdfast.agent.sending.sender import Sender, SenderIdentity
 from holdfast.agent.sending.statements import KINDS, parse
 from holdfast.agent.sources.gpus import INVENTORY_KEY, KnownGpus
-from holdfast.controller.quorum_link import QuorumLink
+from holdfast.controller.quorum.quorum_link import QuorumLink
 from holdfast.model.actions.action import Verb
 from holdfast.model.elastic_jobs.rooms import RoomRules
 from holdfast.model.errors import NotFound

@@ -6,8 +6,8 @@ from concurrent.futures import wait
 from datetime import datetime
 from threading import Event
 
-from holdfast.controller.lanes import LANES, PROVIDER, SLURM, WORKERS, pools
-from holdfast.controller.steps_untaken import takeable
+from holdfast.controller.keeping.steps_untaken import takeable
+from holdfast.controller.timing.lanes import LANES, PROVIDER, SLURM, WORKERS, pools
 from holdfast.model.actions.action import Drain, Intent, IntentState, Launch
 from holdfast.model.book import Change
 from support.simulated.site import Site

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.controller.quorum_note import NOTE
-from holdfast.controller.quorum_watch import QuorumWatch
+from holdfast.controller.quorum.quorum_note import NOTE
+from holdfast.controller.quorum.quorum_watch import QuorumWatch
 from holdfast.decisions.elastic.ledger import Read, fold
 from holdfast.model.book import Book, World
 from holdfast.model.elastic_jobs.rooms import RoomRecord, RoomRules
@@ -198,7 +198,7 @@ class Watched:
 
 
 def test_a_controller_that_reads_on_after_a_restart_repeats_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.controller.quorum_watch.PAGE", 3)
+    monkeypatch.setattr("holdfast.controller.quorum.quorum_watch.PAGE", 3)
     place = Watched()
     expected = play(place.rooms)
     for _ in range(3):

@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from bench.kit.rooms import Rooms
 
-from holdfast.controller.quorum_link import QuorumLink
+from holdfast.controller.quorum.quorum_link import QuorumLink
 from holdfast.decisions.elastic.ledger import Read, fold
 from holdfast.model.elastic_jobs.rooms import RoomRules
 from holdfast.store import open_store
@@ -25,7 +25,7 @@ READER = """
 import sys
 from holdfast.clock import SystemClock
 from holdfast.controller import quorum_watch
-from holdfast.controller.quorum_link import QuorumLink
+from holdfast.controller.quorum.quorum_link import QuorumLink
 from holdfast.model.book import Book, World
 from holdfast.model.policies.policy import Policy
 from holdfast.store import open_store

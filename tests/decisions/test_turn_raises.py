@@ -10,7 +10,8 @@ from dataclasses import replace
 import pytest
 
 from holdfast import unexpected
-from holdfast.controller import cycles, loop
+from holdfast.controller import loop
+from holdfast.controller.timing import cycles
 from holdfast.decisions import careful, turn
 from holdfast.decisions.careful import TurnFailed, blame, careful_turn
 from holdfast.decisions.inputs import NO_DECISION, Input, InputKind, inputs, without

@@ -22,7 +22,7 @@ from holdfast.api.app import create_app
 from holdfast.api.callers.auth import hash_token
 from holdfast.api.deps import ApiDeps
 from holdfast.api.transport.connections import Bounds, Connections
-from holdfast.controller.totals_keeper import TotalsKeeper
+from holdfast.controller.keeping.totals_keeper import TotalsKeeper
 from holdfast.decisions.parts import Certificate
 from holdfast.head.disk import disk_room
 from holdfast.metrics.trouble import TroubleState

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from holdfast.controller.quorum_watch import QuorumWatch
+from holdfast.controller.quorum.quorum_watch import QuorumWatch
 from holdfast.model.elastic_jobs.rooms import RoomRules
 from holdfast.model.policies.resizing import ElasticPolicy
 from holdfast.ports import Store

@@ -19,7 +19,7 @@ from threading import Lock
 from typing import Any
 
 from holdfast.config.controller import ControllerSettings, load
-from holdfast.controller.lanes import LANES
+from holdfast.controller.timing.lanes import LANES
 from holdfast.head import actor_main, controller_main, serving, wiring
 from holdfast.head.wiring import ActorParts
 from holdfast.model.actions.action import Intent

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from threading import Lock
 
-from holdfast.controller.head_reach import Connect, connect
+from holdfast.controller.observing.head_reach import Connect, connect
 from holdfast.decisions.common import node_drains, slurm_view
 from holdfast.decisions.common.het_jobs import whole
 from holdfast.decisions.machines.machine_proof import DOUBT, OTHER_NODE, UnprovenMachine

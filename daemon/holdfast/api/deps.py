@@ -24,9 +24,9 @@ from holdfast.api.shared import SharedAnswers
 from holdfast.api.stream import StreamFrame, Streams, frame_of
 from holdfast.api.transport.connections import Connections
 from holdfast.config.sections import EnrolmentSection, QuorumSection
-from holdfast.controller.agents import AgentRegistry
+from holdfast.controller.keeping.steps_untaken import UntakenWatch
+from holdfast.controller.observing.agents import AgentRegistry
 from holdfast.controller.orders import OrderHub
-from holdfast.controller.steps_untaken import UntakenWatch
 from holdfast.decisions.inputs import Input
 from holdfast.decisions.parts import Certificate
 from holdfast.decisions.turn import STAGES

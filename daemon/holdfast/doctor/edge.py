@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from holdfast.config.controller import ControllerSettings
 from holdfast.config.sections import ServerSection
-from holdfast.controller.quorum_link import QuorumLink
+from holdfast.controller.quorum.quorum_link import QuorumLink
 from holdfast.doctor import exposed, metadata_edge, plugin_facts, tls_edge
 from holdfast.doctor.advice import Advice
 from holdfast.doctor.diagnose import diagnose

@@ -20,18 +20,18 @@ from holdfast.api.transport.connections import Connections
 from holdfast.api.transport.server import build_server, connections_for
 from holdfast.clock import SystemClock
 from holdfast.config.controller import ControllerSettings
-from holdfast.controller.agents import AgentRegistry
-from holdfast.controller.figures_keeper import FiguresKeeper
+from holdfast.controller.keeping.figures_keeper import FiguresKeeper
+from holdfast.controller.keeping.totals_keeper import TotalsKeeper
 from holdfast.controller.lease_holder import claim
 from holdfast.controller.loop import ControlLoop
-from holdfast.controller.neighbours import NeighbourLists
-from holdfast.controller.observe import Observer, SlurmWatch
+from holdfast.controller.observing.agents import AgentRegistry
+from holdfast.controller.observing.neighbours import NeighbourLists
+from holdfast.controller.observing.observe import Observer, SlurmWatch
 from holdfast.controller.orders import OrderHub
-from holdfast.controller.pace import FleetPace
-from holdfast.controller.quorum_link import QuorumLink
-from holdfast.controller.quorum_watch import QuorumWatch
-from holdfast.controller.survey_turns import SurveyTurns
-from holdfast.controller.totals_keeper import TotalsKeeper
+from holdfast.controller.quorum.quorum_link import QuorumLink
+from holdfast.controller.quorum.quorum_watch import QuorumWatch
+from holdfast.controller.timing.pace import FleetPace
+from holdfast.controller.timing.survey_turns import SurveyTurns
 from holdfast.controller.wakeup import Alone, Bell, Ringer
 from holdfast.dashboard.attach import attach
 from holdfast.decisions.parts import Certificate

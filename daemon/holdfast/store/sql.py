@@ -191,7 +191,7 @@ class SqlStore:
         return self._read(lambda c: figures.of(c, incident_ids, until))
 
     def keep_figures(self, closed_since: datetime | None, limit: int, fence: int) -> int:
-        """As :meth:`holdfast.controller.figures_keeper.FiguresStore.keep_figures`."""
+        """As :meth:`holdfast.controller.keeping.figures_keeper.FiguresStore.keep_figures`."""
         found = self._read(lambda c: figures.unstored(c, closed_since, limit))
         if found:
             self._writer.run(lambda c: figures.put(c, found, fence))

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.controller import slurm_reader
+from holdfast.controller.observing import slurm_reader
 from holdfast.model.errors import Unavailable
 from holdfast.model.incidents.incident import RecoveryPhase
 from holdfast.model.slurm.absence import Missing

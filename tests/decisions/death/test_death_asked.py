@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.controller.neighbours import FIRST_AT_ONCE, FIRST_PER_S, NeighbourLists
+from holdfast.controller.observing.neighbours import FIRST_AT_ONCE, FIRST_PER_S, NeighbourLists
 from holdfast.decisions.death import domains
 from holdfast.model.actions.action import SendOrder, Verb
 from holdfast.model.agents.report import OrderOutcome

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.controller import pace
+from holdfast.controller.timing import pace
 from holdfast.model.incidents.incident import IncidentState
 from holdfast_checks.result import Remedy
 from support.simulated import Site, agents

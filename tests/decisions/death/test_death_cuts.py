@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.controller import pace
-from holdfast.controller.head_reach import HeadReached
+from holdfast.controller.observing.head_reach import HeadReached
+from holdfast.controller.timing import pace
 from holdfast.model.actions.action import Intent, SendOrder, Verb
 from holdfast.model.agents.report import OrderOutcome
 from holdfast.model.incidents.incident import IncidentState

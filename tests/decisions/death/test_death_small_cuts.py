@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.controller import pace
+from holdfast.controller.timing import pace
 from holdfast.model.incidents.incident import IncidentState
 from holdfast.model.machine import Instance, ProviderCan
 from support.simulated import Site, agents

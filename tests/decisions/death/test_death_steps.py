@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.controller import pace
+from holdfast.controller.timing import pace
 from holdfast.model.incidents.incident import IncidentState
 from support.simulated import Site, agents
 from support.simulated.network import cut

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.controller.quorum_names import ask_room
-from holdfast.controller.quorum_watch import QuorumWatch
+from holdfast.controller.quorum.quorum_names import ask_room
+from holdfast.controller.quorum.quorum_watch import QuorumWatch
 from holdfast.decisions.common.elastic_jobs import ElasticJob, elastic_jobs
 from holdfast.decisions.elastic.evictions import due, forsaken, met_in
 from holdfast.decisions.elastic.ledger import Read, fold

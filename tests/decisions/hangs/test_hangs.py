@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.config.controller import read
-from holdfast.controller.agents import AgentRegistry, Hello
+from holdfast.controller.observing.agents import AgentRegistry, Hello
 from holdfast.decisions.common.node_incidents import HUNG
 from holdfast.decisions.hangs.progress_stall import quiet
 from holdfast.decisions.probing.suspects import UNEXPLAINED

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.controller.background import write_lemons
+from holdfast.controller.observing.background import write_lemons
 from holdfast.decisions.incidents.node_history import explained, lemons, outages
 from holdfast.model.background import Lemon, Outage
 from holdfast.model.event import Event, EventKind

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.controller.observe import remember_dependencies
+from holdfast.controller.observing.observe import remember_dependencies
 from holdfast.decisions.job_ends.dependents import gone_on, latched_for, waits_for
 from holdfast.model.slurm.cluster import ClusterView, Job, JobKey
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.controller.agents import Hello
+from holdfast.controller.observing.agents import Hello
 from holdfast.model.incidents.incident import Incident, IncidentKind, IncidentState
 from holdfast.model.machine import ProviderCan
 from holdfast_checks.result import Remedy

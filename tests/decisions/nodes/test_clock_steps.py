@@ -9,7 +9,7 @@ from functools import cache
 
 import pytest
 
-from holdfast.controller.clock_steps import ClockStep, as_if_right, as_recorded
+from holdfast.controller.timing.clock_steps import ClockStep, as_if_right, as_recorded
 from holdfast.decisions.common import slurm_view
 from holdfast.decisions.nodes import hands_off
 from holdfast.model.actions.action import Drain, IntentState, Launch, SendOrder

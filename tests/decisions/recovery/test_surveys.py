@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.agent.orders import survey_plan
 from holdfast.agent.sending import answers
-from holdfast.controller.survey_turns import SurveyTurns
+from holdfast.controller.timing.survey_turns import SurveyTurns
 from holdfast.decisions.recovery.checkpoint_surveys import named
 from holdfast.decisions.recovery.run_checkpoints import Complete, _reached
 from holdfast.model.actions.action import IntentState, SendOrder, Verb

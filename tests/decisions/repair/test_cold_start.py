@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.controller.agents import Hello
+from holdfast.controller.observing.agents import Hello
 from holdfast.decisions.repair.ladder import Rung
 from holdfast.model.actions.action import Intent
 from holdfast.model.incidents.incident import IncidentKind, IncidentState

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from holdfast.controller.agents import AgentRegistry, Hello
+from holdfast.controller.observing.agents import AgentRegistry, Hello
 from holdfast.model.actions.action import Intent, SendOrder, Verb
 from holdfast.model.agents.report import Clear, Finding, Inventory, OrderOutcome, Report, Statement
 from holdfast.model.errors import Unavailable

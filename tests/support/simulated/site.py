@@ -13,12 +13,12 @@ from holdfast.actor.actor import Actor
 from holdfast.actor.adapters import Outside
 from holdfast.actor.notice_desk import NoticeDesk, Place
 from holdfast.actor.provider_watch import LOOK_EVERY_S, ProviderWatch
-from holdfast.controller.background import READ_EVERY_S
-from holdfast.controller.head_reach import HeadReached
-from holdfast.controller.lanes import LANES
 from holdfast.controller.loop import ControlLoop
-from holdfast.controller.observe import Observer, SlurmWatch
+from holdfast.controller.observing.background import READ_EVERY_S
+from holdfast.controller.observing.head_reach import HeadReached
+from holdfast.controller.observing.observe import Observer, SlurmWatch
 from holdfast.controller.orders import OrderHub
+from holdfast.controller.timing.lanes import LANES
 from holdfast.decisions.careful import careful_turn
 from holdfast.decisions.machines.disputes import claimants
 from holdfast.decisions.nodes.hands_off import own_reservations

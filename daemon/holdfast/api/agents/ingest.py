@@ -24,8 +24,8 @@ from holdfast.api.requests import examples
 from holdfast.api.requests.body import parse_object, read_body
 from holdfast.api.requests.convert import Notes, to_report
 from holdfast.api.requests.wire import HeartbeatBody, Items, ReportBody, check_version, clean, parse, parse_items
-from holdfast.controller.agents import Hello
-from holdfast.controller.claims import ShownJobs
+from holdfast.controller.observing.agents import Hello
+from holdfast.controller.observing.claims import ShownJobs
 from holdfast.decisions.common.check_policy import checks_for
 from holdfast.decisions.common.node_policy import policy_for
 from holdfast.decisions.nodes.job_gate import closed_by

@@ -18,7 +18,7 @@ from holdfast.api.errors import ApiError, answers
 from holdfast.api.requests import examples
 from holdfast.api.requests.body import parse_object, read_body
 from holdfast.api.requests.wire import parse
-from holdfast.controller.quorum_names import ask_room
+from holdfast.controller.quorum.quorum_names import ask_room
 from holdfast.decisions.common import slurm_view
 from holdfast.decisions.common.elastic_jobs import ElasticJob, elastic_jobs
 from holdfast.decisions.elastic.admission import Admission, AdmissionReason, AdmissionRefusal, RendezvousRequest, admit

@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from holdfast.controller.quorum_link import QuorumLink
+from holdfast.controller.quorum.quorum_link import QuorumLink
 from holdfast.model.elastic_jobs.rooms import RoomView
 from holdfast.model.errors import ConfigError, NotFound, Unavailable
 from holdfast.model.slurm.cluster import Job

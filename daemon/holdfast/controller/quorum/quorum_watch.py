@@ -13,8 +13,8 @@ from datetime import datetime
 from functools import partial
 
 from holdfast import unexpected
-from holdfast.controller.quorum_names import remember
-from holdfast.controller.quorum_note import NOTE, read_note, restored, write_note
+from holdfast.controller.quorum.quorum_names import remember
+from holdfast.controller.quorum.quorum_note import NOTE, read_note, restored, write_note
 from holdfast.decisions.elastic.evictions import Eviction, Fading, Met, due, forsaken, met_in
 from holdfast.decisions.elastic.ledger import fold
 from holdfast.model.book import World

@@ -10,8 +10,8 @@ from datetime import datetime
 from ipaddress import ip_address
 from pathlib import Path
 
-from holdfast.controller.clock_steps import ClockStep, not_to_come
-from holdfast.controller.head_reach import resolve
+from holdfast.controller.observing.head_reach import resolve
+from holdfast.controller.timing.clock_steps import ClockStep, not_to_come
 from holdfast.decisions.common import slurm_view
 from holdfast.decisions.incidents import node_history
 from holdfast.decisions.spares.pool import P99, by_rule, kept, wanted

@@ -13,10 +13,10 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from holdfast.controller.elastic_pace import ElasticPace
-from holdfast.controller.job_pace import JobPace
-from holdfast.controller.job_reads import Looks
-from holdfast.controller.observe import SlurmWatch
+from holdfast.controller.observing.observe import SlurmWatch
+from holdfast.controller.timing.elastic_pace import ElasticPace
+from holdfast.controller.timing.job_pace import JobPace
+from holdfast.controller.timing.job_reads import Looks
 from holdfast.decisions.common.elastic_jobs import elastic_jobs
 from holdfast.model.actions.action import (
     Action,

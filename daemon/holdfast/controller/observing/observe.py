@@ -10,12 +10,12 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from holdfast import unexpected
-from holdfast.controller import clock_steps
-from holdfast.controller.agents import AgentRegistry
-from holdfast.controller.background import BackgroundWatch
-from holdfast.controller.claims import known_claims
-from holdfast.controller.clock_steps import ClockStep
-from holdfast.controller.head_reach import HeadReach
+from holdfast.controller.observing.agents import AgentRegistry
+from holdfast.controller.observing.background import BackgroundWatch
+from holdfast.controller.observing.claims import known_claims
+from holdfast.controller.observing.head_reach import HeadReach
+from holdfast.controller.timing import clock_steps
+from holdfast.controller.timing.clock_steps import ClockStep
 from holdfast.decisions.common.het_jobs import whole_jobs
 from holdfast.decisions.elastic.shrink import served_by
 from holdfast.decisions.nodes.resumed import in_question

@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable
 
-from holdfast.controller.lanes import SLURM, WORKERS, lane
+from holdfast.controller.timing.lanes import SLURM, WORKERS, lane
 from holdfast.model.actions.action import Intent, IntentState, SendOrder, UnknownAction
 from holdfast.model.book import Book, World
 from holdfast.model.policies.policy import Mode
