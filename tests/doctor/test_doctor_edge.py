@@ -14,7 +14,7 @@ import pytest
 from holdfast.config.controller import load
 from holdfast.doctor import AdviceLevel, DoctorSite, gather, run, site_of
 from holdfast.doctor.edge import NO_SUCH_RESERVATION, may_change, may_reserve
-from holdfast.doctor.provider_edge import NO_SUCH_NODE
+from holdfast.doctor.gather.provider_edge import NO_SUCH_NODE
 from holdfast.model.errors import HoldfastError, NotFound, NotPermitted, Rejected, Unavailable
 from holdfast.model.policies.policy import Mode
 from holdfast.model.slurm.cluster import ClusterView, Partition

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.doctor import AdviceLevel, DoctorFacts, SlurmFacts
-from holdfast.doctor.elastic import RULES
+from holdfast.doctor.subjects.elastic import RULES
 from holdfast.model.policies.policy import Policy
 from holdfast.model.slurm.cluster import Partition
 

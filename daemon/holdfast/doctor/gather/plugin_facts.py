@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from holdfast.doctor.elf import exported_uint32
 from holdfast.doctor.facts import PluginFacts, SlurmFacts, SlurmScript, SpankLine
+from holdfast.doctor.gather.elf import exported_uint32
 
 _LARGEST_BYTES = 16 << 20
 _INCLUDES = 4
