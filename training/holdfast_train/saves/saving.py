@@ -27,9 +27,9 @@ from holdfast_checkpoint import (
 )
 from holdfast_checkpoint.base.manifest import MANIFEST, CheckpointManifest, folder_name
 from holdfast_checkpoint.lease import Term
-from holdfast_train.background import BackgroundTask
 from holdfast_train.errors import TrainError
-from holdfast_train.stored import Buffers, Staged, StateOrigin
+from holdfast_train.saves.background import BackgroundTask
+from holdfast_train.saves.stored import Buffers, Staged, StateOrigin
 
 log = logging.getLogger(__name__)
 

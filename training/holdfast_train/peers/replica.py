@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 import torch
 
-from holdfast_train.buckets import Buckets
 from holdfast_train.errors import TransferFailed
-from holdfast_train.shards import local, model_state, optimizer_state, plain
+from holdfast_train.tensors.buckets import Buckets
+from holdfast_train.tensors.shards import local, model_state, optimizer_state, plain
 
 
 class Stateful(Protocol):

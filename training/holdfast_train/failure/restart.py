@@ -17,13 +17,13 @@ from typing import Any, Protocol, TypeVar
 
 import torch.distributed as dist
 
-from holdfast_train.codec import Packed, unpack
 from holdfast_train.errors import RankLost, TrainError, tell
-from holdfast_train.events import SignalWatch
-from holdfast_train.lines import Lines
-from holdfast_train.meeting import RankMeeting
+from holdfast_train.failure.events import SignalWatch
+from holdfast_train.failure.lines import Lines
+from holdfast_train.failure.meeting import RankMeeting
 from holdfast_train.ranks import backend
 from holdfast_train.settings import TrainSettings, settings_from_env
+from holdfast_train.tensors.codec import Packed, unpack
 
 log = logging.getLogger(__name__)
 

@@ -25,7 +25,7 @@ from holdfast_checkpoint.base.confined import Bad
 from holdfast_checkpoint.base.manifest import MANIFEST, digest_fd, parse_manifest, rank_folder
 from holdfast_checkpoint.layouts.archives import load_json
 from holdfast_train.errors import TrainError
-from holdfast_train.statetree import Misfit, StateNode, Tensors, blank, join, split
+from holdfast_train.tensors.statetree import Misfit, StateNode, Tensors, blank, join, split
 
 _STATE = "state.json"
 

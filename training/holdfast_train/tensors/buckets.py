@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from holdfast_train.shards import like, local, local_gradient
+from holdfast_train.tensors.shards import like, local, local_gradient
 
 BUCKET_BYTES = 32 << 20
 """Large enough for full bandwidth, small enough that the first is under way while the next is still being filled."""

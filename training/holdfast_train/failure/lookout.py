@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 
 from holdfast_train.errors import Refused, tell
-from holdfast_train.events import REQUEUE
+from holdfast_train.failure.events import REQUEUE
 
 LOOK_S = 2.0
 """How long the loop may be busy before the quorum service is asked, and the interval of requests."""

@@ -6,8 +6,8 @@ import hashlib
 import struct
 from dataclasses import dataclass
 
-from holdfast_train.batch import GlobalBatch
 from holdfast_train.errors import Unusable
+from holdfast_train.samples.batch import GlobalBatch
 
 _ROUNDS = 4
 """A Feistel network of four rounds with a pseudorandom round function is a strong pseudorandom permutation (Luby and Rackoff)."""

@@ -10,9 +10,9 @@ from typing import Any
 
 from holdfast_checkpoint import survey_all, verify
 from holdfast_train.errors import TrainError
-from holdfast_train.shards import model_state, optimizer_state, plain
-from holdfast_train.statetree import Misfit, StateNode, shapes, split
-from holdfast_train.stored import Damaged, StateOrigin, check_files, read_about, read_state
+from holdfast_train.saves.stored import Damaged, StateOrigin, check_files, read_about, read_state
+from holdfast_train.tensors.shards import model_state, optimizer_state, plain
+from holdfast_train.tensors.statetree import Misfit, StateNode, shapes, split
 
 log = logging.getLogger(__name__)
 

@@ -16,15 +16,15 @@ from holdfast_checkpoint.base.manifest import parse_folder_name
 from holdfast_checkpoint.base.model import CheckpointError
 from holdfast_checkpoint.base.runs import run_from_env
 from holdfast_train.errors import RankLost, TrainError, Unusable
-from holdfast_train.interval import interval_s, mtbf_from_env, mtbf_of_all_s, nodes_from_env
 from holdfast_train.membership import StepPosition
 from holdfast_train.ranks import RankGroup
-from holdfast_train.resuming import CheckpointReader, candidates, take_over
-from holdfast_train.saving import Saves, age_s, newest
+from holdfast_train.saves.interval import interval_s, mtbf_from_env, mtbf_of_all_s, nodes_from_env
+from holdfast_train.saves.resuming import CheckpointReader, candidates, take_over
+from holdfast_train.saves.saving import Saves, age_s, newest
+from holdfast_train.saves.signs import Signs
+from holdfast_train.saves.stored import Damaged, StateOrigin
 from holdfast_train.settings import TrainSettings
-from holdfast_train.shards import plain
-from holdfast_train.signs import Signs
-from holdfast_train.stored import Damaged, StateOrigin
+from holdfast_train.tensors.shards import plain
 from holdfast_train.world import TrainingWorld, new_name, room_name
 
 log = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ class DurableCheckpoints:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """``mtbf_s``: mean time between losses of all groups at once (else ``HOLDFAST_MTBF_S``, else an estimate,
-        :mod:`holdfast_train.interval`). ``least_s``, ``most_s``: bounds of the interval. ``sign_s``: interval of the job's signs
+        :mod:`holdfast_train.saves.interval`). ``least_s``, ``most_s``: bounds of the interval. ``sign_s``: interval of the job's signs
         of life in the directory. Raises Unusable."""
         self.directory = os.path.abspath(directory)
         self._keep, self._least_s, self._most_s = keep, least_s, most_s

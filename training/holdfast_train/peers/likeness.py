@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from holdfast_train.codec import lay_out
-from holdfast_train.replica import Stateful
-from holdfast_train.shards import plain
+from holdfast_train.peers.replica import Stateful
+from holdfast_train.tensors.codec import lay_out
+from holdfast_train.tensors.shards import plain
 
 log = logging.getLogger(__name__)
 

@@ -17,11 +17,11 @@ from typing import Any
 
 from torchft._torchft import LighthouseClient, ManagerClient
 
-from holdfast_train.codec import unpack
 from holdfast_train.errors import TransferFailed
-from holdfast_train.fetching import ask, fetch
-from holdfast_train.history import TrainingPace
-from holdfast_train.replica import At, CaughtUp, Replica
+from holdfast_train.peers.fetching import ask, fetch
+from holdfast_train.peers.history import TrainingPace
+from holdfast_train.peers.replica import At, CaughtUp, Replica
+from holdfast_train.tensors.codec import unpack
 
 log = logging.getLogger(__name__)
 

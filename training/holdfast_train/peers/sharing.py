@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from holdfast_train.catchup import CatchUp
-from holdfast_train.history import History
-from holdfast_train.proof import peer_key
-from holdfast_train.replica import CaughtUp, Replica
-from holdfast_train.transport import PeerTransport
+from holdfast_train.peers.catchup import CatchUp
+from holdfast_train.peers.history import History
+from holdfast_train.peers.proof import peer_key
+from holdfast_train.peers.replica import CaughtUp, Replica
+from holdfast_train.peers.transport import PeerTransport
 
 
 class Sharing:

@@ -7,10 +7,10 @@ import enum
 import logging
 from collections.abc import Callable
 
-from holdfast_train.durable import DurableCheckpoints, FinalSave
 from holdfast_train.errors import QuorumAway, Refused
 from holdfast_train.membership import StepPosition
 from holdfast_train.ranks import RankGroup
+from holdfast_train.saves.durable import DurableCheckpoints, FinalSave
 from holdfast_train.sizes import Sizes
 
 log = logging.getLogger(__name__)

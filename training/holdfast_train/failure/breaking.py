@@ -13,7 +13,7 @@ from collections.abc import Callable
 from torch._C._distributed_c10d import ProcessGroup, Store
 from torchft.process_group import ProcessGroupGloo
 
-from holdfast_train.lines import Lines
+from holdfast_train.failure.lines import Lines
 
 log = logging.getLogger(__name__)
 

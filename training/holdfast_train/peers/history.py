@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import torch
 
-from holdfast_train.codec import Packed, Readable, StateLayout, frozen, lay_out
+from holdfast_train.tensors.codec import Packed, Readable, StateLayout, frozen, lay_out
 
 log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from holdfast_checkpoint import lease
-from holdfast_train.background import PeriodicCall
+from holdfast_train.saves.background import PeriodicCall
 
 WATCHED_SIGNS = 2.5
 """A sign that does not change for this many of its intervals belongs to a group that is gone: one sign may be late."""

@@ -14,9 +14,9 @@ from dataclasses import asdict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
 
-from holdfast_train.codec import Readable
-from holdfast_train.history import History
-from holdfast_train.proof import ASKED, PROOF, ask_proof, good_nonce, same, tell_proof
+from holdfast_train.peers.history import History
+from holdfast_train.peers.proof import ASKED, PROOF, ask_proof, good_nonce, same, tell_proof
+from holdfast_train.tensors.codec import Readable
 
 log = logging.getLogger(__name__)
 

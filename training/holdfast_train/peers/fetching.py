@@ -12,10 +12,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from urllib.parse import urlsplit
 
-from holdfast_train.codec import Packed, body_bytes
 from holdfast_train.errors import TransferFailed
-from holdfast_train.proof import ASKED, PROOF, ask_proof, same, tell_proof
-from holdfast_train.serving import CHUNK_BYTES
+from holdfast_train.peers.proof import ASKED, PROOF, ask_proof, same, tell_proof
+from holdfast_train.peers.serving import CHUNK_BYTES
+from holdfast_train.tensors.codec import Packed, body_bytes
 
 TRIES = 3
 """Attempts per chunk: a broken connection or a flipped bit should not fail a step."""

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from holdfast_train.catchup import CatchUp
-from holdfast_train.codec import lay_out, pack, unpack
 from holdfast_train.errors import TransferFailed
-from holdfast_train.fetching import fetch
-from holdfast_train.history import History
-from holdfast_train.proof import peer_key
-from holdfast_train.serving import StateServer
+from holdfast_train.peers.catchup import CatchUp
+from holdfast_train.peers.fetching import fetch
+from holdfast_train.peers.history import History
+from holdfast_train.peers.proof import peer_key
+from holdfast_train.peers.serving import StateServer
+from holdfast_train.tensors.codec import lay_out, pack, unpack
 
 log = logging.getLogger(__name__)
 
