@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from api.conftest import T0
 from holdfast.api.shown.history import entries
 from holdfast.controller.observing.agents import Hello
 from holdfast.model.agents.report import Inventory, Report
@@ -21,8 +22,6 @@ from holdfast.model.slurm.cluster import ClusterView, Node
 from holdfast.ports import Operation
 from holdfast_checks.result import Severity
 from support.store_nouns import incident
-
-from .conftest import T0
 
 K = EventKind
 ID = "0h3k5d2m8x1q"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from api.test_proposals import ID, a_record
+from api.orders.test_proposals import ID, a_record
 from holdfast.api.callers.auth import hash_token
 from holdfast.api.deps import Threads
 from holdfast.api.errors import ApiError

@@ -22,7 +22,7 @@ from holdfast.model.policies.policy import Policy
 from holdfast.model.slurm.cluster import ClusterView, Node
 from support.whole_recovery import WHOLE
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 SERIES = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (\S+)")
 
