@@ -9,7 +9,7 @@ import pytest
 from starlette.datastructures import Headers
 
 from dashboard.conftest import ORIGIN, SAME_SITE, Browser
-from holdfast.api.auth import hash_token
+from holdfast.api.callers.auth import hash_token
 from holdfast.config.dashboard import check_dashboard
 from holdfast.config.sections import DashboardSection
 from holdfast.dashboard.proxied import ProxyTrust, read_trust
