@@ -435,8 +435,8 @@ class Store(Protocol):
     def take_orders(
         self, node: str, instance_id: str, boot_id: str, now: datetime, *, observes: bool = False
     ) -> tuple[Intent, ...]:
-        """Orders for this agent that are neither settled nor expired nor held (:mod:`holdfast.model.actions.held_orders`); PLANNED ones become
-        STARTED (delivered). A delivered one is handed out again until its outcome is in: the agent acts at most once per id.
+        """Orders for this agent that are neither settled nor expired nor held (:mod:`holdfast.model.actions.held_orders`); PLANNED ones
+        become STARTED (delivered). A delivered one is handed out again until its outcome is in: the agent acts at most once per id.
 
         ``observes``: the controller's mode is observe."""
         ...

@@ -545,7 +545,7 @@ def test_power_saving_fix_fits_the_release() -> None:
 
 def test_every_advice_is_tried_here_and_documented() -> None:
     """Ids in the sources, in the tests and in the documentation are the same set."""
-    sources = (Path(__file__).parents[2] / "daemon" / "holdfast" / "doctor").glob("*.py")
+    sources = (Path(__file__).parents[2] / "daemon" / "holdfast" / "doctor").rglob("*.py")
     used = {
         found
         for file in sources

@@ -19,7 +19,8 @@ from holdfast.practice.aws import REGION, practice_env
 from holdfast.practice.aws.client import EmulatorControl, running_emulator
 from holdfast.practice.aws.faults import ApiFault
 from holdfast.practice.aws.seed import TEMPLATE, open_ec2
-from holdfast.providers.ec2.requests import CANDIDATE, launch_tags
+from holdfast.providers.aws.instances import CANDIDATE
+from holdfast.providers.ec2.requests import launch_tags
 from holdfast.providers.ec2.settings import Ec2Settings, Offer
 from holdfast_checks.result import Remedy, Severity
 from support.aws_kinds import AsgKind, Ec2Kind, HyperpodKind

@@ -1,4 +1,4 @@
-"""Parse Slurm's output into the types of ``model.cluster``. Pure; formats of Slurm 22.05 to 26.05.
+"""Parse Slurm's output into the types of ``model.slurm.cluster``. Pure; formats of Slurm 22.05 to 26.05.
 
 Times are requested as seconds since 1970 (``SLURM_TIME_FORMAT=%s``), so that no time zone matters."""
 

@@ -1,4 +1,4 @@
-"""Convert pyslurm's attributes to the types of ``model.cluster``. Pure; the attributes of pyslurm 24.11, each None where unset."""
+"""Convert pyslurm's attributes to the types of ``model.slurm.cluster``. Pure; the attributes of pyslurm 24.11, each None where unset."""
 
 from __future__ import annotations
 

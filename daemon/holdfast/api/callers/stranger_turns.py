@@ -1,8 +1,8 @@
 """Whose request is answered next of those without a token that is known here. They wait, and are not refused: who polls ``/healthz`` is
 answered during a flood from elsewhere.
 
-What waits is bounded by the connections that are not known (:mod:`holdfast.api.transport.connections`): each has one request here at most, and takes
-it away when it is closed."""
+What waits is bounded by the connections that are not known (:mod:`holdfast.api.transport.connections`): each has one request here at
+most, and takes it away when it is closed."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Before the application: who shows no token that is known here waits for a turn (:mod:`holdfast.api.callers.stranger_turns`), before anything else
-is done for the request."""
+"""Before the application: who shows no token that is known here waits for a turn (:mod:`holdfast.api.callers.stranger_turns`), before
+anything else is done for the request."""
 
 from __future__ import annotations
 

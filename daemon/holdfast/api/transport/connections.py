@@ -85,8 +85,8 @@ class Bounds:
     most: int
     most_per_address: int = 256
     most_unknown: int = 2048
-    """That are not known. Each takes 0.1 MiB under TLS (measured), most of it a buffer (:mod:`holdfast.api.transport.tls_memory`): as many as
-    there are descriptors would take the memory of the head node."""
+    """That are not known. Each takes 0.1 MiB under TLS (measured), most of it a buffer (:mod:`holdfast.api.transport.tls_memory`): as
+    many as there are descriptors would take the memory of the head node."""
     proxies: tuple[Network, ...] = ()
     """Stand for many clients each, as loopback does: only the bound in all holds there."""
     head_s: float = 10.0

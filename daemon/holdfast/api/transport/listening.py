@@ -35,8 +35,8 @@ SHED_AT_ONCE = 64
 NO_DESCRIPTOR_PAUSE_S = 0.5
 SWEEP_S = 1.0
 COLLECT_EVERY = 10_000
-"""Connections that ended: asyncio's transports refer to themselves, 2 KiB each, and :func:`holdfast.api.transport.server.quiet_gc` has the collector
-look at what is old hardly ever."""
+"""Connections that ended: asyncio's transports refer to themselves, 2 KiB each, and :func:`holdfast.api.transport.server.quiet_gc` has the
+collector look at what is old hardly ever."""
 CANNOT_LISTEN = 3
 """Exit status, uvicorn's own."""
 _RESET = struct.pack("ii", 1, 0)

@@ -14,8 +14,8 @@ S = TypeVar("S", bound="Shape")
 
 
 def read(shape: type[S], answer: Any) -> S:
-    """The answer as the shape says it (:meth:`holdfast.api.answers.shape.Shape.read`). Raises Unavailable, in one line, where something essential
-    is missing or makes no sense.
+    """The answer as the shape says it (:meth:`holdfast.api.answers.shape.Shape.read`). Raises Unavailable, in one line, where something
+    essential is missing or makes no sense.
 
     Pydantic and the shapes are imported by the verbs that show something, not by ``holdfast --help``."""
     from pydantic import ValidationError  # noqa: PLC0415

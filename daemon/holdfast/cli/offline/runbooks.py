@@ -12,7 +12,7 @@ import typer
 from holdfast.cli.common.show import table
 from holdfast.model.errors import Usage
 
-_SOURCE = Path(__file__).parents[3] / "docs"
+_SOURCE = Path(__file__).parents[4] / "docs"
 """In a source tree. Of an installed package there is nothing of the kind."""
 
 

@@ -1,9 +1,9 @@
 """Transitions of an incident: open, raise, move and close; the only code that sets an incident's state or kind. Pure.
 
-Each function checks the step against the table (:data:`holdfast.model.incidents.incident.TRANSITIONS`), sets the times that belong to the state and
-returns the incident with the events of the step. The events that have ``to`` in their ``detail`` are the complete path of an incident: the
-first has no ``from``, each later one starts where the last one ended. A suspicion that is raised is opened by an event without either: the
-step is that of ``incident.state`` next to it."""
+Each function checks the step against the table (:data:`holdfast.model.incidents.incident.TRANSITIONS`), sets the times that belong to the
+state and returns the incident with the events of the step. The events that have ``to`` in their ``detail`` are the complete path of an
+incident: the first has no ``from``, each later one starts where the last one ended. A suspicion that is raised is opened by an event
+without either: the step is that of ``incident.state`` next to it."""
 
 from __future__ import annotations
 

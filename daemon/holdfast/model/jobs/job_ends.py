@@ -168,7 +168,8 @@ class JobEnd:
 
     @property
     def shown_id(self) -> str:
-        """As :attr:`holdfast.model.slurm.cluster.Job.shown_id`. One element of an array has the array's own id, by which scontrol takes all."""
+        """As :attr:`holdfast.model.slurm.cluster.Job.shown_id`. One element of an array has the array's own id, by which
+        scontrol takes all."""
         return str(self.job) if self.array_task_id is None else f"{self.array_job_id}_{self.array_task_id}"
 
     def shows(self, *signs: Sign) -> Clue | None:

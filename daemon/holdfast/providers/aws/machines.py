@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 
 from holdfast.model.errors import Rejected
 from holdfast.model.machine import Instance, MetadataOptions, Notice
-from holdfast.providers.aws_errors import translated
-from holdfast.providers.ec2.calls import Ec2Calls
-from holdfast.providers.ec2.notices import notices
-from holdfast.providers.ec2.requests import read_instance, read_metadata_options, reason_codes, state_of
+from holdfast.providers.aws.calls import Ec2Calls
+from holdfast.providers.aws.errors import translated
+from holdfast.providers.aws.instances import read_instance, read_metadata_options, reason_codes, state_of
+from holdfast.providers.aws.notices import notices
 from holdfast.providers.limits import LimitedProvider
 from holdfast.providers.one_line import one_line
 

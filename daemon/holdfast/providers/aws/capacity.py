@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from holdfast.model.errors import InsufficientCapacity, NotPermitted, Rejected
-from holdfast.providers.aws_errors import translated
-from holdfast.providers.ec2.settings import Offer
+from holdfast.providers.aws.errors import translated
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
@@ -43,18 +42,6 @@ class Reserved:
             return None
         ultra = self.instance_type.startswith(ULTRASERVERS)
         return self.ends_at - (ULTRASERVER_CLEARED_BEFORE if ultra else CLEARED_BEFORE)
-
-
-def why_skip(offer: Offer, reserved: Mapping[str, Reserved], now: datetime, margin_s: float) -> str:
-    """Why no machine should be requested from this offer now; empty: request. If the reservation was not seen, try: EC2 decides."""
-    known = reserved.get(offer.capacity_reservation_id)
-    if known is None:
-        return ""
-    if known.state != "active":
-        return f"{known.reservation_id} is {known.state}"
-    if known.block and known.ends_at is not None and known.ends_at <= now + timedelta(seconds=margin_s):
-        return f"Capacity Block {known.reservation_id} ends at {known.ends_at:%Y-%m-%d %H:%M} UTC, too soon for a new machine"
-    return ""
 
 
 def look_up(client: EC2Client, ids: Iterable[str]) -> dict[str, Reserved]:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.model.errors import NotPermitted
 from holdfast.model.machine import Notice, NoticeKind
-from holdfast.providers.aws_errors import translated
-from holdfast.providers.ec2.calls import Ec2Calls
-from holdfast.providers.ec2.capacity import Reserved, look_up
-from holdfast.providers.ec2.requests import tags_of
+from holdfast.providers.aws.calls import Ec2Calls
+from holdfast.providers.aws.capacity import Reserved, look_up
+from holdfast.providers.aws.errors import translated
+from holdfast.providers.aws.instances import tags_of
 from holdfast.providers.one_line import one_line
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ import boto3
 
 from holdfast.model.errors import NotFound, NotPermitted, Rejected, Unavailable
 from holdfast.model.machine import Instance
-from holdfast.providers.aws_client import bounds
-from holdfast.providers.aws_errors import translated
-from holdfast.providers.ec2.requests import (
+from holdfast.providers.aws.client import bounds
+from holdfast.providers.aws.errors import translated
+from holdfast.providers.aws.instances import (
     GONE_STATES,
     LIVE_STATES,
     judge_status,
@@ -24,7 +24,7 @@ from holdfast.providers.ec2.requests import (
     state_of,
     tags_of,
 )
-from holdfast.providers.ec2.settings import TagKeys
+from holdfast.providers.aws.tags import TagKeys
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
