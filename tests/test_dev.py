@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -248,42 +246,3 @@ def test_scripts_are_posix_and_executable(script: str) -> None:
 def test_ci_runs_the_tests_and_nothing_else() -> None:
     commands = [line for line in (ROOT / ".ci" / "run").read_text().splitlines() if line and not line.startswith("#")]
     assert commands == ["set -eu", 'cd "$(dirname "$0")/.."', "exec ./dev test </dev/null"]
-
-
-def _half(folder: Path, codes: str, failed: int) -> subprocess.CompletedProcess[str]:
-    """``run_half`` of dev, with a pytest that ends with these codes, one call after the other, and leaves this many failures."""
-    cache = folder / ".pytest_cache" / "v" / "cache"
-    cache.mkdir(parents=True)
-    (cache / "lastfailed").write_text(json.dumps({f"test_{n}": True for n in range(failed)}))
-    fake = folder / "pytest"
-    fake.write_text(f'#!/bin/sh\necho "$@" >>calls\nset -- {codes}\nshift $(($(wc -l <calls) - 1))\nexit $1\n')
-    fake.chmod(0o755)
-    text = (ROOT / "dev").read_text(encoding="utf-8")
-    function = text[text.index("MOST_AGAIN=") : text.index("run_tests() {")]
-    script = f'set -eu\nsay() {{ echo "$*"; }}\n{function}\nrun_half -m slurm\n'
-    path = f"{folder}:{Path(sys.executable).parent}:/usr/bin:/bin"
-    return subprocess.run(
-        ["sh", "-c", script], check=False, cwd=folder, env={"PATH": path}, capture_output=True, text=True
-    )
-
-
-@pytest.mark.parametrize(
-    ("codes", "failed", "code", "calls"),
-    [
-        ("0", 0, 0, 1),
-        ("1 0", 2, 0, 2),
-        ("1 1", 2, 1, 2),
-        ("1 5", 2, 5, 2),  # none of them was found again
-        ("1 0", 6, 1, 1),  # too many
-        ("2 0", 1, 2, 1),  # interrupted
-        ("3 0", 0, 3, 1),  # pytest itself failed
-    ],
-)
-def test_what_fails_runs_once_more_alone(tmp_path: Path, codes: str, failed: int, code: int, calls: int) -> None:
-    done = _half(tmp_path, codes, failed)
-    assert done.returncode == code, done.stderr
-    lines = (tmp_path / "calls").read_text().splitlines()
-    assert len(lines) == calls
-    assert ("UNSTABLE: 2 failed" in done.stdout) == ((code, calls) == (0, 2))
-    if calls == 2:
-        assert lines[1] == "-q --last-failed --last-failed-no-failures none -m slurm"
