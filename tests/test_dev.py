@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -246,3 +247,36 @@ def test_scripts_are_posix_and_executable(script: str) -> None:
 def test_ci_runs_the_tests_and_nothing_else() -> None:
     commands = [line for line in (ROOT / ".ci" / "run").read_text().splitlines() if line and not line.startswith("#")]
     assert commands == ["set -eu", 'cd "$(dirname "$0")/.."', "exec ./dev test </dev/null"]
+
+
+def _tests(folder: Path, halves: str, lint: str) -> subprocess.Popen[str]:
+    """``run_tests`` of dev, with these commands of the shell for the halves and for lint."""
+    stub = folder / "python"
+    stub.write_text(f"#!/bin/sh\n{halves}\n")
+    stub.chmod(0o755)
+    text = (ROOT / "dev").read_text(encoding="utf-8")
+    function = text[text.index("run_tests() {") : text.index("run_docs() {")]
+    script = f'set -eu\nCACHE=.\nsay() {{ echo "$*"; }}\nlint() {{ {lint}; }}\n{function}\nrun_tests tests/cli -x\n'
+    env = {"PATH": f"{folder}:/usr/bin:/bin"}
+    return subprocess.Popen(["sh", "-c", script], cwd=folder, env=env, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize(
+    ("halves", "lint", "code"), [("exit 0", "true", 0), ("exit 3", "true", 3), ("exit 0", "return 1", 1)]
+)
+def test_tests_and_lint_are_one_status(tmp_path: Path, halves: str, lint: str, code: int) -> None:
+    with _tests(tmp_path, f'echo "$@" >given\n{halves}', lint) as process:
+        assert process.wait(30) == code
+    assert (tmp_path / "given").read_text() == "tests/support/halves.py tests/cli -x\n"
+
+
+@pytest.mark.slow
+def test_a_signal_to_dev_alone_ends_the_tests_before_dev_ends(tmp_path: Path) -> None:
+    waits = "trap 'sleep 1; touch ended; exit 130' TERM\ntouch begun\nwhile :; do sleep 0.1; done"
+    with _tests(tmp_path, waits, "exec sleep 60") as process:
+        deadline = time.monotonic() + 30
+        while not (tmp_path / "begun").exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        process.terminate()
+        assert process.wait(30) == 130
+        assert (tmp_path / "ended").exists()
