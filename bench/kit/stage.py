@@ -52,7 +52,7 @@ def running(base: str = "/tmp", **options: Any) -> Iterator[PracticeSite]:
     end_cleanly()
     folder = Path(tempfile.mkdtemp(prefix="hfbench-", dir=base))
     folder.chmod(0o755)
-    made = PracticeSite.create(folder, **options, name="bench")
+    made = PracticeSite.create(folder, **options, name="bench", nursery=False)
     try:
         made.up()
         yield made
