@@ -59,6 +59,7 @@ TEXTS = [
     (steps.collect_evidence("n1"), "SendOrder/evidence/n1"),
     (steps.collect_stacks("n1", JOB, 2), "SendOrder/stacks/n1.4711r2"),
     (steps.read_output(JOB, 2), "SendOrder/output/4711r2@1782909015"),
+    (steps.leave_job_note(JOB, 2), "SendOrder/job_note/4711r2"),
     (steps.probe_peer("n1"), "SendOrder/probe/n1"),
     (steps.probe_pair("n1", "5"), "SendOrder/pair/n1.5"),
     (steps.save("n1", JOB, 2), "SendOrder/save/4711r2.n1"),

@@ -256,6 +256,8 @@ class Verb(StrEnum):
     """Stacks of a job's Python processes on this node, one each, read from outside."""
     SURVEY = "survey_checkpoints"
     """Read a job's registered directory with its user's rights; the newest complete checkpoints are reported separately."""
+    JOB_NOTE = "leave_job_note"
+    """Add a short text to a file alongside a job's output, written with its user's rights: why the job was stopped, and where it is."""
 
 
 @dataclass(frozen=True, slots=True)

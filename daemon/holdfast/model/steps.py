@@ -250,6 +250,11 @@ def read_output(job: JobKey, restarts: int) -> Step:
     return Step("SendOrder", f"output/{_run(job, restarts)}@{job.submitted_s}")
 
 
+def leave_job_note(job: JobKey, restarts: int) -> Step:
+    """The file alongside its output that says why it was stopped. ``restarts``: the run that was stopped."""
+    return Step("SendOrder", f"job_note/{_run(job, restarts)}")
+
+
 def probe_peer(peer: str) -> Step:
     """``peer``: the node that tries to reach the incident's."""
     return Step("SendOrder", f"probe/{peer}")
