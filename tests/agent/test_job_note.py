@@ -101,7 +101,9 @@ def _read_only(note: Path, _aside: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "trap", [_link, _dangling, _hard_link, _fifo, _directory, _another_users, _full, _read_only], ids=lambda t: t.__name__
+    "trap",
+    [_link, _dangling, _hard_link, _fifo, _directory, _another_users, _full, _read_only],
+    ids=lambda t: t.__name__,
 )
 def test_nothing_is_written_to_what_is_no_file_of_the_users_alone(
     folder: Path, trap: Callable[[Path, Path], None]

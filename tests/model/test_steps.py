@@ -88,7 +88,7 @@ TEXTS = [
     (steps.notify_no_machine(), "Notify/launch"),
     (steps.notify_awaiting_human(3), "Notify/awaiting_human.3"),
     (steps.notify_frozen(AT, 2), "Notify/frozen.1782909015.2"),
-    (steps.notify_file_system("fs1:/export"), "Notify/file_system.2964b66a"),
+    (steps.notify_file_system("fs1:/export", AT), "Notify/file_system.2964b66a.1782909015"),
     (steps.notify_dispute(), "Notify/dispute"),
     (steps.notify_hang(), "Notify/hangs"),
     (steps.notify_one_cause(), "Notify/one_cause"),

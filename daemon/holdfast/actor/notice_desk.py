@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, time, timedelta, tzinfo
 
 from holdfast import unexpected
+from holdfast.condition_note import CONDITIONS, read_conditions
 from holdfast.decisions.notices import healed, outbox, over, plan, texts
 from holdfast.decisions.notices.routes import RouteRule, ready_at, takes
 from holdfast.model.action import Intent, IntentState, Notify
@@ -141,9 +142,11 @@ class NoticeDesk:
 
     def _followed(self, state: NoticeState, book: Book, now: datetime) -> NoticeState:
         """What is over, open for long, healed, and the daily summary."""
+        about_conditions = any(each.condition for each in (*(o.matter for o in state.open), *state.waiting))
+        conditions = read_conditions(self.store.note(CONDITIONS)) if about_conditions else None
 
         def is_over(matter: Matter) -> bool | None:
-            return over.is_over(book, matter)
+            return over.is_over(book, matter, conditions)
 
         if state.open or state.waiting:
             state = plan.remind(plan.end(state, is_over, now), is_over, self.policy, now)
@@ -276,6 +279,7 @@ def matter_of(intent: Intent, book: Book) -> Matter:
         "" if upkeep else intent.incident_id,
         nodes,
         intent.planned_at,
+        action.condition,
     )
 
 

@@ -25,8 +25,8 @@ from holdfast.agent.node.system import read_id, utc_ms
 from holdfast.agent.orders import checkpoint_verbs, probing, verbs
 from holdfast.agent.orders.evidence import collect_evidence
 from holdfast.agent.orders.inspect import Inspector
-from holdfast.agent.orders.orders import OrderHandler, Orders
 from holdfast.agent.orders.job_note import leave_job_note
+from holdfast.agent.orders.orders import OrderHandler, Orders
 from holdfast.agent.orders.output import read_output
 from holdfast.agent.orders.resetting import Held, reset_gpu
 from holdfast.agent.orders.save_signals import SaveSignals

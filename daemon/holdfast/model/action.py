@@ -285,6 +285,8 @@ class Notify:
     """Default: what an older release planned."""
     nodes: tuple[str, ...] = ()
     """Nodes that it is about; empty: its incident's."""
+    condition: str = ""
+    """Key of the condition that it is about (:class:`holdfast.model.conditions.Condition`); empty: of none, or its incident's."""
 
     @property
     def target(self) -> Target:

@@ -14,6 +14,7 @@ from holdfast.model.action import Intent, IntentState
 from holdfast.model.background import Background
 from holdfast.model.budgets import BudgetExtension, BudgetKind
 from holdfast.model.cluster import ClusterView, JobKey, JobRun, Node
+from holdfast.model.conditions import Conditions
 from holdfast.model.event import Event
 from holdfast.model.incident import Incident, Recovery
 from holdfast.model.job_ends import JobEnd
@@ -511,6 +512,8 @@ class World:
     """Id and submit time of pending jobs for which this process has had groups of elastic jobs leave."""
     background: Background = field(default_factory=Background)
     """Data that changes slowly: histories, topology."""
+    conditions: Conditions = field(default_factory=Conditions)
+    """Conditions of no incident, as they were seconds ago."""
     head: Mapping[str, HeadProbe] = field(default_factory=dict)
     """The newest connect from the head node to silent nodes, and to others that a verdict waits for."""
     slurm_back_at: datetime | None = None

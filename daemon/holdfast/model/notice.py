@@ -113,6 +113,8 @@ class Matter:
     nodes: tuple[str, ...] = ()
     since: datetime | None = None
     """When it was decided."""
+    condition: str = ""
+    """Key of the condition that it is about (:class:`holdfast.model.conditions.Condition`); empty: none that is followed."""
 
 
 @dataclass(frozen=True, slots=True)

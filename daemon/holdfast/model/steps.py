@@ -387,9 +387,9 @@ def notify_frozen(since: datetime, hours: int) -> Step:
     return Step("Notify", f"frozen.{int(since.timestamp())}.{hours}")
 
 
-def notify_file_system(name: str) -> Step:
-    """A file system that does not answer on several nodes."""
-    return Step("Notify", f"file_system.{zlib.crc32(name.encode()):08x}")
+def notify_file_system(name: str, since: datetime) -> Step:
+    """A file system that does not answer on several nodes since then."""
+    return Step("Notify", f"file_system.{zlib.crc32(name.encode()):08x}.{int(since.timestamp())}")
 
 
 def notify_dispute() -> Step:

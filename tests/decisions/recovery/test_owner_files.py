@@ -41,7 +41,9 @@ def test_each_recovery_is_one_order_to_the_node_that_the_script_runs_on() -> Non
     assert note.action.node == job.nodes[0]
     assert (args["uid"], args["user"], args["path"]) == (1000, "ada", "/home/ada/slurm-%A_%a.out")
     assert (args["array_job_id"], args["array_task_id"]) == (99, 4)
-    assert args["text"].startswith(f"Holdfast: job 99_4, run 0, incident {site.incident('n1').id}\nrun 0 was stopped by ")
+    assert args["text"].startswith(
+        f"Holdfast: job 99_4, run 0, incident {site.incident('n1').id}\nrun 0 was stopped by "
+    )
     assert args["mark"] in args["text"]
 
 

@@ -85,7 +85,9 @@ class ReaderPool:
         self._take_turn(uid, within_s)
         try:
             left_s = until_s - time.monotonic()
-            done = self._children.run(f"uid {uid}", argv, left_s, max_bytes=max_bytes, env={"LC_ALL": "C.UTF-8", **(env or {})})
+            done = self._children.run(
+                f"uid {uid}", argv, left_s, max_bytes=max_bytes, env={"LC_ALL": "C.UTF-8", **(env or {})}
+            )
         except OSError as error:
             raise Unavailable(f"the reader cannot be started: {error}") from error
         finally:

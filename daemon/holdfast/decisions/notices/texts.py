@@ -141,7 +141,7 @@ class MessageWriter:
         count = len(matters) + more
         subject = _subject(topic, matters, count, over)
         if over:
-            body = "\n".join(_lines(matters, count)) if count > 1 else self._end(matters[0])
+            body = "\n".join(_lines(matters, count)) if count > 1 else self._end(matters[0], at)
         elif count == 1:
             body = self._one(matters[0])
         else:
@@ -156,8 +156,11 @@ class MessageWriter:
         parts += [f"Evidence: {line}" for line in self._evidence(matter)]
         return "\n".join([*parts, *self._closing(matter.topic, matter)])
 
-    def _end(self, matter: Matter) -> str:
-        """How it ended, as the incident says it; empty: it belongs to none that is closed."""
+    def _end(self, matter: Matter, at: datetime) -> str:
+        """How it ended, as the incident says it; empty: it belongs to none that is known, and to no condition."""
+        if matter.condition:
+            called = f"; you were called at {matter.since:%Y-%m-%d %H:%M}" if matter.since is not None else ""
+            return f"It is no longer so at {at:%Y-%m-%d %H:%M} UTC{called}. Nothing has to be done for it any more."
         incident = self.book.incidents.get(matter.incident_id)
         if incident is None:
             return ""
