@@ -88,6 +88,7 @@ TEXTS = [
     (steps.notify_no_machine(), "Notify/launch"),
     (steps.notify_awaiting_human(3), "Notify/awaiting_human.3"),
     (steps.notify_frozen(AT, 2), "Notify/frozen.1782909015.2"),
+    (steps.notify_owner(JOB, 2, "held"), "Notify/owner.4711r2.held"),
     (steps.notify_file_system("fs1:/export", AT), "Notify/file_system.2964b66a.1782909015"),
     (steps.notify_dispute(), "Notify/dispute"),
     (steps.notify_hang(), "Notify/hangs"),

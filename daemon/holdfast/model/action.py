@@ -287,6 +287,8 @@ class Notify:
     """Nodes that it is about; empty: its incident's."""
     condition: str = ""
     """Key of the condition that it is about (:class:`holdfast.model.conditions.Condition`); empty: of none, or its incident's."""
+    user: str = ""
+    """Owner of the job that it is about, who gets it by ``[notify.owners]``; empty: it is for operators."""
 
     @property
     def target(self) -> Target:

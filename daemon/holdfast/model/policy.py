@@ -209,6 +209,10 @@ class JobPolicy:
         "Whether agents add a few lines to holdfast-JOB.txt alongside the output of a job that runs again, as its user: why it was "
         "stopped, and from where it continues.",
     )
+    owner_mail: bool = option(
+        False,
+        "Whether the owner of a job that runs again, or that is held, gets a mail about it, by [notify.owners].",
+    )
 
 
 @dataclass(frozen=True, slots=True)

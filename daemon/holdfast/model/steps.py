@@ -407,6 +407,11 @@ def notify_held_job() -> Step:
     return Step("Notify", "held_job")
 
 
+def notify_owner(job: JobKey, restarts: int, what: str) -> Step:
+    """Mail to the job's owner. ``restarts``: the run that was stopped; ``what``: ``recovered`` or ``held``."""
+    return Step("Notify", f"owner.{_run(job, restarts)}.{what}")
+
+
 def notify_one_cause() -> Step:
     """Jobs that failed seem to have one cause, which is no node."""
     return Step("Notify", "one_cause")

@@ -101,6 +101,7 @@ TOPIC_TEXTS: Mapping[Topic, TopicText] = {
         "the job starts only after its owner or an operator releases it.",
         f"scontrol release {{job}}; {_SHOW}",
     ),
+    Topic.JOB_RECOVERED: TopicText("jobs run again", "nothing more.", _SHOW),
     Topic.FAILED_JOBS: TopicText("jobs failed without a node to blame", "no node is drained for it.", _SHOW),
     Topic.HEALED: TopicText("nodes are back in service", "nothing more.", _SHOW),
     Topic.DIGEST: TopicText("daily summaries", "nothing.", "holdfast incidents"),

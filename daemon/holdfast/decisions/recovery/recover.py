@@ -33,6 +33,7 @@ from holdfast.decisions.recovery import (
     checkpoint_surveys,
     holds,
     owner_files,
+    owner_mails,
     owner_note,
     restart_budget,
     run_checkpoints,
@@ -80,6 +81,7 @@ def recover(world: World) -> Part:
         *owner_note.take_back(world, view),
         *owner_note.tell_recovered(world, view),
         *owner_files.leave(world, view),
+        *owner_mails.mail(world, view),
     )
     return Part((*plan.proposals, *notes), tuple(plan.recoveries.values()))
 
