@@ -32,11 +32,14 @@ def check_notify(section: NotifySection, where: str) -> None:
             raise ConfigError(f"{where}.routes[{number}]: neither urls nor urls_file: it would reach no one")
 
 
-def check_owners(section: OwnersSection, where: str, *, wanted: bool) -> None:
+def check_owners(section: OwnersSection | None, where: str, *, wanted: bool) -> None:
     """``wanted``: ``[jobs] owner_mail``. Raises ConfigError in one line, without the address."""
+    section = section or OwnersSection()
     named = bool(section.url or section.url_file)
     if wanted and not (named and section.to):
         raise ConfigError(f"{where}: jobs.owner_mail is on, which needs url (or url_file) and to")
+    if named and not section.to:
+        raise ConfigError(f"{where}: to is missing, such as {{user}}@site.example")
     if section.to and "{user}" not in section.to:
         raise ConfigError(f"{where}.to: {section.to!r} has no {{user}}: all mails would go to one address")
     if section.url and "{to}" not in section.url:

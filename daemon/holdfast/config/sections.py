@@ -123,7 +123,11 @@ class NotifySection:
     routes: tuple[RouteSection, ...] = option(
         (), "Further addresses, each table [[notify.routes]] with its own levels, topics, nodes and quiet hours."
     )
-    owners: OwnersSection = option(OwnersSection(), "Mail to the owners of jobs.")
+    owners: OwnersSection | None = option(
+        None,
+        "Table [notify.owners], mail to the owners of jobs: url (of the mail server; {to} in it is the recipient) or url_file, "
+        "to (such as {user}@site.example), pause_s (900; between two mails to a user).",
+    )
     digest_at: str = option(
         "08:00",
         "When the daily summary is made, for routes that take it: HH:MM, with a zone such as Europe/Berlin or UTC.",

@@ -131,14 +131,14 @@ def places_of(section: NotifySection, folder: Path, clock: Clock, cluster: str =
     return tuple(places)
 
 
-def owner_address(section: OwnersSection, folder: Path, clock: Clock) -> Callable[[str], Address | None] | None:
+def owner_address(section: OwnersSection | None, folder: Path, clock: Clock) -> Callable[[str], Address | None] | None:
     """Makes the address of a user; None: no mail server is named. Raises ConfigError."""
-    if not section.to or not (section.url or section.url_file):
+    if section is None or not (section.url or section.url_file):
         return None
-    url = owners_url(section, folder)
+    url, template = owners_url(section, folder), section.to
 
     def of(user: str) -> Address | None:
-        to = address_of(section.to, user)
+        to = address_of(template, user)
         return None if to is None else address(f"owner {user}", url.replace("{to}", quote(to, safe="@")), clock)
 
     return of

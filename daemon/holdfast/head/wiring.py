@@ -19,6 +19,7 @@ from holdfast.actor.provider_watch import ProviderWatch
 from holdfast.clock import SystemClock
 from holdfast.config.controller import ControllerSettings
 from holdfast.config.notify import clock_of
+from holdfast.config.sections import OwnersSection
 from holdfast.controller import lease_holder
 from holdfast.controller.wakeup import Alone, Bell, Ringer
 from holdfast.decisions.machines.disputes import claimants
@@ -164,7 +165,7 @@ def desk_of(settings: ControllerSettings, store: Store, scheduler: Scheduler, cl
 
 def owner_desk_of(settings: ControllerSettings, store: Store, clock: Clock) -> OwnerDesk:
     """Sends the mails to jobs' owners, by ``[notify.owners]``. Raises ConfigError."""
-    section = settings.notify.owners
+    section = settings.notify.owners or OwnersSection()
     to = owner_address(section, settings.path.parent, clock)
     return OwnerDesk(store, clock, to, section.pause_s, settings.cluster.name)
 
