@@ -33,7 +33,9 @@ def _about(world: World, incident: Incident, recovery: Recovery, job: Job) -> li
         text = owner_note.recovered(incident, recovery, job)
         return _mail(world, incident, recovery, job, "recovered", f"your job {job.shown_id} runs again", text)
     if recovery.phase is RecoveryPhase.HELD and job.held:
-        text = f"{recovery.note}\nIt starts only after it is released: scontrol release {job.shown_id}"
+        number = job.shown_id
+        start = f"scontrol release {number}; scontrol update jobid={number} StartTime=now"
+        text = f"{recovery.note}\nOnce the cause is fixed, you can start it: {start}"
         return _mail(world, incident, recovery, job, "held", f"your job {job.shown_id} is held", text)
     return []
 
