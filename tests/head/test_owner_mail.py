@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from holdfast.actor.owner_desk import OwnerDesk
+from holdfast.cli.app import run
 from holdfast.config.controller import load
 from holdfast.controller.lanes import pools
 from holdfast.head.notify import owner_address
@@ -75,15 +76,34 @@ def test_the_owner_gets_one_mail_and_it_is_on_record(tmp_path: Path, mails: Mail
     site.owners = desk_of(site, tmp_path, mails.port)
     site.start_actor()
     site.run(3 * 3600, step_s=60)
-    ((to, mail),) = mails.mails
+    ((to, _),) = mails.mails
     assert to == ("ada@site.example",)
     assert mails.subjects() == ["hpc: your job 99_4 runs again"]
-    text = mail.get_payload(0).get_payload(decode=True).decode() if mail.is_multipart() else str(mail)  # type: ignore[union-attr]
+    text = _texts(mails)
     assert "run 0 was stopped by node" in text
     assert "holdfast-no-notes" in text
     (delivered,) = site.store.events(kinds=(EventKind.NOTICE_DELIVERED,))
     assert (delivered.detail["address"], delivered.detail["topic"]) == ("owner ada", "job_recovered")
     assert site.notices.messages == [], "no operator was called"
+
+
+def test_the_owner_of_a_held_job_reads_how_to_start_it(tmp_path: Path, mails: MailServer) -> None:
+    """It is the suspect: the same fault, which a program can cause, on each of its nodes."""
+    site = with_desk(Site(8, policy=ON), tmp_path, mails.port)
+    job = site.slurm.submit(1, comment="holdfast", exclusive=True)
+    site.run(2)
+    for _ in range(2):
+        site.fault(job.nodes[0], code="109")
+        site.run(40)
+    assert job.held
+    site.run(1000, step_s=10)
+    assert f"scontrol release {job.job_id}; scontrol update jobid={job.job_id} StartTime=now" in _texts(mails)
+    assert sum("is held" in subject for subject in mails.subjects()) == 1
+
+
+def _texts(mails: MailServer) -> str:
+    parts = (part for _, mail in mails.mails for part in mail.walk() if part.get_content_type() == "text/plain")
+    return "\n".join(str(part.get_payload(decode=True), "utf-8") for part in parts)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("changed", [{"policy": POLICY}, {"comment": "holdfast,holdfast-no-notes"}])
@@ -181,3 +201,11 @@ def test_the_address_may_be_in_a_file(tmp_path: Path, mails: MailServer) -> None
     (tmp_path / "owners-url").write_text("mailto://u:p@127.0.0.1\n")
     with pytest.raises(ConfigError, match=r"has no \{to\}"):
         owner_address(section, tmp_path, Site(1, warm=False).clock)
+
+
+def test_the_page_shows_settings_that_the_check_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "notifications.md").read_text(encoding="utf-8")
+    (shown,) = (block.partition("```")[0] for block in page.split("```toml\n")[1:] if "[notify.owners]" in block)
+    config = tmp_path / "controller.toml"
+    config.write_text(f'{shown}\n[store]\nurl = "sqlite:///{tmp_path}/state.db"\n')
+    assert run(["config", "check", str(config)]) == 0, capsys.readouterr()
