@@ -286,7 +286,7 @@ class Notify:
     nodes: tuple[str, ...] = ()
     """Nodes that it is about; empty: its incident's."""
     condition: str = ""
-    """Key of the condition that it is about (:class:`holdfast.model.conditions.Condition`); empty: of none, or its incident's."""
+    """Key of the condition that it is about (:class:`holdfast.model.conditions.LastingCondition`); empty: of none, or its incident's."""
     user: str = ""
     """Owner of the job that it is about, who gets it by ``[notify.owners]``; empty: it is for operators."""
 

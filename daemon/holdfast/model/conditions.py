@@ -31,7 +31,7 @@ class ConditionKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class LastingCondition:
     """One occurrence."""
 
     kind: ConditionKind
@@ -65,9 +65,9 @@ class SeenConditions:
 class Conditions:
     """All that last, or have been gone for less than a settling time."""
 
-    lasting: tuple[Condition, ...] = ()
+    lasting: tuple[LastingCondition, ...] = ()
 
-    def of(self, kind: ConditionKind, name: str) -> Condition | None:
+    def of(self, kind: ConditionKind, name: str) -> LastingCondition | None:
         """The present occurrence."""
         return next((c for c in self.lasting if (c.kind, c.name) == (kind, name)), None)
 

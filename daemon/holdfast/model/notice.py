@@ -117,7 +117,7 @@ class Matter:
     since: datetime | None = None
     """When it was decided."""
     condition: str = ""
-    """Key of the condition that it is about (:class:`holdfast.model.conditions.Condition`); empty: none that is followed."""
+    """Key of the condition that it is about (:class:`holdfast.model.conditions.LastingCondition`); empty: none that is followed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from holdfast.decisions.notices import over, plan
 from holdfast.decisions.notices.conditions import SETTLE_S, follow
 from holdfast.decisions.notices.texts import MessageWriter
 from holdfast.model.book import Book
-from holdfast.model.conditions import Condition, ConditionKind, Conditions, SeenConditions
+from holdfast.model.conditions import ConditionKind, Conditions, LastingCondition, SeenConditions
 from holdfast.model.notice import Matter, Message, NoticeLevel, NoticePolicy, NoticeState, Topic
 from support.simulated import Site
 from support.simulated.clock import EPOCH
@@ -35,7 +35,7 @@ def seen(*found: tuple[ConditionKind, str], silent: tuple[str, ...] = ()) -> See
 def test_what_comes_back_within_the_settling_time_is_the_same_and_later_another() -> None:
     first = follow(Conditions(), seen(FS), EPOCH)
     (begun,) = first.lasting
-    assert begun == Condition(*FS, EPOCH)
+    assert begun == LastingCondition(*FS, EPOCH)
     away = follow(first, seen(), later(10))
     assert away.keys == {begun.key}, "not over yet"
     back = follow(away, seen(FS), later(20))
@@ -69,12 +69,12 @@ def test_the_record_is_read_as_it_was_written_and_garbage_is_none() -> None:
 
 @pytest.mark.parametrize(
     ("conditions", "ended"),
-    [(None, None), (Conditions(), True), (Conditions((Condition(*FS, EPOCH),)), False)],
+    [(None, None), (Conditions(), True), (Conditions((LastingCondition(*FS, EPOCH),)), False)],
 )
 def test_a_matter_is_over_when_its_condition_is_and_not_known_without_a_record(
     conditions: Conditions | None, ended: bool | None
 ) -> None:
-    matter = Matter(Topic.FILE_SYSTEM, "t", "s", condition=Condition(*FS, EPOCH).key)
+    matter = Matter(Topic.FILE_SYSTEM, "t", "s", condition=LastingCondition(*FS, EPOCH).key)
     assert over.is_over(Book(), matter, conditions) is ended
 
 

@@ -10,7 +10,7 @@ from holdfast.decisions.machines import orphans
 from holdfast.decisions.silence import silence_notices, silent_nodes
 from holdfast.decisions.spares import refill
 from holdfast.model.book import World
-from holdfast.model.conditions import Condition, ConditionKind, Conditions, SeenConditions
+from holdfast.model.conditions import ConditionKind, Conditions, LastingCondition, SeenConditions
 
 SETTLE_S = 120.0
 """What is not seen for this long is over; what comes back before is the same occurrence, and no one is notified of it again."""
@@ -20,11 +20,11 @@ def follow(before: Conditions, seen: SeenConditions, now: datetime) -> Condition
     """The conditions as of now."""
     kept = tuple(c for each in before.lasting if (c := _followed(each, seen, now)) is not None)
     there = {(c.kind, c.name) for c in kept}
-    new = (Condition(*which, now, nodes) for which, nodes in seen.found.items() if which not in there)
+    new = (LastingCondition(*which, now, nodes) for which, nodes in seen.found.items() if which not in there)
     return Conditions((*kept, *(c for c in new if c.kind in seen.known)))
 
 
-def _followed(condition: Condition, seen: SeenConditions, now: datetime) -> Condition | None:
+def _followed(condition: LastingCondition, seen: SeenConditions, now: datetime) -> LastingCondition | None:
     """The occurrence as of now; None: it is over."""
     if condition.kind not in seen.known:
         return condition
