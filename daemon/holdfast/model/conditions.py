@@ -23,7 +23,7 @@ class ConditionKind(StrEnum):
     SILENCE = "silence"
     """Nodes do not report."""
     FREEZE = "freeze"
-    """So many are silent that none is found dead."""
+    """Too many are silent for a verdict: no dead node is found."""
     SPARES = "spares"
     """The spare pool is short."""
     ORPHAN = "orphan"

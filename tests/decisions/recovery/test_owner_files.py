@@ -1,4 +1,4 @@
-"""The file alongside a job's output: ordered once for each recovery, of its own user, where the site and the user want it."""
+"""The file alongside a job's output: ordered once for each recovery, to its node, where the site and the user want it."""
 
 from __future__ import annotations
 
