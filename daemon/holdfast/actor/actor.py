@@ -167,7 +167,7 @@ class Actor:
         return tuple(i for i in intents if not isinstance(i.action, Notify))
 
     def _mail_owners(self, notices: list[Intent], fence: int, workers: Mapping[str, Executor]) -> None:
-        """Hand the mails to jobs' owners to their desk, in a queue of their own."""
+        """Hand the mails to jobs' owners to their desk, in a separate queue."""
         if self.owners is None or _OWNERS in self._busy or not (notices or self.owners.due()):
             return
         future = workers[PEOPLE].submit(self._send_notices, self.owners, notices, fence)

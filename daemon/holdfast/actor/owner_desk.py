@@ -1,4 +1,4 @@
-"""Sends mails to the owners of jobs, in a queue of their own: a slow mail server holds up no message to operators.
+"""Sends mails to the owners of jobs, in a separate queue: a slow mail server holds up no message to operators.
 
 As with :mod:`holdfast.actor.notice_desk`, what is to be sent is in the store before it is sent."""
 

@@ -101,7 +101,7 @@ class OwnersSection:
     to: str = option("", "The recipient: {user} in it is the owner's name in Slurm, as in {user}@site.example.")
     pause_s: float = option(
         900.0,
-        "After a mail to a user, what else there is to tell them waits this long, and shares the next mail.",
+        "After a mail to a user, further notices wait this long and share the next one.",
         low=60,
         high=86_400,
         why="a job that fails each minute would send as many mails",
