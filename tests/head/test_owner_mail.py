@@ -15,9 +15,9 @@ import pytest
 from holdfast.actor.owner_desk import OwnerDesk
 from holdfast.cli.app import run
 from holdfast.config.controller import load
-from holdfast.controller.lanes import pools
+from holdfast.controller.timing.lanes import pools
 from holdfast.head.notify import owner_address
-from holdfast.model.action import Intent, IntentState, Notify
+from holdfast.model.actions.action import Intent, IntentState, Notify
 from holdfast.model.book import Change
 from holdfast.model.errors import ConfigError
 from holdfast.model.event import EventKind

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from holdfast.actor.notice_desk import OUTCOMES, delivery_events, matter_of, notice_event, try_address
 from holdfast.decisions.notices import outbox, owners
-from holdfast.model.action import Intent, IntentState, Notify
+from holdfast.model.actions.action import Intent, IntentState, Notify
 from holdfast.model.book import Book
 from holdfast.model.errors import LeaderFencedOff, OutsideError, Stale, Unavailable
 from holdfast.model.event import Event, EventKind

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.decisions.recovery import owner_files
-from holdfast.model.action import Intent, SendOrder, Verb
+from holdfast.model.actions.action import Intent, SendOrder, Verb
 from support.simulated import Site
 from support.simulated.site import POLICY
 

@@ -7,13 +7,13 @@ from datetime import timedelta
 
 from holdfast.decisions.common import node_agents
 from holdfast.decisions.recovery import owner_note
-from holdfast.model import steps
-from holdfast.model.action import Proposal, SendOrder, Verb
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import Proposal, SendOrder, Verb
 from holdfast.model.book import World
-from holdfast.model.cluster import ClusterView, Job
-from holdfast.model.incident import Incident, Recovery, RecoveryPhase
-from holdfast.model.lookback import STEP_HOUR_S
-from holdfast.model.opt_in import NO_NOTES_WORD, wants_notes
+from holdfast.model.incidents.incident import Incident, Recovery, RecoveryPhase
+from holdfast.model.jobs.opt_in import NO_NOTES_WORD, wants_notes
+from holdfast.model.policies.lookback import STEP_HOUR_S
+from holdfast.model.slurm.cluster import ClusterView, Job
 
 AT_A_TIME, MOST_OF_A_USER = 16, 4
 """Most orders in flight, in all and of one user's jobs, whose files may not answer; the others wait."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from datetime import timedelta
 
 from holdfast.decisions.recovery import owner_note
-from holdfast.model import steps
-from holdfast.model.action import Notify, Proposal
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import Notify, Proposal
 from holdfast.model.book import World
-from holdfast.model.cluster import ClusterView, Job
-from holdfast.model.incident import Incident, Recovery, RecoveryPhase
-from holdfast.model.lookback import STEP_HOUR_S
+from holdfast.model.incidents.incident import Incident, Recovery, RecoveryPhase
+from holdfast.model.jobs.opt_in import NO_NOTES_WORD, wants_notes
 from holdfast.model.notice import NoticeLevel, Topic
-from holdfast.model.opt_in import NO_NOTES_WORD, wants_notes
+from holdfast.model.policies.lookback import STEP_HOUR_S
+from holdfast.model.slurm.cluster import ClusterView, Job
 
 
 def mail(world: World, view: ClusterView) -> list[Proposal]:
