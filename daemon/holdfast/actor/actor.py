@@ -23,6 +23,7 @@ from holdfast.actor.last_words import last_words
 from holdfast.actor.lease_guard import while_leading
 from holdfast.actor.limits import ActorLimits, Full, LimitedStep, limited
 from holdfast.actor.notice_desk import NoticeDesk
+from holdfast.actor.owner_desk import OwnerDesk
 from holdfast.actor.second_look import BRAKED, Recheck, look_again, outlived, overtaken
 from holdfast.controller.timing.lanes import PEOPLE, lane, pools
 from holdfast.model.actions.action import (
@@ -56,6 +57,8 @@ STALE = IntentOutcome(
 )
 _NOTICES = ("", PEOPLE)
 """Queue of the notices in this process: no incident has this id."""
+_OWNERS = ("owners", PEOPLE)
+"""The same of mails to jobs' owners."""
 _IRREVERSIBLE = (SetDown, Terminate, Replace, Reboot, StopStart, Launch)
 
 
@@ -87,6 +90,8 @@ class Actor:
     """Record of the steps that this actor has started; None: the store is trusted."""
     desk: NoticeDesk | None = None
     """Takes the notices to people; None: each is sent on its own, like any other step."""
+    owners: OwnerDesk | None = None
+    """Takes the mails to jobs' owners; None: they wait in the store."""
     problem: str = ""
     """Why the last pass failed, for the controller and for operators; empty: it succeeded."""
     held_back: str = ""
@@ -152,14 +157,23 @@ class Actor:
         """Hand the notices to the desk, which sends one after the other; the other steps are returned."""
         if self.desk is None:
             return intents
-        notices = [i for i in intents if isinstance(i.action, Notify)]
+        to_owners = [i for i in intents if isinstance(i.action, Notify) and i.action.user]
+        self._mail_owners(to_owners, fence, workers)
+        notices = [i for i in intents if isinstance(i.action, Notify) and not i.action.user]
         if _NOTICES not in self._busy and (notices or self.desk.due()):
             future = workers[PEOPLE].submit(self._send_notices, self.desk, notices, fence)
             self._busy[_NOTICES] = future
             future.add_done_callback(lambda _done: self.ring() if notices else None)
         return tuple(i for i in intents if not isinstance(i.action, Notify))
 
-    def _send_notices(self, desk: NoticeDesk, notices: list[Intent], fence: int) -> None:
+    def _mail_owners(self, notices: list[Intent], fence: int, workers: Mapping[str, Executor]) -> None:
+        """Hand the mails to jobs' owners to their desk, in a separate queue."""
+        if self.owners is None or _OWNERS in self._busy or not (notices or self.owners.due()):
+            return
+        future = workers[PEOPLE].submit(self._send_notices, self.owners, notices, fence)
+        self._busy[_OWNERS] = future
+
+    def _send_notices(self, desk: NoticeDesk | OwnerDesk, notices: list[Intent], fence: int) -> None:
         try:
             desk.turn(notices, fence)
         except LeaderFencedOff as error:

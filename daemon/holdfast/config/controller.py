@@ -14,7 +14,7 @@ from holdfast.config.check_ids import check_policy
 from holdfast.config.dashboard import check_dashboard
 from holdfast.config.enrolment import check_enrolment
 from holdfast.config.node_sets import NODES, read_sets
-from holdfast.config.notify import check_notify
+from holdfast.config.notify import check_notify, check_owners
 from holdfast.config.profiles import PROFILES
 from holdfast.config.sections import (
     ActorSection,
@@ -220,6 +220,7 @@ def _resolved(settings: ControllerSettings) -> ControllerSettings:
 def _checked(settings: ControllerSettings, where: str) -> ControllerSettings:
     check_spares(settings.policy.spares, f"{where}: spares")
     check_notify(settings.notify, f"{where}: notify")
+    check_owners(settings.notify.owners, f"{where}: notify.owners", wanted=settings.policy.job.owner_mail)
     check_dashboard(settings.dashboard, f"{where}: dashboard")
     if why := limits.wrong_domains(settings.policy.death) or check_windows(
         settings.policy, timedelta(days=settings.store.keep_days)

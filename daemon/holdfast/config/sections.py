@@ -91,6 +91,24 @@ class RouteSection:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnersSection:
+    """``[notify.owners]``: mail to the owners of jobs, where ``[jobs] owner_mail`` is on."""
+
+    url: str = option("", "Apprise address of the mail server, a secret; {to} in it is the recipient.")
+    url_file: Path | None = option(
+        None, "File with that address in its first line; a relative path as in notify.urls_file."
+    )
+    to: str = option("", "The recipient: {user} in it is the owner's name in Slurm, as in {user}@site.example.")
+    pause_s: float = option(
+        900.0,
+        "After a mail to a user, further notices wait this long and share the next one.",
+        low=60,
+        high=86_400,
+        why="a job that fails each minute would send as many mails",
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class NotifySection:
     urls: tuple[str, ...] = option(
         (),
@@ -104,6 +122,11 @@ class NotifySection:
     )
     routes: tuple[RouteSection, ...] = option(
         (), "Further addresses, each table [[notify.routes]] with its own levels, topics, nodes and quiet hours."
+    )
+    owners: OwnersSection | None = option(
+        None,
+        "Table [notify.owners], mail to the owners of jobs: url (of the mail server; {to} in it is the recipient) or url_file, "
+        "to (such as {user}@site.example), pause_s (900; between two mails to a user).",
     )
     digest_at: str = option(
         "08:00",

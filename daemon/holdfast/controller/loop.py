@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from holdfast import unexpected
+from holdfast.controller.condition_keeper import ConditionKeeper
 from holdfast.controller.keeping.expiring import expired
 from holdfast.controller.keeping.first_drains import drains, faulty_nodes, only_drains, with_nodes, worth_reading
 from holdfast.controller.keeping.steps_untaken import UntakenWatch
@@ -91,12 +92,15 @@ class ControlLoop:
     _held_until_s: float = 0.0
     reader: SlurmReader = field(init=False)
     """Reads Slurm."""
+    conditions: ConditionKeeper = field(init=False)
+    """Record of what lasts and belongs to no incident."""
     stages: StageTimes = field(init=False)
     """Durations of the stages of turns."""
     _told: set[Input] = field(default_factory=set)
     """Inputs already logged as set aside."""
 
     def __post_init__(self) -> None:
+        self.conditions = ConditionKeeper(self.store)
         self.stages = StageTimes(self.observer.clock.monotonic_s)
         self.reader = SlurmReader(
             self.observer.slurm,
@@ -257,7 +261,7 @@ class ControlLoop:
         self._record_step(world)
         why = lost_memory(world)
         if why is None:
-            return world
+            return self.conditions.follow(world, self.lease, self.observer.clock.monotonic_s())
         log.error("event=store_lost reason=%r", why)
         self.store.operate(Operation("pause", "holdfast", reason=why), world.now)
         return self.observer.world()

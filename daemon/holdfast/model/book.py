@@ -16,6 +16,7 @@ from holdfast.model.actions.steps import Step
 from holdfast.model.agents.reach import HeadProbe
 from holdfast.model.agents.report import AgentView, Finding
 from holdfast.model.background import Background
+from holdfast.model.conditions import Conditions
 from holdfast.model.elastic_jobs.room_names import KnownRoom
 from holdfast.model.event import Event
 from holdfast.model.incidents.incident import Incident, Recovery
@@ -511,6 +512,8 @@ class World:
     """Id and submit time of pending jobs for which this process has had groups of elastic jobs leave."""
     background: Background = field(default_factory=Background)
     """Data that changes slowly: histories, topology."""
+    conditions: Conditions = field(default_factory=Conditions)
+    """Conditions of no incident, as they were seconds ago."""
     head: Mapping[str, HeadProbe] = field(default_factory=dict)
     """The newest connect from the head node to silent nodes, and to others that a verdict waits for."""
     slurm_back_at: datetime | None = None

@@ -54,6 +54,8 @@ class Topic(StrEnum):
     JOB_STALL = "job_stall"
     FILE_SYSTEM = "file_system"
     JOB_HELD = "job_held"
+    JOB_RECOVERED = "job_recovered"
+    """A job runs again; to its owner."""
     FAILED_JOBS = "failed_jobs"
     """Jobs that failed, and pair probes that accuse no single node."""
     HEALED = "healed"
@@ -86,6 +88,7 @@ RUNBOOKS: Mapping[Topic, str] = {
     Topic.JOB_STALL: "runbooks/job-stall.md",
     Topic.FILE_SYSTEM: "runbooks/job-stall.md",
     Topic.JOB_HELD: "runbooks/job-held.md",
+    Topic.JOB_RECOVERED: "recovery.md",
     Topic.FAILED_JOBS: "recovery.md",
     Topic.HEALED: "notifications.md",
     Topic.DIGEST: "notifications.md",
@@ -113,6 +116,8 @@ class Matter:
     nodes: tuple[str, ...] = ()
     since: datetime | None = None
     """When it was decided."""
+    condition: str = ""
+    """Key of the condition that it is about (:class:`holdfast.model.conditions.LastingCondition`); empty: none that is followed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from holdfast.actor.actor import Actor
 from holdfast.actor.adapters import Outside
 from holdfast.actor.notice_desk import NoticeDesk, Place
+from holdfast.actor.owner_desk import OwnerDesk
 from holdfast.actor.provider_watch import LOOK_EVERY_S, ProviderWatch
 from holdfast.controller.loop import ControlLoop
 from holdfast.controller.observing.background import READ_EVERY_S
@@ -124,6 +125,8 @@ class Site:
         self.notices = Notices()
         self.places = list[Place]()
         """Further addresses of the actor's notices, for its next start."""
+        self.owners: OwnerDesk | None = None
+        """The desk of mails to jobs' owners, for the actor's next start."""
         self.policy = policy
         self.kill_at: tuple[str, str] | None = None
         """(kind of action, boundary) at which the actor dies once."""
@@ -197,6 +200,7 @@ class Site:
             mode=self.policy.mode,
             policy=self.policy,
             desk=desk,
+            owners=self.owners,
         )
 
     def _step_waits(self, seconds: float) -> None:

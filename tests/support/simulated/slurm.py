@@ -94,6 +94,7 @@ class SimJob:
     name: str = "train"
     work_dir: str = ""
     exit_code: str = "0:0"
+    stdout: str = ""
     stderr: str = ""
     features: frozenset[str] | None = frozenset()
     """Features that its nodes must have; None: its request is in a form that Holdfast does not read."""
@@ -580,6 +581,7 @@ class SimSlurm:
             gpus_known=not job.in_doubt,
             exclusive=job.exclusive,
             exit_code=job.exit_code,
+            stdout=job.stdout,
             stderr=job.stderr,
             work_dir=job.work_dir,
             dependency=job.dependency if job.state == "PENDING" else None,

@@ -57,13 +57,16 @@ def check(
     from holdfast.clock import SystemClock  # noqa: PLC0415
     from holdfast.config import limits  # noqa: PLC0415
     from holdfast.config.controller import load  # noqa: PLC0415
-    from holdfast.head.notify import places_of, wrong_addresses  # noqa: PLC0415
+    from holdfast.head.notify import owner_address, places_of, wrong_addresses  # noqa: PLC0415
     from holdfast.model.errors import ConfigError  # noqa: PLC0415
     from holdfast.store.engines import shown_url  # noqa: PLC0415
 
     settings = load(path)
     places = places_of(settings.notify, settings.path.parent, SystemClock())
-    wrong = [*wrong_addresses([place.address for place in places]), *_missing_here(settings)]
+    to_owner = owner_address(settings.notify.owners, settings.path.parent, SystemClock())
+    anyone = to_owner("user") if to_owner is not None else None
+    addresses = [*(place.address for place in places), *([] if anyone is None else [anyone])]
+    wrong = [*wrong_addresses(addresses), *_missing_here(settings)]
     if wrong:
         raise ConfigError(f"{path}: {'; '.join(wrong)}")
     line(

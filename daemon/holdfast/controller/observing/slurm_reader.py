@@ -79,8 +79,8 @@ _MOVES_NOTHING = (Notify, TellOwner, CheckInstance, ReportFault, UnknownAction)
 """Steps after which Slurm shows every node and job as before."""
 _MOVING_ORDERS = frozenset({Verb.END_STEP, Verb.END_JOB, Verb.SAVE, Verb.LEAVE})
 """Orders to agents that make a job end or move."""
-_LOOKING_ORDERS = frozenset({Verb.EVIDENCE, Verb.OUTPUT, Verb.STACKS, Verb.SURVEY})
-"""Orders to agents that only read, and use no node or job for it."""
+_LOOKING_ORDERS = frozenset({Verb.EVIDENCE, Verb.OUTPUT, Verb.STACKS, Verb.SURVEY, Verb.JOB_NOTE})
+"""Orders to agents that only read or notify a job's owner, and use no node or job for it."""
 
 
 def moves_slurm(action: Action) -> bool:

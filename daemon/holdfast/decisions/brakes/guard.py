@@ -49,7 +49,7 @@ from holdfast.model.operators.node_orders import DrainForOperator, ReleaseForOpe
 from holdfast.model.policies.policy import Mode
 
 _HARMLESS = (Notify, CheckInstance, KeepWindow, DrainForOperator, ReleaseForOperator)
-_LOOKS = frozenset({Verb.PROBE_PEER, Verb.EVIDENCE, Verb.STACKS, Verb.OUTPUT, Verb.SURVEY})
+_LOOKS = frozenset({Verb.PROBE_PEER, Verb.EVIDENCE, Verb.STACKS, Verb.OUTPUT, Verb.SURVEY, Verb.JOB_NOTE})
 """Orders that change nothing on the node."""
 
 

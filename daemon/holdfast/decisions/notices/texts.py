@@ -101,6 +101,7 @@ TOPIC_TEXTS: Mapping[Topic, TopicText] = {
         "the job starts only after its owner or an operator releases it.",
         f"scontrol release {{job}}; {_SHOW}",
     ),
+    Topic.JOB_RECOVERED: TopicText("jobs run again", "nothing more.", _SHOW),
     Topic.FAILED_JOBS: TopicText("jobs failed without a node to blame", "no node is drained for it.", _SHOW),
     Topic.HEALED: TopicText("nodes are back in service", "nothing more.", _SHOW),
     Topic.DIGEST: TopicText("daily summaries", "nothing.", "holdfast incidents"),
@@ -141,7 +142,7 @@ class MessageWriter:
         count = len(matters) + more
         subject = _subject(topic, matters, count, over)
         if over:
-            body = "\n".join(_lines(matters, count)) if count > 1 else self._end(matters[0])
+            body = "\n".join(_lines(matters, count)) if count > 1 else self._end(matters[0], at)
         elif count == 1:
             body = self._one(matters[0])
         else:
@@ -156,8 +157,11 @@ class MessageWriter:
         parts += [f"Evidence: {line}" for line in self._evidence(matter)]
         return "\n".join([*parts, *self._closing(matter.topic, matter)])
 
-    def _end(self, matter: Matter) -> str:
-        """How it ended, as the incident says it; empty: it belongs to none that is closed."""
+    def _end(self, matter: Matter, at: datetime) -> str:
+        """How it ended, as the incident says it; empty: it belongs to none that is known, and to no condition."""
+        if matter.condition:
+            called = f"; you were called at {matter.since:%Y-%m-%d %H:%M}" if matter.since is not None else ""
+            return f"It is no longer so at {at:%Y-%m-%d %H:%M} UTC{called}. Nothing has to be done for it any more."
         incident = self.book.incidents.get(matter.incident_id)
         if incident is None:
             return ""

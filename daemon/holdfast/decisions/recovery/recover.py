@@ -32,6 +32,8 @@ from holdfast.decisions.recovery import (
     affected_jobs,
     checkpoint_surveys,
     holds,
+    owner_files,
+    owner_mails,
     owner_note,
     restart_budget,
     run_checkpoints,
@@ -75,7 +77,12 @@ def recover(world: World) -> Part:
     for recovery in sorted(world.book.recoveries.values(), key=lambda r: r.id):
         if recovery.phase is RecoveryPhase.RESTARTING:
             plan.restart(recovery)
-    notes = (*owner_note.take_back(world, view), *owner_note.tell_recovered(world, view))
+    notes = (
+        *owner_note.take_back(world, view),
+        *owner_note.tell_recovered(world, view),
+        *owner_files.leave(world, view),
+        *owner_mails.mail(world, view),
+    )
     return Part((*plan.proposals, *notes), tuple(plan.recoveries.values()))
 
 

@@ -256,6 +256,8 @@ class Verb(StrEnum):
     """Stacks of a job's Python processes on this node, one each, read from outside."""
     SURVEY = "survey_checkpoints"
     """Read a job's registered directory with its user's rights; the newest complete checkpoints are reported separately."""
+    JOB_NOTE = "leave_job_note"
+    """Add a short text to a file alongside a job's output, written with its user's rights: why the job was stopped, and where it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,6 +285,10 @@ class Notify:
     """Default: what an older release planned."""
     nodes: tuple[str, ...] = ()
     """Nodes that it is about; empty: its incident's."""
+    condition: str = ""
+    """Key of the condition that it is about (:class:`holdfast.model.conditions.LastingCondition`); empty: of none, or its incident's."""
+    user: str = ""
+    """Owner of the job that it is about, who gets it by ``[notify.owners]``; empty: it is for operators."""
 
     @property
     def target(self) -> Target:

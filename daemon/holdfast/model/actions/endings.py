@@ -114,6 +114,7 @@ HARMLESS = frozenset({
     "ReportFault", "CheckInstance", "AdoptSpare", "KeepWindow", "ReleaseForOperator", "Notify",
     "SendOrder.validate", "SendOrder.collect_evidence", "SendOrder.probe_peer", "SendOrder.ask_job_to_save", "SendOrder.probe_pair",
     "SendOrder.run_checks", "SendOrder.collect_stacks", "SendOrder.survey_checkpoints", "SendOrder.read_job_output",
+    "SendOrder.leave_job_note",
 })  # fmt: skip
 """Actions and orders that end, stop and reboot nothing."""
 ENDING_PORTS = {

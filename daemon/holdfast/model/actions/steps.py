@@ -250,6 +250,11 @@ def read_output(job: JobKey, restarts: int) -> Step:
     return Step("SendOrder", f"output/{_run(job, restarts)}@{job.submitted_s}")
 
 
+def leave_job_note(job: JobKey, restarts: int) -> Step:
+    """The file alongside its output that says why it was stopped. ``restarts``: the run that was stopped."""
+    return Step("SendOrder", f"job_note/{_run(job, restarts)}")
+
+
 def probe_peer(peer: str) -> Step:
     """``peer``: the node that tries to reach the incident's."""
     return Step("SendOrder", f"probe/{peer}")
@@ -382,9 +387,9 @@ def notify_frozen(since: datetime, hours: int) -> Step:
     return Step("Notify", f"frozen.{int(since.timestamp())}.{hours}")
 
 
-def notify_file_system(name: str) -> Step:
-    """A file system that does not answer on several nodes."""
-    return Step("Notify", f"file_system.{zlib.crc32(name.encode()):08x}")
+def notify_file_system(name: str, since: datetime) -> Step:
+    """A file system that does not answer on several nodes since then."""
+    return Step("Notify", f"file_system.{zlib.crc32(name.encode()):08x}.{int(since.timestamp())}")
 
 
 def notify_dispute() -> Step:
@@ -400,6 +405,11 @@ def notify_hang() -> Step:
 def notify_held_job() -> Step:
     """A job that was held, and starts only once a user releases it."""
     return Step("Notify", "held_job")
+
+
+def notify_owner(job: JobKey, restarts: int, what: str) -> Step:
+    """Mail to the job's owner. ``restarts``: the run that was stopped; ``what``: ``recovered`` or ``held``."""
+    return Step("Notify", f"owner.{_run(job, restarts)}.{what}")
 
 
 def notify_one_cause() -> Step:

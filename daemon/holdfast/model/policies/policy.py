@@ -204,6 +204,15 @@ class JobPolicy:
         True,
         "Whether agents read the last 64 KiB of what a failed job wrote, as its user, so that it is known why it died.",
     )
+    owner_file: bool = option(
+        False,
+        "Whether agents add a few lines to holdfast-JOB.txt alongside the output of a job that runs again, as its user: why it was "
+        "stopped, and from where it continues.",
+    )
+    owner_mail: bool = option(
+        False,
+        "Whether the owner of a job that runs again, or that is held, gets a mail about it, by [notify.owners].",
+    )
 
 
 @dataclass(frozen=True, slots=True)
