@@ -1,6 +1,7 @@
-"""Operators' orders to drain a node, or to release it. Standard library only.
+"""Operators' orders to drain a node, to release it, or to replace its machine. Standard library only.
 
-Holdfast carries them out in Slurm and treats the drain like one that the operator set with scontrol: it never takes it back on its own."""
+Holdfast carries them out in Slurm and treats the drain like one that the operator set with scontrol: it never takes it back on its own.
+An order to replace becomes an incident, or directs the one that is open: that is what survives the order."""
 
 from __future__ import annotations
 
@@ -30,6 +31,8 @@ _SIGNATURE = "operator {by}: "
 class OrderVerb(StrEnum):
     DRAIN = "drain"
     RELEASE = "release"
+    REPLACE = "replace"
+    """The node's machine, by the repair ladder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,10 @@ class NodeOrder:
     reason: str
     ticket: str = ""
     over: NodeReason | None = None
-    """Of a release: what Slurm showed as the node's reason. Another one is another drain, which stays."""
+    """What Slurm showed as the node's reason. Of a release: another one is another drain, which stays. Of a replacement: the operator's
+    drain that Holdfast takes over; None: it takes over none."""
+    instance_id: str = ""
+    """Of a replacement: the machine that the operator saw. The order is about no other."""
 
     @property
     def slurm_reason(self) -> str:
@@ -59,6 +65,12 @@ class NodeOrder:
 
     def due(self, now: datetime) -> bool:
         return now - self.at < EXPIRES
+
+    @property
+    def who_and_why(self) -> str:
+        """``ops: swap the board (ticket OPS-12)``, for people."""
+        why = f"{self.by}: {self.reason}" if self.reason else self.by
+        return why + (f" (ticket {self.ticket})" if self.ticket else "")
 
 
 def plain(text: str) -> str:
@@ -79,7 +91,7 @@ class NodeOrders:
     def given(self, order: NodeOrder) -> NodeOrders:
         """With this one. Raises Rejected where too many were given within the hour."""
         if len(self.orders) >= MOST:
-            raise Rejected(f"{MOST} orders to drain or release nodes were given within the hour: wait, or use scontrol")
+            raise Rejected(f"{MOST} orders to drain, release or replace nodes were given within the hour: wait, or use scontrol")
         return NodeOrders((*self.orders, order))
 
 
