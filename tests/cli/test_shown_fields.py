@@ -40,6 +40,7 @@ NOT_IN_THE_API: dict[type[Any], dict[str, str]] = {
         "drain_lost_at": "the note and the timeline say that slurmctld forgot the drain, and when",
         "job_uid": "whose job: `holdfast jobs` shows the job and its user",
         "by_job": "says which brake counts the drain, and the headline what was found",
+        "by_order": "the kind says that an order opened it, the check whether a finding leads by now",
         "code": "stands in the headline, after the check",
         "by_program": "says how many nodes with this fault make the job the suspect; the hold's reason names them",
         "resumed_in_doubt": "the note says that it waits for an operator, and why",

@@ -24,6 +24,7 @@ from holdfast.api.history_shapes import (
     NodeSheetShape,
     Ordered,
     ReleaseOrder,
+    ReplaceOrder,
 )
 from holdfast.api.node_views import all_health_shape, health_shape, history_shape, lemons_shape, sheet_shape
 from holdfast.api.reading import Limit, OfIncident, SinceQuery
@@ -32,8 +33,9 @@ from holdfast.api.spares import NodeName
 from holdfast.api.wire import clean
 from holdfast.decisions.common.node_drains import drained_by_others
 from holdfast.decisions.common.slurm_view import fresh_view
+from holdfast.decisions.repair.replace_orders import OrderRefusal, OrderRefused, refused, waits_for
 from holdfast.model.book import World
-from holdfast.model.cluster import Node
+from holdfast.model.cluster import ClusterView, Node, NodeReason
 from holdfast.model.ids import incident_id as new_id
 from holdfast.model.incident import ABOUT_JOBS, Incident, IncidentState
 from holdfast.model.node_orders import NodeOrder, OrderVerb
@@ -133,6 +135,25 @@ def node_orders_router(api: Api) -> APIRouter:
         )
         return await _given(order, "release_node", f"{name} is put back into service")
 
+    @router.post("/v1/nodes/{name}/replace", responses=answers(404, 409, 503))
+    async def replace_machine(request: Request, name: NodeName, wanted: ReplaceOrder) -> Ordered:
+        """Replace the node's machine: drained, its jobs run to their end, replaced, tested, returned. Of no other machine than this one."""
+        given = (await api.threads.read(deps.store.load_book, deps.clock.now())).node_orders
+        world, view, node = _read(deps, name, given)
+        order = replace(
+            _order(deps, request, name, OrderVerb.REPLACE, wanted.reason, wanted.ticket),
+            over=_drain_named(node, wanted.over),
+            instance_id=wanted.machine or _machine_of(world, name),
+        )
+        no = refused(world, view, order) or _again(world, order)
+        if no is not None and no.why is not OrderRefusal.OBSERVE:
+            raise ApiError(409, "conflict", no.text)
+        if no is not None:
+            return await _given(order, "replace_node", no.text)
+        waits = "; ".join(waits_for(world, view, order))
+        text = f"machine {order.instance_id} of {name} is replaced once no job holds the node" + (f"; {waits}" if waits else "")
+        return await _given(order, "replace_node", text)
+
     async def _given(order: NodeOrder, verb: str, text: str) -> Ordered:
         incident_id = _incident_of(deps.world(), order.node)
         operation = Operation(
@@ -163,6 +184,46 @@ def _order(deps: ApiDeps, request: Request, name: str, verb: OrderVerb, reason: 
     now = deps.clock.now()
     number, who = new_id(now, secrets.randbits(15)), caller_of(request).name
     return NodeOrder(number, name, verb, now, who, clean(reason, 500), ticket)
+
+
+def _read(deps: ApiDeps, name: str, given: tuple[NodeOrder, ...]) -> tuple[World, ClusterView, Node]:
+    """As :func:`_shown`, with a reading of the provider; and with the orders that were given, of which the loop may not
+    have read the last. Raises ApiError."""
+    world, node = _shown(deps, name)
+    if world.view is None or world.book.provider is None:
+        raise ApiError(503, "unavailable", "the provider has not been read yet: what it can replace is not known; ask again")
+    book = replace(world.book, node_orders=given)
+    return replace(world, now=deps.clock.now(), book=book), world.view, node
+
+
+def _drain_named(node: Node, over: str) -> NodeReason | None:
+    """The drain that the order takes over. Raises ApiError 409 where Slurm shows another one, or none."""
+    if not over:
+        return None
+    if not node.out_of_service or node.reason != over:  # rule prose: the operator names the drain by its text, word for word
+        shown = f"Slurm shows {node.reason!r}" if node.out_of_service else "it is in service"
+        raise ApiError(409, "conflict", f"{node.name} is not drained as {over!r}: {shown}; give its reason word for word", "over")
+    return node.given_reason
+
+
+def _machine_of(world: World, name: str) -> str:
+    record = world.book.nodes.get(name)
+    return record.instance_id if record is not None else ""
+
+
+def _again(world: World, order: NodeOrder) -> OrderRefused | None:
+    """Another order of the node that the loop has not taken up yet."""
+    waiting = [o for o in world.book.node_orders if o.node == order.node and o.due(order.at) and not _seen(world, o)]
+    if not waiting:
+        return None
+    text = f"an order of {waiting[-1].by} for {order.node} ({waiting[-1].verb}) waits to be begun: see what comes of it, then order again"
+    return OrderRefused(OrderRefusal.ORDERED_ALREADY, text)
+
+
+def _seen(world: World, order: NodeOrder) -> bool:
+    """Whether the loop has taken the order up, or dropped it."""
+    begun = any(i.step.target.endswith(order.id) for i in world.book.intents.values())
+    return begun or any(i.order is not None and i.order.id == order.id for i in world.book.incidents.values())
 
 
 def _shown(deps: ApiDeps, name: str) -> tuple[World, Node]:

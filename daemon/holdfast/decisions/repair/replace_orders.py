@@ -114,7 +114,7 @@ def _cannot(world: World, _view: ClusterView, order: NodeOrder) -> OrderRefused 
 def _spare(world: World, view: ClusterView, order: NodeOrder) -> OrderRefused | None:
     if order.node not in spare_pool(world, view):
         return None
-    text = f"{order.node} is a spare: take it out of the pool first (holdfast spares remove {order.node}), then order it again"
+    text = f"{order.node} is a spare: take it out of the reservation of the pool first (scontrol), then order it again"
     return OrderRefused(OrderRefusal.SPARE, text)
 
 
@@ -207,7 +207,8 @@ def take_orders(world: World, new_id: NewId) -> Change:
     incidents: list[Incident] = []
     events: list[Event] = []
     for order in _untaken(world):
-        if _verdict(world, order) is None:
+        was_dropped = world.book.planned(UPKEEP, steps.notify_order(order.id))  # for good, whatever has changed since
+        if not was_dropped and _verdict(world, order) is None:
             incident, seen = _taken(world, order, new_id)
             incidents.append(incident)
             events += seen
