@@ -23,6 +23,7 @@ from holdfast.api.shapes import (
     IncidentStory,
     JobKeyShape,
     RecoveryShape,
+    ReplacementShape,
 )
 from holdfast.api.views import finding_shape, incident_shape
 from holdfast.cli.app import run
@@ -167,6 +168,7 @@ def another(kind: Any, value: Any) -> Any:
         (list, [4711] if int in kinds else ["something else"]),
         (Mapping, {"something": "else"}),
         (datetime, datetime(2026, 1, 31, 7, 8, 9, 5000, tzinfo=UTC)),
+        (ReplacementShape, ReplacementShape(by="ops", at=NOW, reason="board", ticket="OPS-1", instance_id="i-1")),
         (JobKeyShape, JobKeyShape(cluster="other", job_id=7, submit_time=NOW)),
         (bool, not value),
         (int, 4711),

@@ -135,7 +135,9 @@ def not_taken_here(book: Book, intent: Intent, *, node_orders: bool) -> IntentOu
         return None
     if not isinstance(intent.action, Drain | Launch | Replace):
         return None
-    return IntentOutcome(IntentState.REFUSED, "this site takes no such orders through Holdfast (actor.node_orders = false)")
+    return IntentOutcome(
+        IntentState.REFUSED, "this site takes no such orders through Holdfast (actor.node_orders = false)"
+    )
 
 
 def overtaken(book: Book, intent: Intent, now: datetime) -> IntentOutcome | None:

@@ -25,6 +25,7 @@ from holdfast.api.overview import overview_router
 from holdfast.api.policies import policies_router
 from holdfast.api.proposing import proposing_router
 from holdfast.api.reading import jobs_router, reading_router
+from holdfast.api.replacing import replacing_router
 from holdfast.api.rooms import rooms_router
 from holdfast.api.selfcheck import self_router
 from holdfast.api.spares import spares_router
@@ -80,6 +81,7 @@ def create_app(deps: ApiDeps) -> FastAPI:
         notices_router(api),
         node_history_router(api),
         node_orders_router(api),
+        replacing_router(api),
         checks_router(api),
         policies_router(api),
         jobs_router(api),

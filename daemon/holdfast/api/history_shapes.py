@@ -206,7 +206,9 @@ class ReplaceOrder(BaseModel):
         description="Reason of another operator's drain, word for word, that Holdfast takes over; empty: none is taken over.",
     )
     machine: str = Field(
-        default="", max_length=200, description="Machine that you saw; another one is refused. Empty: the one that serves now."
+        default="",
+        max_length=200,
+        description="Machine that you saw; another one is refused. Empty: the one that serves now.",
     )
 
 

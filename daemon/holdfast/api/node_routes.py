@@ -24,7 +24,6 @@ from holdfast.api.history_shapes import (
     NodeSheetShape,
     Ordered,
     ReleaseOrder,
-    ReplaceOrder,
 )
 from holdfast.api.node_views import all_health_shape, health_shape, history_shape, lemons_shape, sheet_shape
 from holdfast.api.reading import Limit, OfIncident, SinceQuery
@@ -33,9 +32,8 @@ from holdfast.api.spares import NodeName
 from holdfast.api.wire import clean
 from holdfast.decisions.common.node_drains import drained_by_others
 from holdfast.decisions.common.slurm_view import fresh_view
-from holdfast.decisions.repair.replace_orders import OrderRefusal, OrderRefused, refused, waits_for
 from holdfast.model.book import World
-from holdfast.model.cluster import ClusterView, Node, NodeReason
+from holdfast.model.cluster import Node
 from holdfast.model.ids import incident_id as new_id
 from holdfast.model.incident import ABOUT_JOBS, Incident, IncidentState
 from holdfast.model.node_orders import NodeOrder, OrderVerb
@@ -101,7 +99,7 @@ def node_orders_router(api: Api) -> APIRouter:
     async def note(request: Request, name: NodeName, wanted: NodeNote) -> Ordered:
         """Put a note on record; it changes nothing else."""
         _known(deps, name)
-        incident_id = _incident_of(deps.world(), name)
+        incident_id = incident_of(deps.world(), name)
         text = clean(wanted.text, 500)
         who = caller_of(request).name
         await operate(Operation("note_node", who, name, text, node=name, incident_id=incident_id, ticket=wanted.ticket))
@@ -110,17 +108,17 @@ def node_orders_router(api: Api) -> APIRouter:
     @router.post("/v1/nodes/{name}/drain", responses=answers(404, 409, 503))
     async def drain(request: Request, name: NodeName, wanted: DrainOrder) -> Ordered:
         """Drain the node as an operator's drain: jobs on it continue, and Holdfast never takes it back on its own."""
-        world, node = _shown(deps, name)
+        world, node = shown_node(deps, name)
         if node.out_of_service and drained_by_others(world, node):
             by = f"{node.reason_user or 'another user'}: {node.reason or 'no reason given'}"
             raise ApiError(409, "conflict", f"{name} is out of service already by {by}; add a note: holdfast node note")
-        order = _order(deps, request, name, OrderVerb.DRAIN, wanted.reason, wanted.ticket)
-        return await _given(order, "drain_node", f"{name} is drained as: {order.slurm_reason}; jobs on it continue")
+        order = new_order(deps, request, name, OrderVerb.DRAIN, wanted.reason, wanted.ticket)
+        return await given(api, order, "drain_node", f"{name} is drained as: {order.slurm_reason}; jobs on it continue")
 
     @router.post("/v1/nodes/{name}/release", responses=answers(404, 409, 503))
     async def release(request: Request, name: NodeName, wanted: ReleaseOrder) -> Ordered:
         """Put a drained or DOWN node back, also one that Holdfast took out. While it is being repaired, the order has to say so."""
-        world, node = _shown(deps, name)
+        world, node = shown_node(deps, name)
         if not node.out_of_service:
             raise ApiError(409, "conflict", f"{name} is in service already")
         repaired = _in_repair(world, name)
@@ -131,45 +129,29 @@ def node_orders_router(api: Api) -> APIRouter:
             )
             raise ApiError(409, "conflict", text)
         order = replace(
-            _order(deps, request, name, OrderVerb.RELEASE, wanted.note, wanted.ticket), over=node.given_reason
+            new_order(deps, request, name, OrderVerb.RELEASE, wanted.note, wanted.ticket), over=node.given_reason
         )
-        return await _given(order, "release_node", f"{name} is put back into service")
-
-    @router.post("/v1/nodes/{name}/replace", responses=answers(404, 409, 503))
-    async def replace_machine(request: Request, name: NodeName, wanted: ReplaceOrder) -> Ordered:
-        """Replace the node's machine: drained, its jobs run to their end, replaced, tested, returned. Of no other machine than this one."""
-        given = (await api.threads.read(deps.store.load_book, deps.clock.now())).node_orders
-        world, view, node = _read(deps, name, given)
-        order = replace(
-            _order(deps, request, name, OrderVerb.REPLACE, wanted.reason, wanted.ticket),
-            over=_drain_named(node, wanted.over),
-            instance_id=wanted.machine or _machine_of(world, name),
-        )
-        no = refused(world, view, order) or _again(world, order)
-        if no is not None and no.why is not OrderRefusal.OBSERVE:
-            raise ApiError(409, "conflict", no.text)
-        if no is not None:
-            return await _given(order, "replace_node", no.text)
-        waits = "; ".join(waits_for(world, view, order))
-        text = f"machine {order.instance_id} of {name} is replaced once no job holds the node" + (f"; {waits}" if waits else "")
-        return await _given(order, "replace_node", text)
-
-    async def _given(order: NodeOrder, verb: str, text: str) -> Ordered:
-        incident_id = _incident_of(deps.world(), order.node)
-        operation = Operation(
-            verb,
-            order.by,
-            order.node,
-            order.reason,
-            order=order,
-            node=order.node,
-            incident_id=incident_id,
-            ticket=order.ticket,
-        )
-        await operate(operation)
-        return Ordered(order_id=order.id, text=text, incident_id=incident_id)
+        return await given(api, order, "release_node", f"{name} is put back into service")
 
     return router
+
+
+async def given(api: Api, order: NodeOrder, verb: str, text: str) -> Ordered:
+    """Put the order on record and wake the loop."""
+    incident_id = incident_of(api.deps.world(), order.node)
+    operation = Operation(
+        verb,
+        order.by,
+        order.node,
+        order.reason,
+        order=order,
+        node=order.node,
+        incident_id=incident_id,
+        ticket=order.ticket,
+    )
+    await api.threads.write(api.deps.store.operate, operation, api.deps.clock.now())
+    api.deps.wake()
+    return Ordered(order_id=order.id, text=text, incident_id=incident_id)
 
 
 def current_world(deps: ApiDeps) -> World:
@@ -180,53 +162,13 @@ def current_world(deps: ApiDeps) -> World:
     return replace(world, now=deps.clock.now(), agents=deps.agents.views())
 
 
-def _order(deps: ApiDeps, request: Request, name: str, verb: OrderVerb, reason: str, ticket: str) -> NodeOrder:
+def new_order(deps: ApiDeps, request: Request, name: str, verb: OrderVerb, reason: str, ticket: str) -> NodeOrder:
     now = deps.clock.now()
     number, who = new_id(now, secrets.randbits(15)), caller_of(request).name
     return NodeOrder(number, name, verb, now, who, clean(reason, 500), ticket)
 
 
-def _read(deps: ApiDeps, name: str, given: tuple[NodeOrder, ...]) -> tuple[World, ClusterView, Node]:
-    """As :func:`_shown`, with a reading of the provider; and with the orders that were given, of which the loop may not
-    have read the last. Raises ApiError."""
-    world, node = _shown(deps, name)
-    if world.view is None or world.book.provider is None:
-        raise ApiError(503, "unavailable", "the provider has not been read yet: what it can replace is not known; ask again")
-    book = replace(world.book, node_orders=given)
-    return replace(world, now=deps.clock.now(), book=book), world.view, node
-
-
-def _drain_named(node: Node, over: str) -> NodeReason | None:
-    """The drain that the order takes over. Raises ApiError 409 where Slurm shows another one, or none."""
-    if not over:
-        return None
-    if not node.out_of_service or node.reason != over:  # rule prose: the operator names the drain by its text, word for word
-        shown = f"Slurm shows {node.reason!r}" if node.out_of_service else "it is in service"
-        raise ApiError(409, "conflict", f"{node.name} is not drained as {over!r}: {shown}; give its reason word for word", "over")
-    return node.given_reason
-
-
-def _machine_of(world: World, name: str) -> str:
-    record = world.book.nodes.get(name)
-    return record.instance_id if record is not None else ""
-
-
-def _again(world: World, order: NodeOrder) -> OrderRefused | None:
-    """Another order of the node that the loop has not taken up yet."""
-    waiting = [o for o in world.book.node_orders if o.node == order.node and o.due(order.at) and not _seen(world, o)]
-    if not waiting:
-        return None
-    text = f"an order of {waiting[-1].by} for {order.node} ({waiting[-1].verb}) waits to be begun: see what comes of it, then order again"
-    return OrderRefused(OrderRefusal.ORDERED_ALREADY, text)
-
-
-def _seen(world: World, order: NodeOrder) -> bool:
-    """Whether the loop has taken the order up, or dropped it."""
-    begun = any(i.step.target.endswith(order.id) for i in world.book.intents.values())
-    return begun or any(i.order is not None and i.order.id == order.id for i in world.book.incidents.values())
-
-
-def _shown(deps: ApiDeps, name: str) -> tuple[World, Node]:
+def shown_node(deps: ApiDeps, name: str) -> tuple[World, Node]:
     """Raises ApiError 503 where Slurm's state is not current, 404 where Slurm does not show the node."""
     world = deps.world()
     view = fresh_view(replace(world, now=deps.clock.now())) if world is not None else None
@@ -245,7 +187,7 @@ def _known(deps: ApiDeps, name: str) -> None:
         raise ApiError(404, "not_found", f"There is no node {name}; GET /v1/nodes lists them")
 
 
-def _incident_of(world: World | None, name: str) -> str:
+def incident_of(world: World | None, name: str) -> str:
     """The newest open incident that is about the node; empty: there is none."""
     mine = world.book.open_on(name) if world is not None else ()
     return next((i.id for i in reversed(mine) if i.kind not in ABOUT_JOBS), "")

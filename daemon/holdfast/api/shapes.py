@@ -74,9 +74,12 @@ class IncidentShape(Shape):
     repair_attempt: int
     validated_at: datetime | None = Field(description="When the repaired or new machine was proved; null: not yet.")
     order: ReplacementShape | None = Field(
-        default=None, description="Operator's order to replace the machine that opened or directs it; null: there was none."
+        default=None,
+        description="Operator's order to replace the machine that opened or directs it; null: there was none.",
     )
-    order_dropped: str = Field(default="", description="Why that order is not carried out (any more); empty: it is, or was.")
+    order_dropped: str = Field(
+        default="", description="Why that order is not carried out (any more); empty: it is, or was."
+    )
     note: str = Field(description="Why the incident is in this state, and what happens next.")
 
 

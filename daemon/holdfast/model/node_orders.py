@@ -91,7 +91,9 @@ class NodeOrders:
     def given(self, order: NodeOrder) -> NodeOrders:
         """With this one. Raises Rejected where too many were given within the hour."""
         if len(self.orders) >= MOST:
-            raise Rejected(f"{MOST} orders to drain, release or replace nodes were given within the hour: wait, or use scontrol")
+            raise Rejected(
+                f"{MOST} orders to drain, release or replace nodes were given within the hour: wait, or use scontrol"
+            )
         return NodeOrders((*self.orders, order))
 
 

@@ -86,12 +86,6 @@ WAYS = (
         frozenset(),
     ),
     Way(
-        "`holdfast node replace`",
-        "an operator's order: drains the node, and replaces its machine once no job holds it, by the steps of a repair",
-        "by the guard and the actor as each step; by the API: the operator's role",
-        frozenset({Restraint.OBSERVE, Restraint.PAUSE, Restraint.BRAKE, Restraint.ACKNOWLEDGED}),
-    ),
-    Way(
         "RebootProgram, ResumeProgram",
         "the site's; Holdfast brings none, and `scontrol reboot` is a step",
         "–",

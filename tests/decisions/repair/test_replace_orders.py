@@ -1,25 +1,24 @@
-"""``holdfast node replace``: an operator's order becomes an incident, is carried out once, about the machine that was seen, or is dropped."""
+"""``holdfast node replace``: an order becomes an incident, is carried out once and about the machine that was seen, or is dropped."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from holdfast.decisions.repair import replace_orders
 from holdfast.decisions.repair.replace_orders import OrderRefusal
-from holdfast.model.action import Drain, IntentState, Launch, Notify, Replace, TakeOverDrain
+from holdfast.model.action import IntentState, Launch, TakeOverDrain
 from holdfast.model.book import Brake, BrakeKind, Change
 from holdfast.model.cluster import NodeReason
 from holdfast.model.event import EventKind
 from holdfast.model.incident import Incident, IncidentKind, IncidentState
-from holdfast.model.machine import Notice, NoticeKind
 from holdfast.model.node_orders import NodeOrder, OrderVerb
 from holdfast.model.node_sets import NodeSet
-from holdfast.model.policy import Mode, ProposePolicy
+from holdfast.model.policy import Mode
+from holdfast.model.proposals import ProposePolicy
 from holdfast.ports import Operation
 from holdfast_checks.result import Remedy, Severity
 from support.simulated import Site
@@ -46,7 +45,9 @@ def a_site(nodes: int = 4, **changed: Any) -> Site:
     return Site(nodes, **{"policy": ROOMY, **changed})
 
 
-def order(site: Site, *, node: str = NODE, machine: str = OLD, over: NodeReason | None = None, number: str = ID) -> NodeOrder:
+def order(
+    site: Site, *, node: str = NODE, machine: str = OLD, over: NodeReason | None = None, number: str = ID
+) -> NodeOrder:
     given = NodeOrder(number, node, OrderVerb.REPLACE, site.clock.now(), "ops", "board swap", "OPS-12", over, machine)
     site.store.operate(Operation("replace_node", "ops", node, given.reason, order=given, node=node), given.at)
     return given
@@ -74,7 +75,11 @@ def test_a_healthy_node_gets_another_machine_and_returns(in_place: bool) -> None
     site = a_site(4, can=IN_PLACE) if in_place else a_site(4)
     order(site)
     found = until(site, _S.CLOSED)
-    assert (found.kind, found.only_ordered, found.order and found.order.ticket) == (IncidentKind.ORDERED, True, "OPS-12")
+    assert (found.kind, found.only_ordered, found.order and found.order.ticket) == (
+        IncidentKind.ORDERED,
+        True,
+        "OPS-12",
+    )
     assert "ordered by ops: board swap (ticket OPS-12)" in found.headline
     assert not site.slurm.nodes[NODE].drain
     assert site.machine(NODE).instance_id != OLD
@@ -110,6 +115,11 @@ def observed(site: Site) -> None:
     site.policy = replace(ROOMY, nodes=(NodeSet("lab", nodes=NODE, mode="observe"),))
 
 
+def ordered_before(site: Site) -> None:
+    order(site, number="0h3k5d2m8x1p")
+    site.run(3)
+
+
 def suspect(site: Site) -> None:
     site.machine(NODE).agent_up = False
     until(site, _S.SUSPECTED)
@@ -138,7 +148,7 @@ CASES: dict[OrderRefusal, tuple[Callable[[Site], Any], dict[str, Any], dict[str,
     OrderRefusal.CANNOT_REPLACE: (lambda _s: None, {"can": NOTHING}, {}),
     OrderRefusal.NEVER_TOUCH: (never, {}, {}),
     OrderRefusal.OBSERVE: (observed, {}, {}),
-    OrderRefusal.ORDERED_ALREADY: (lambda s: (order(s, number="0h3k5d2m8x1p"), s.run(3)), {}, {}),
+    OrderRefusal.ORDERED_ALREADY: (ordered_before, {}, {}),
     OrderRefusal.AT_WORK: (suspect, {}, {}),
     OrderRefusal.NOT_OURS: (acknowledged, {}, {}),
     OrderRefusal.LATER_ORDER: (lambda _s: None, {}, {}),
@@ -161,7 +171,9 @@ def test_what_is_refused_leaves_a_trace_once(why: OrderRefusal) -> None:
     before = len(site.store.incidents())
     order(site, **given)
     site.run(120, step_s=2)
-    (event,) = [e for e in site.store.events(kinds=(EventKind.ACTION_REFUSED,)) if e.detail.get("kind") == replace_orders.STEP]
+    (event,) = [
+        e for e in site.store.events(kinds=(EventKind.ACTION_REFUSED,)) if e.detail.get("kind") == replace_orders.STEP
+    ]
     assert (event.detail["why"], event.detail["who"], event.detail["ticket"]) == (why.value, "ops", "OPS-12")
     assert "\n" not in event.text
     assert len(dropped(site)) == 1
@@ -179,7 +191,9 @@ def test_a_node_that_is_being_repaired_is_not_ordered_again() -> None:
     repaired(site)
     order(site)
     site.run(5)
-    assert [e.detail["why"] for e in site.store.events(kinds=(EventKind.ACTION_REFUSED,)) if "why" in e.detail] == ["at_work"]
+    assert [e.detail["why"] for e in site.store.events(kinds=(EventKind.ACTION_REFUSED,)) if "why" in e.detail] == [
+        "at_work"
+    ]
     until(site, _S.CLOSED)
     assert len(site.provider.tokens) == 1
 
@@ -250,18 +264,24 @@ def test_an_operator_who_takes_the_node_later_keeps_it() -> None:
 # Another machine
 
 
-def test_an_order_is_about_no_other_machine() -> None:
-    """Exchanged by another hand while the order waits for a job."""
+@pytest.mark.parametrize("job_over_first", [False, True])
+def test_an_order_is_about_no_other_machine(job_over_first: bool) -> None:
+    """Exchanged by another hand while the order waits for a job, or right after."""
     site = a_site(2)
     job = site.slurm.submit(2, exclusive=True)
     site.run(2)
     order(site)
     until(site, _S.CONTAINED)
-    site.slurm.finish(job, "COMPLETED")
+    if job_over_first:
+        site.slurm.finish(job, "COMPLETED")
     site.provider.exchange(NODE)
+    site.run(120)
+    if not job_over_first:
+        site.slurm.finish(job, "COMPLETED")
     site.run(900, step_s=2)
     new = site.machine(NODE).instance_id
-    assert (new != OLD, new in site.provider.terminated, site.provider.tokens) == (True, False, {})
+    assert (new != OLD, new in site.provider.terminated) == (True, False)
+    assert list(site.provider.tokens) == ["in-place-by-itself-n1"], "nothing was launched"
     assert len(dropped(site)) == 1
     assert (site.incident(NODE).open, site.slurm.nodes[NODE].drain) == (False, False), site.story()
 
@@ -432,7 +452,9 @@ def test_in_mode_propose_the_order_is_the_accept_for_its_machine_alone() -> None
     site.run(120, step_s=2)
     found = site.incident(NODE)
     assert OLD in site.provider.terminated
-    assert "undrain waits for an operator's accept" in found.note, "the machine that came was not seen by whoever ordered"
+    assert "undrain waits for an operator's accept" in found.note, (
+        "the machine that came was not seen by whoever ordered"
+    )
     assert [r.question.kind for r in found.proposals] == ["undrain"]
 
 

@@ -55,20 +55,8 @@ class Choice(NamedTuple):
 
 def choose(world: World, view: ClusterView, incident: Incident) -> Choice:
     """The rung for a contained incident."""
-    node = view.nodes[incident.node]
-    if node_drains.drained_by_others(world, node):
-        if ordered_replacement.takes_over(incident, node):
-            return Choice(Rung.WAIT, f"takes over the drain of {node.reason_user or 'another user'}, as ordered")
-        who = node.reason_user or "somebody"
-        return Choice(Rung.HUMAN, f"{who} drained the node ({node.reason!r}): theirs to repair and to resume")
-    if not slurm_view.free_of_jobs(view, incident.node):
-        jobs = ",".join(str(j.key.job_id) for j in view.jobs_on(incident.node))
-        return Choice(Rung.WAIT, f"waits for the end of job {jobs}" if jobs else "waits for the node to complete")
-    if not incident.dead and (reboot := hands_off.reboot_to_come(world, incident.node)) is not None:
-        return Choice(Rung.WAIT, f"{reboot.whose}: its repair waits for that")
-    if not slurm_view.jobs_known(world, node):
-        text = f"slurmctld has started, and {incident.node}'s slurmd has not registered since: whether a job runs there is not known"
-        return Choice(Rung.WAIT, text)
+    if (held := _held_up(world, view, incident)) is not None:
+        return held
     if (ordered := _by_order(world, view, incident)) is not None:
         return ordered
     if any(r.suspect for r in world.book.recoveries.values() if r.incident_id == incident.id):
@@ -87,8 +75,30 @@ def choose(world: World, view: ClusterView, incident: Incident) -> Choice:
     ):
         return Choice(Rung.VALIDATE, "the node was in maintenance: it proves itself before anything is repaired")
     if node_agents.unheard_yet(world, incident.node, incident.instance_id or None):
-        return Choice(Rung.WAIT, "the controller has just started: waits for the node's agent")
+        return Choice(Rung.WAIT, _UNHEARD)
     return next_allowed(world, view, incident)
+
+
+_UNHEARD = "the controller has just started: waits for the node's agent"
+
+
+def _held_up(world: World, view: ClusterView, incident: Incident) -> Choice | None:
+    """Who or what has the node: another operator, a job, a reboot. None: no one has, as far as Slurm shows."""
+    node = view.nodes[incident.node]
+    if node_drains.drained_by_others(world, node):
+        if ordered_replacement.takes_over(incident, node):
+            return Choice(Rung.WAIT, f"takes over the drain of {node.reason_user or 'another user'}, as ordered")
+        who = node.reason_user or "somebody"
+        return Choice(Rung.HUMAN, f"{who} drained the node ({node.reason!r}): theirs to repair and to resume")
+    if not slurm_view.free_of_jobs(view, incident.node):
+        jobs = ",".join(str(j.key.job_id) for j in view.jobs_on(incident.node))
+        return Choice(Rung.WAIT, f"waits for the end of job {jobs}" if jobs else "waits for the node to complete")
+    if not incident.dead and (reboot := hands_off.reboot_to_come(world, incident.node)) is not None:
+        return Choice(Rung.WAIT, f"{reboot.whose}: its repair waits for that")
+    if not slurm_view.jobs_known(world, node):
+        text = f"slurmctld has started, and {incident.node}'s slurmd has not registered since: whether a job runs there is not known"
+        return Choice(Rung.WAIT, text)
+    return None
 
 
 def _by_order(world: World, view: ClusterView, incident: Incident) -> Choice | None:
@@ -96,12 +106,18 @@ def _by_order(world: World, view: ClusterView, incident: Incident) -> Choice | N
 
     A maintenance window that ended meanwhile, or findings that cleared, change nothing about it."""
     if incident.ordered is not None:
+        if node_agents.unheard_yet(world, incident.node, incident.instance_id or None):
+            return Choice(Rung.WAIT, _UNHEARD)
         return next_allowed(world, view, incident)
     if not incident.only_ordered:
         return None
     if incident.order is not None and incident.order.over is not None:  # whoever drained it had a reason
-        return Choice(Rung.HUMAN, f"the order is dropped, and another operator had drained the node: {incident.order_dropped}")
-    return Choice(Rung.VALIDATE, f"the order is dropped, the node proves itself and is returned: {incident.order_dropped}")
+        return Choice(
+            Rung.HUMAN, f"the order is dropped, and another operator had drained the node: {incident.order_dropped}"
+        )
+    return Choice(
+        Rung.VALIDATE, f"the order is dropped, the node proves itself and is returned: {incident.order_dropped}"
+    )
 
 
 def next_allowed(world: World, view: ClusterView, incident: Incident) -> Choice:
@@ -159,13 +175,17 @@ def _ordered_rung(world: World, incident: Incident, tried: int) -> Choice:
     """By an operator's order: replace, as often as a replacement is tried; no history of the node and of its group speaks against it."""
     provider = world.book.provider
     if incident.ordered is None:
-        return Choice(Rung.HUMAN, f"the order to replace its machine is dropped ({incident.order_dropped}): {incident.note}")
+        return Choice(
+            Rung.HUMAN, f"the order to replace its machine is dropped ({incident.order_dropped}): {incident.note}"
+        )
     if tried >= world.policy.repair.attempts:
         return Choice(Rung.HUMAN, f"{tried} attempts to replace it failed: {incident.note}", repeats_note=True)
     if provider is None:
         return Choice(Rung.WAIT, "waits until the actor has read the provider once")
     if provider.repairs_itself or not can_replace(world, incident.node, bool(incident.serving_id)):
-        return Choice(Rung.HUMAN, f"a replacement is ordered, and provider {provider.name!r} cannot replace a machine now")
+        return Choice(
+            Rung.HUMAN, f"a replacement is ordered, and provider {provider.name!r} cannot replace a machine now"
+        )
     return Choice(Rung.REPLACE, f"ordered by {incident.ordered.who_and_why}")
 
 

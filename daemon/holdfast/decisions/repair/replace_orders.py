@@ -159,11 +159,16 @@ def _of_incident(incident: Incident, order: NodeOrder) -> OrderRefused | None:
     about = f"incident {incident.id} of {order.node}"
     if incident.kind in NOT_OF_A_NODE or incident.acknowledged:
         whose = "was taken over by an operator" if incident.acknowledged else "has to be settled first"
-        return OrderRefused(OrderRefusal.NOT_OURS, f"{about} {whose}: holdfast incident close {incident.id}, then order it again")
+        return OrderRefused(
+            OrderRefusal.NOT_OURS, f"{about} {whose}: holdfast incident close {incident.id}, then order it again"
+        )
     waits = incident.state is IncidentState.AWAITING_HUMAN
     if incident.ordered is not None and not waits:
         said = incident.ordered.who_and_why
-        return OrderRefused(OrderRefusal.ORDERED_ALREADY, f"{about} carries out an order already, by {said}: holdfast incident show {incident.id}")
+        return OrderRefused(
+            OrderRefusal.ORDERED_ALREADY,
+            f"{about} carries out an order already, by {said}",
+        )
     if incident.state is IncidentState.SUSPECTED:
         text = f"the agent of {order.node} is silent, and Holdfast finds out whether the node is dead ({about}): wait for the verdict"
         return OrderRefused(OrderRefusal.AT_WORK, text)
@@ -173,7 +178,7 @@ def _of_incident(incident: Incident, order: NodeOrder) -> OrderRefused | None:
         text = f"Holdfast repairs {order.node} by now ({about}: {incident.state.value}): wait for the end, then order it again if need be"
         return OrderRefused(OrderRefusal.AT_WORK, text)
     if incident.serving_id not in ("", order.instance_id):
-        text = f"{about} is about machine {incident.serving_id}, not {order.instance_id}: close it first (holdfast incident close {incident.id})"
+        text = f"{about} is about machine {incident.serving_id}, not {order.instance_id}: holdfast incident close {incident.id}"
         return OrderRefused(OrderRefusal.OTHER_MACHINE, text)
     return None
 
@@ -189,7 +194,9 @@ def waits_for(world: World, view: ClusterView, order: NodeOrder) -> tuple[str, .
     apart = (BrakeKind.TASK_DRAINS, BrakeKind.PLANNED_STOPS)  # those hold what users and agents' notices cause
     found += [f"brake {kind.value!r} holds (holdfast release {kind.value})" for kind in holding if kind not in apart]
     launch = Launch(order.node, order.id, order.instance_id)
-    action = launch if world.can.launch_first else Replace(order.node, order.instance_id, "", order.id, frozenset(), None)
+    action = (
+        launch if world.can.launch_first else Replace(order.node, order.instance_id, "", order.id, frozenset(), None)
+    )
     short = Purse(world).keeps_too_little(action)
     found += [why_kept_for_faults(short)] if short is not None else []
     jobs = ",".join(str(j.key.job_id) for j in view.jobs_on(order.node))
@@ -225,7 +232,10 @@ def _verdict(world: World, order: NodeOrder) -> OrderRefused | None:
     """Why the order is not taken (any more). None: it is, or waits for a reading of Slurm and the provider."""
     newest = [o for o in world.book.node_orders if o.node == order.node][-1]
     if newest.id != order.id:
-        return OrderRefused(OrderRefusal.LATER_ORDER, f"{newest.by} gave another order for {order.node} ({newest.verb}) before it was begun")
+        return OrderRefused(
+            OrderRefusal.LATER_ORDER,
+            f"{newest.by} gave another order for {order.node} ({newest.verb}) first",
+        )
     if not order.due(world.now):
         minutes = EXPIRES.total_seconds() / 60
         text = f"Slurm or the provider could not be read within {minutes:.0f} min: order it again"
