@@ -15,8 +15,10 @@ from holdfast.api.history_shapes import Ordered, ReplaceOrder
 from holdfast.api.node_routes import given, new_order, shown_node
 from holdfast.api.spares import NodeName
 from holdfast.decisions.repair.replace_orders import OrderRefusal, OrderRefused, refused, waits_for
+from holdfast.model import steps
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView, Node, NodeReason
+from holdfast.model.ids import UPKEEP
 from holdfast.model.node_orders import NodeOrder, OrderVerb
 
 
@@ -63,9 +65,8 @@ def _drain_named(node: Node, over: str) -> NodeReason | None:
     """The drain that the order takes over. Raises ApiError 409 where Slurm shows another one, or none."""
     if not over:
         return None
-    if (
-        not node.out_of_service or node.reason != over
-    ):  # rule prose: the operator names the drain by its text, word for word
+    shown_so = node.reason == over  # rule prose: the operator names the drain by its text
+    if not (node.out_of_service and shown_so):
         shown = f"Slurm shows {node.reason!r}" if node.out_of_service else "it is in service"
         raise ApiError(
             409, "conflict", f"{node.name} is not drained as {over!r}: {shown}; give its reason word for word", "over"
@@ -89,5 +90,7 @@ def _again(world: World, order: NodeOrder) -> OrderRefused | None:
 
 def _seen(world: World, order: NodeOrder) -> bool:
     """Whether the loop has taken the order up, or dropped it."""
-    begun = any(i.step.target.endswith(order.id) for i in world.book.intents.values())
-    return begun or any(i.order is not None and i.order.id == order.id for i in world.book.incidents.values())
+    mine = (steps.drain_for_operator, steps.release_for_operator)
+    planned = (*(step(order.id, order.node) for step in mine), steps.notify_order(order.id))
+    dealt_with = any(world.book.planned(UPKEEP, step) for step in planned)
+    return dealt_with or any(i.order is not None and i.order.id == order.id for i in world.book.incidents.values())

@@ -453,7 +453,7 @@ def test_in_mode_propose_the_order_is_the_accept_for_its_machine_alone() -> None
     found = site.incident(NODE)
     assert OLD in site.provider.terminated
     assert "undrain waits for an operator's accept" in found.note, (
-        "the machine that came was not seen by whoever ordered"
+        "the machine that came was not seen when it was ordered"
     )
     assert [r.question.kind for r in found.proposals] == ["undrain"]
 

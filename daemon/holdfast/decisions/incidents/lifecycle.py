@@ -13,9 +13,9 @@ from holdfast.decisions.common.node_drains import DrainedBy
 from holdfast.decisions.death import fencing
 from holdfast.decisions.incidents import correlate
 from holdfast.decisions.incidents.in_service import in_service
-from holdfast.decisions.machines import ordered_replacement, replacement, serving_now
+from holdfast.decisions.machines import replacement, serving_now
 from holdfast.decisions.machines.machine_proof import refused_unproven
-from holdfast.decisions.nodes import hands_off, returns, slurm_drains, stays_down
+from holdfast.decisions.nodes import hands_off, ordered_replacement, returns, slurm_drains, stays_down
 from holdfast.decisions.repair import failed_launches, machine_gone, not_shown, repair_progress, validation
 from holdfast.decisions.repair.ladder import Rung, choose, next_allowed, next_rung
 from holdfast.decisions.repair.repair import evidence_settled

@@ -12,8 +12,7 @@ from holdfast.decisions.common.may_stop_run import DeadNode, MayNotStop, may_sto
 from holdfast.decisions.common.node_drains import DrainedBy
 from holdfast.decisions.common.part import Part
 from holdfast.decisions.death import fencing
-from holdfast.decisions.machines import ordered_replacement
-from holdfast.decisions.nodes import hands_off, resumed, slurm_drains
+from holdfast.decisions.nodes import hands_off, ordered_replacement, resumed, slurm_drains
 from holdfast.model import steps
 from holdfast.model.action import Drain, Intent, IntentState, Proposal, TakeOverDrain
 from holdfast.model.book import World

@@ -13,8 +13,8 @@ from holdfast.decisions.common import node_agents, node_drains, node_incidents, 
 from holdfast.decisions.common.budgets import COUNTED
 from holdfast.decisions.common.node_policy import policy_of
 from holdfast.decisions.death.verdict import Consequence
-from holdfast.decisions.machines import ordered_replacement, serving_now
-from holdfast.decisions.nodes import hands_off
+from holdfast.decisions.machines import serving_now
+from holdfast.decisions.nodes import hands_off, ordered_replacement
 from holdfast.decisions.silence import common_cause, may_touch, silent_nodes
 from holdfast.model.action import Launch, Replace
 from holdfast.model.book import World

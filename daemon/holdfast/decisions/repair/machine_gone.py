@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from holdfast.decisions.common import node_agents, node_drains, slurm_view
 from holdfast.decisions.common.node_drains import DrainedBy
-from holdfast.decisions.machines import ordered_replacement, replacement, serving_now
+from holdfast.decisions.machines import replacement, serving_now
+from holdfast.decisions.nodes import ordered_replacement
 from holdfast.decisions.repair import ladder, repair_progress
 from holdfast.model.action import Drain, IntentState, Replace, SetDown, Terminate
 from holdfast.model.book import World

@@ -1,7 +1,7 @@
 """Operators' orders to replace a node's machine: each becomes an incident, directs the one that is open, or is dropped. Pure.
 
 The incident survives the order (which is kept for an hour) and every restart; it names the order, so that none is taken twice. What the
-API refuses is refused here again, since the cluster may have changed in between; who ordered is told once, and the node's history says why.
+API refuses is refused here again, since the cluster may have changed in between; people are notified once, and the node's history says why.
 Docs: ``docs/decisions/0040-an-order-to-replace-is-an-incident.md``."""
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from holdfast.decisions.common import node_incidents, slurm_view
 from holdfast.decisions.common.budgets import Purse, why_kept_for_faults
 from holdfast.decisions.common.node_policy import policy_of
 from holdfast.decisions.common.part import Part
-from holdfast.decisions.machines import ordered_replacement
-from holdfast.decisions.nodes import hands_off
+from holdfast.decisions.nodes import hands_off, ordered_replacement
 from holdfast.decisions.repair import ladder, repair_progress
 from holdfast.decisions.spares.pool import spare_pool
 from holdfast.model import steps
@@ -184,7 +183,7 @@ def _of_incident(incident: Incident, order: NodeOrder) -> OrderRefused | None:
 
 
 _ASKED: tuple[_Asked, ...] = (_unknown, _forbidden, _cannot, _spare, _in_hands, _machine, _drained, _at_work, _observed)
-"""In the order in which they are told."""
+"""The first that applies is shown."""
 
 
 def waits_for(world: World, view: ClusterView, order: NodeOrder) -> tuple[str, ...]:
@@ -269,7 +268,7 @@ def _opened(world: World, order: NodeOrder, new_id: NewId) -> Moved:
 
 def _directed(world: World, incident: Incident, order: NodeOrder) -> Moved:
     """The incident goes for the replacement from here on. One that waits for an operator begins its attempts afresh, under a new number, so
-    that what fails again is told again."""
+    that people are notified again of what fails again."""
     machine = incident.instance_id or order.instance_id
     new = replace(incident, order=order, order_dropped="", instance_id=machine)
     text = f"replacement ordered by {order.who_and_why}"
@@ -285,8 +284,10 @@ def _directed(world: World, incident: Incident, order: NodeOrder) -> Moved:
 
 def tell_of_dropped_orders(world: World) -> Part:
     """A notice for each order that is not carried out, once; and an event for one that came to no incident."""
-    told = [p for i in world.book.incidents.values() if i.order_dropped and (p := _of_dropped(world, i)) is not None]
-    proposals, events = list(told), list[Event]()
+    of_incidents = [
+        p for i in world.book.incidents.values() if i.order_dropped and (p := _of_dropped(world, i)) is not None
+    ]
+    proposals, events = list(of_incidents), list[Event]()
     for order in _untaken(world):
         why = _verdict(world, order)
         if why is None or not world.may_try(UPKEEP, steps.notify_order(order.id)):
@@ -302,7 +303,7 @@ def _of_dropped(world: World, incident: Incident) -> Proposal | None:
     order, closed_at = incident.order, incident.closed_at
     if order is None or (closed_at is not None and world.now - closed_at > EXPIRES):
         return None
-    number = incident.id if incident.open else UPKEEP  # what is closed counts as over, and would be told to no one
+    number = incident.id if incident.open else UPKEEP  # what is closed counts as over: no message would be sent
     if not all(world.may_try(each, steps.notify_order(order.id)) for each in (incident.id, UPKEEP)):
         return None
     return _notice(order, incident.order_dropped, number)
