@@ -7,7 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from holdfast.model.cluster import JobKey, JobRun
-from holdfast.model.node_orders import NodeOrder
+from holdfast.model.node_orders import MachineOrder
 from holdfast.model.proposals import ProposalRecord
 from holdfast_checks.result import Remedy, Severity
 from holdfast_checks.words import unknown_reads_as
@@ -269,7 +269,7 @@ class Incident:
     by_order: bool = False
     """An operator's order opened it, and nothing that was found speaks against the node (:attr:`only_ordered`): no brake counts it,
     no fault waits for it."""
-    order: NodeOrder | None = None
+    order: MachineOrder | None = None
     """Operator's order to replace the node's machine that opened or directs it; None: there was none."""
     order_dropped: str = ""
     """Reason why that order is not carried out (any more), for people; empty: it is in force while the incident is open."""
@@ -310,7 +310,7 @@ class Incident:
         return self.by_job and not self.dead
 
     @property
-    def ordered(self) -> NodeOrder | None:
+    def ordered(self) -> MachineOrder | None:
         """The order to replace that is in force; None: there is none."""
         return self.order if self.open and not self.order_dropped else None
 

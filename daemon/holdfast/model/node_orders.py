@@ -68,9 +68,36 @@ class NodeOrder:
 
     @property
     def who_and_why(self) -> str:
-        """``ops: swap the board (ticket OPS-12)``, for people."""
-        why = f"{self.by}: {self.reason}" if self.reason else self.by
-        return why + (f" (ticket {self.ticket})" if self.ticket else "")
+        return _who_and_why(self)
+
+    @property
+    def for_machine(self) -> MachineOrder:
+        """What an incident keeps of an order to replace."""
+        return MachineOrder(self.id, self.node, self.at, self.by, self.reason, self.ticket, self.over, self.instance_id)
+
+
+@dataclass(frozen=True, slots=True)
+class MachineOrder:
+    """An order to replace, as the incident keeps it that carries it out; the fields are those of :class:`NodeOrder`."""
+
+    id: str
+    node: str
+    at: datetime
+    by: str
+    reason: str
+    ticket: str
+    over: NodeReason | None
+    instance_id: str
+
+    @property
+    def who_and_why(self) -> str:
+        return _who_and_why(self)
+
+
+def _who_and_why(order: NodeOrder | MachineOrder) -> str:
+    """``ops: swap the board (ticket OPS-12)``, for people."""
+    why = f"{order.by}: {order.reason}" if order.reason else order.by
+    return why + (f" (ticket {order.ticket})" if order.ticket else "")
 
 
 def plain(text: str) -> str:

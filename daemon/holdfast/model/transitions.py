@@ -13,7 +13,7 @@ from datetime import datetime
 
 from holdfast.model.event import BY_OTHERS, Event, EventKind
 from holdfast.model.incident import Fault, Incident, IncidentKind, IncidentState, MovedBy, legal
-from holdfast.model.node_orders import NodeOrder
+from holdfast.model.node_orders import MachineOrder
 from holdfast_checks.result import Remedy, Severity
 
 Moved = tuple[Incident, list[Event]]
@@ -55,7 +55,7 @@ class NewIncident:
     by_program: bool = False
     code: str = ""
     note: str = ""
-    order: NodeOrder | None = None
+    order: MachineOrder | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from holdfast.model.action import Intent, IntentState, Launch, Replace
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView, Node
 from holdfast.model.incident import Incident, IncidentState
-from holdfast.model.node_orders import NodeOrder
+from holdfast.model.node_orders import MachineOrder, NodeOrder
 from holdfast.model.transitions import Moved, close, remark
 
 _NOT_BEGUN = frozenset({IncidentState.OPEN, IncidentState.CONTAINED})
@@ -35,14 +35,14 @@ def of_an_order(world: World, intent: Intent) -> bool:
     return incident is not None and incident.only_ordered
 
 
-def other_machine(world: World, node: str, order: NodeOrder) -> str | None:
+def other_machine(world: World, node: str, order: NodeOrder | MachineOrder) -> str | None:
     """The machine that serves the node in place of the one that the order names; None: none does, as far as is known."""
     record = world.book.nodes.get(node)
     serves = record.instance_id if record is not None else ""
     return serves if serves not in ("", order.instance_id) else None
 
 
-def foreign_drain(world: World, node: Node, order: NodeOrder) -> bool:
+def foreign_drain(world: World, node: Node, order: NodeOrder | MachineOrder) -> bool:
     """Whether an operator or another tool drained the node, and the order does not name that drain. Slurm's own drains are no one's."""
     if not node_drains.drained_by_others(world, node) or slurm_drains.recognised(world, node) is not None:
         return False
@@ -71,7 +71,7 @@ def dropped_for(incident: Incident, why: str) -> Incident:
     return replace(incident, order_dropped=why)
 
 
-def _void(world: World, node: Node, incident: Incident, order: NodeOrder) -> str | None:
+def _void(world: World, node: Node, incident: Incident, order: MachineOrder) -> str | None:
     other = other_machine(world, node.name, order) or serving_now.successor(world, incident)
     if other is not None:
         return f"machine {other} serves {node.name} now, not {order.instance_id}, which was to be replaced"

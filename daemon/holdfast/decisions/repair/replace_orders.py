@@ -24,7 +24,7 @@ from holdfast.model.cluster import ClusterView
 from holdfast.model.event import Event, EventKind
 from holdfast.model.ids import UPKEEP, NewId
 from holdfast.model.incident import ABOUT_JOBS, NOT_OF_A_NODE, Incident, IncidentKind, IncidentState, MovedBy
-from holdfast.model.node_orders import EXPIRES, NodeOrder, OrderVerb
+from holdfast.model.node_orders import EXPIRES, MachineOrder, NodeOrder, OrderVerb
 from holdfast.model.notice import NoticeLevel, Topic
 from holdfast.model.policy import Mode
 from holdfast.model.transitions import Moved, NewIncident, move, open_incident, remark
@@ -261,7 +261,7 @@ def _opened(world: World, order: NodeOrder, new_id: NewId) -> Moved:
         check=CHECK,
         headline=f"{CHECK}: ordered by {order.who_and_why}",
         fault_at=world.now,
-        order=order,
+        order=order.for_machine,
     )
     return open_incident(new, IncidentState.OPEN, world.now)
 
@@ -270,7 +270,7 @@ def _directed(world: World, incident: Incident, order: NodeOrder) -> Moved:
     """The incident goes for the replacement from here on. One that waits for an operator begins its attempts afresh, under a new number, so
     that people are notified again of what fails again."""
     machine = incident.instance_id or order.instance_id
-    new = replace(incident, order=order, order_dropped="", instance_id=machine)
+    new = replace(incident, order=order.for_machine, order_dropped="", instance_id=machine)
     text = f"replacement ordered by {order.who_and_why}"
     detail = {"who": order.by, "verb": "replace_node", "reason": order.reason, "ticket": order.ticket}
     if incident.state is not IncidentState.AWAITING_HUMAN:
@@ -309,7 +309,7 @@ def _of_dropped(world: World, incident: Incident) -> Proposal | None:
     return _notice(order, incident.order_dropped, number)
 
 
-def _notice(order: NodeOrder, why: str, incident_id: str) -> Proposal:
+def _notice(order: NodeOrder | MachineOrder, why: str, incident_id: str) -> Proposal:
     subject = f"{order.node}: the order of {order.by} to replace its machine is not carried out: {why}"
     body = f"{subject}\nOrdered by {order.who_and_why}, of machine {order.instance_id}."
     notify = Notify(subject, body, NoticeLevel.NEEDS_SOMEBODY, Topic.ORDER_DROPPED, (order.node,))
