@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from holdfast.model.book import Book, Brake, BrakeKind, NodeRecord, World
-from holdfast.model.cluster import ClusterView, Node, Reservation
-from holdfast.model.incident import Incident, IncidentState
+from holdfast.model.incidents.incident import Incident, IncidentState
 from holdfast.model.machine import CAN_NOTHING, ProviderCan, ProviderView
-from holdfast.model.node_orders import OrderVerb
-from holdfast.model.node_sets import NodeSet
-from holdfast.model.policy import Mode, Policy
+from holdfast.model.operators.node_orders import OrderVerb
+from holdfast.model.policies.node_sets import NodeSet
+from holdfast.model.policies.policy import Mode, Policy
+from holdfast.model.slurm.cluster import ClusterView, Node, Reservation
 from support.store_nouns import incident
 
 from .conftest import T0

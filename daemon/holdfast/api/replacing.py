@@ -7,19 +7,19 @@ from dataclasses import replace
 from fastapi import APIRouter
 from starlette.requests import Request
 
-from holdfast.api.auth import Role
+from holdfast.api.callers.auth import Role
 from holdfast.api.deps import Api, ApiDeps
 from holdfast.api.errors import ApiError, answers
-from holdfast.api.guarded import guarded_router
-from holdfast.api.history_shapes import Ordered, ReplaceOrder
-from holdfast.api.node_routes import given, new_order, shown_node
-from holdfast.api.spares import NodeName
+from holdfast.api.guards.guarded import guarded_router
+from holdfast.api.reads.node_routes import given, new_order, shown_node
+from holdfast.api.reads.spares import NodeName
+from holdfast.api.shown.history_shapes import Ordered, ReplaceOrder
 from holdfast.decisions.repair.replace_orders import OrderRefusal, OrderRefused, refused, waits_for
-from holdfast.model import steps
+from holdfast.model.actions import steps
 from holdfast.model.book import World
-from holdfast.model.cluster import ClusterView, Node, NodeReason
 from holdfast.model.ids import UPKEEP
-from holdfast.model.node_orders import NodeOrder, OrderVerb
+from holdfast.model.operators.node_orders import NodeOrder, OrderVerb
+from holdfast.model.slurm.cluster import ClusterView, Node, NodeReason
 
 
 def replacing_router(api: Api) -> APIRouter:

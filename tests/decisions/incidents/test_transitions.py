@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from holdfast.model.event import Event, EventKind
-from holdfast.model.incident import TRANSITIONS, Incident, IncidentKind, IncidentState, MovedBy
+from holdfast.model.incidents.incident import TRANSITIONS, Incident, IncidentKind, IncidentState, MovedBy
 from holdfast.model.machine import Notice, NoticeKind
-from holdfast.model.node_orders import NodeOrder, OrderVerb
+from holdfast.model.operators.node_orders import NodeOrder, OrderVerb
 from holdfast.ports import Operation
 from holdfast_checks.result import Remedy, Severity
 from support.simulated import MemoryStore, Site

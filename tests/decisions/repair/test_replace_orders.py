@@ -10,15 +10,15 @@ import pytest
 
 from holdfast.decisions.repair import replace_orders
 from holdfast.decisions.repair.replace_orders import OrderRefusal
-from holdfast.model.action import IntentState, Launch, TakeOverDrain
+from holdfast.model.actions.action import IntentState, Launch, TakeOverDrain
 from holdfast.model.book import Brake, BrakeKind, Change
-from holdfast.model.cluster import NodeReason
 from holdfast.model.event import EventKind
-from holdfast.model.incident import Incident, IncidentKind, IncidentState
-from holdfast.model.node_orders import NodeOrder, OrderVerb
-from holdfast.model.node_sets import NodeSet
-from holdfast.model.policy import Mode
-from holdfast.model.proposals import ProposePolicy
+from holdfast.model.incidents.incident import Incident, IncidentKind, IncidentState
+from holdfast.model.operators.node_orders import NodeOrder, OrderVerb
+from holdfast.model.operators.proposals import ProposePolicy
+from holdfast.model.policies.node_sets import NodeSet
+from holdfast.model.policies.policy import Mode
+from holdfast.model.slurm.cluster import NodeReason
 from holdfast.ports import Operation
 from holdfast_checks.result import Remedy, Severity
 from support.simulated import Site

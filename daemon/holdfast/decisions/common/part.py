@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.model.action import Proposal
+from holdfast.model.actions.action import Proposal
 from holdfast.model.event import Event
-from holdfast.model.incident import Recovery
+from holdfast.model.incidents.incident import Recovery
 
 
 @dataclass(frozen=True, slots=True)

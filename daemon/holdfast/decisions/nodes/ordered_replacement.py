@@ -11,13 +11,13 @@ from datetime import datetime
 from holdfast.decisions.common import attempted_steps, node_drains
 from holdfast.decisions.machines import serving_now
 from holdfast.decisions.nodes import slurm_drains
-from holdfast.model import steps
-from holdfast.model.action import Intent, IntentState, Launch, Replace
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import Intent, IntentState, Launch, Replace
 from holdfast.model.book import World
-from holdfast.model.cluster import ClusterView, Node
-from holdfast.model.incident import Incident, IncidentState
-from holdfast.model.node_orders import MachineOrder, NodeOrder
-from holdfast.model.transitions import Moved, close, remark
+from holdfast.model.incidents.incident import Incident, IncidentState
+from holdfast.model.incidents.transitions import Moved, close, remark
+from holdfast.model.operators.node_orders import MachineOrder, NodeOrder
+from holdfast.model.slurm.cluster import ClusterView, Node
 
 _NOT_BEGUN = frozenset({IncidentState.OPEN, IncidentState.CONTAINED})
 _BEGUN = frozenset({IntentState.STARTED, IntentState.DONE})

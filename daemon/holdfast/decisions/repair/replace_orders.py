@@ -17,17 +17,17 @@ from holdfast.decisions.common.part import Part
 from holdfast.decisions.nodes import hands_off, ordered_replacement
 from holdfast.decisions.repair import ladder, repair_progress
 from holdfast.decisions.spares.pool import spare_pool
-from holdfast.model import steps
-from holdfast.model.action import Launch, Notify, Proposal, Replace
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import Launch, Notify, Proposal, Replace
 from holdfast.model.book import BrakeKind, Change, World
-from holdfast.model.cluster import ClusterView
 from holdfast.model.event import Event, EventKind
 from holdfast.model.ids import UPKEEP, NewId
-from holdfast.model.incident import ABOUT_JOBS, NOT_OF_A_NODE, Incident, IncidentKind, IncidentState, MovedBy
-from holdfast.model.node_orders import EXPIRES, MachineOrder, NodeOrder, OrderVerb
+from holdfast.model.incidents.incident import ABOUT_JOBS, NOT_OF_A_NODE, Incident, IncidentKind, IncidentState, MovedBy
+from holdfast.model.incidents.transitions import Moved, NewIncident, move, open_incident, remark
 from holdfast.model.notice import NoticeLevel, Topic
-from holdfast.model.policy import Mode
-from holdfast.model.transitions import Moved, NewIncident, move, open_incident, remark
+from holdfast.model.operators.node_orders import EXPIRES, MachineOrder, NodeOrder, OrderVerb
+from holdfast.model.policies.policy import Mode
+from holdfast.model.slurm.cluster import ClusterView
 from holdfast_checks.result import Remedy, Severity
 
 CHECK = "operator.replace"
