@@ -28,6 +28,7 @@ from holdfast.model.actions.action import (
     Requeue,
     SetDown,
     StopStart,
+    TakeOverDrain,
     Terminate,
     Undrain,
 )
@@ -60,6 +61,7 @@ def limits(
         (AdoptSpare("n1"), LimitedStep.OUT),
         (DrainForOperator("n1", "operator ops: psu"), LimitedStep.OUT),
         (ReleaseForOperator("n1", SEEN), LimitedStep.RELEASED),
+        (TakeOverDrain("n1", "a reason", SEEN), LimitedStep.RELEASED),
         (Requeue(JOB, 0), LimitedStep.STOPPED),
         (HoldJob(JOB, "why"), LimitedStep.STOPPED),
         (Terminate("i-1", "n1"), LimitedStep.ENDED),

@@ -32,6 +32,8 @@ TEXTS = [
     (steps.drop_hold("holdfast-0h3k5d2m8x1q-4711", HOUR), "DropHold/holdfast-0h3k5d2m8x1q-4711.495012"),
     (steps.drain_for_operator("0h3k5d2m8x1q", "n1"), "DrainForOperator/n1.0h3k5d2m8x1q"),
     (steps.release_for_operator("0h3k5d2m8x1q", "n1"), "ReleaseForOperator/n1.0h3k5d2m8x1q"),
+    (steps.take_over_drain("0h3k5d2m8x1q", "n1"), "TakeOverDrain/n1.0h3k5d2m8x1q"),
+    (steps.notify_order("0h3k5d2m8x1q"), "Notify/order.0h3k5d2m8x1q"),
     (steps.keep_window("0h3k5d2m8x1q", 0xBEEF, HOUR), "KeepWindow/0h3k5d2m8x1q.0000beef.495012"),
     (steps.requeue(JOB, 2), "Requeue/4711r2"),
     (steps.requeue_rest(JOB, 2), "Requeue/4711r2.rest"),

@@ -111,9 +111,11 @@ def stands(site: Site) -> None:
 
 
 def ordered(site: Site, verb: OrderVerb, number: str, node: str) -> None:
-    """An operator orders a drain or a release through Holdfast."""
-    now, over = site.clock.now(), site.slurm.node(node).given_reason
-    order = NodeOrder(number, node, verb, now, "ops", "fan on order", "OPS-12", over)
+    """An operator orders a drain, a release or another machine through Holdfast."""
+    shown, now = site.slurm.node(node), site.clock.now()
+    over = shown.given_reason if shown.out_of_service or verb is not OrderVerb.REPLACE else None
+    machine = site.machine(node).instance_id if verb is OrderVerb.REPLACE else ""
+    order = NodeOrder(number, node, verb, now, "ops", "fan on order", "OPS-12", over, machine)
     site.store.operate(Operation(f"{verb.value}_node", "ops", node, order.reason, order=order, node=node), now)
 
 

@@ -109,6 +109,7 @@ def test_every_kind_has_an_old_shape() -> None:
         _K.DISPUTED,
         _K.HELD_JOB,
         _K.STALL,
+        _K.ORDERED,
     }  # never opened as one; younger than the field
 
 

@@ -24,7 +24,7 @@ from holdfast.actor.lease_guard import while_leading
 from holdfast.actor.limits import ActorLimits, Full, LimitedStep, limited
 from holdfast.actor.notice_desk import NoticeDesk
 from holdfast.actor.owner_desk import OwnerDesk
-from holdfast.actor.second_look import BRAKED, Recheck, look_again, outlived, overtaken
+from holdfast.actor.second_look import BRAKED, Recheck, look_again, not_taken_here, outlived, overtaken
 from holdfast.controller.timing.lanes import PEOPLE, lane, pools
 from holdfast.model.actions.action import (
     NEVER_BEGUN,
@@ -187,7 +187,11 @@ class Actor:
 
     def _looked_again(self, book: Book, intent: Intent, fence: int) -> Recheck:
         """Re-evaluate a step right before it starts. ``DECIDE_AGAIN``: it was settled without being started."""
-        ended = outlived(book, intent) or overtaken(book, intent, self.outside.clock.now())
+        ended = (
+            outlived(book, intent)
+            or overtaken(book, intent, self.outside.clock.now())
+            or not_taken_here(book, intent, node_orders=self.outside.node_orders)
+        )
         look = Recheck.DECIDE_AGAIN if ended is not None else look_again(book, intent, self.mode)
         if look is Recheck.DECIDE_AGAIN:
             self._settle(intent, fence, ended or BRAKED)

@@ -47,6 +47,7 @@ from holdfast.model.actions.action import (
     SendOrder,
     SetDown,
     StopStart,
+    TakeOverDrain,
     TellOwner,
     Terminate,
     Undrain,
@@ -197,9 +198,7 @@ def _prove_ours(reason: str) -> None:
 def _drain(action: Drain, incident: str, outside: Outside) -> IntentOutcome:
     _prove_ours(action.reason)
     node = outside.scheduler.node(action.node)
-    takes_over = (
-        action.over is not None and node.given_reason == action.over and slurm_drains.is_slurms(action.over.text)
-    )
+    takes_over = action.over is not None and node.given_reason == action.over and _may_take_over(action, outside)
     if foreign(node, outside, action.reason, held_reason(incident)) and not takes_over:
         raise _taken(node)
     if takes_over or not node.draining:
@@ -210,6 +209,14 @@ def _drain(action: Drain, incident: str, outside: Outside) -> IntentOutcome:
     if foreign(node, outside, action.reason, held_reason(incident)):
         raise _taken(node)
     return IntentOutcome(IntentState.DONE, f"drained: {node.reason}", mark=_mark(node))
+
+
+def _may_take_over(action: Drain, outside: Outside) -> bool:
+    """Whether the drain that the step names is one to take over: Slurm's own, or an operator's by an order. Raises StepRefused."""
+    if isinstance(action, TakeOverDrain):
+        _prove_orders_taken(outside)
+        return True
+    return action.over is not None and slurm_drains.is_slurms(action.over.text)
 
 
 def _taken(node: Node) -> StepRefused:

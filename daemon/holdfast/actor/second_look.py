@@ -128,6 +128,18 @@ def _of_its_own_machine(incident: Incident, action: Action) -> bool:
     return mine and incident.acknowledged
 
 
+def not_taken_here(book: Book, intent: Intent, *, node_orders: bool) -> IntentOutcome | None:
+    """Outcome of a planned step for an operator's order alone where the site takes no orders through Holdfast. None: it may be done."""
+    incident = book.incidents.get(intent.incident_id)
+    if node_orders or intent.state is not IntentState.PLANNED or incident is None or not incident.only_ordered:
+        return None
+    if not isinstance(intent.action, Drain | Launch | Replace):
+        return None
+    return IntentOutcome(
+        IntentState.REFUSED, "this site takes no such orders through Holdfast (actor.node_orders = false)"
+    )
+
+
 def overtaken(book: Book, intent: Intent, now: datetime) -> IntentOutcome | None:
     """Outcome of a planned, not started step at a node that an operator has since taken for maintenance. None: it may be done."""
     if intent.state is not IntentState.PLANNED or not isinstance(intent.action, AT_NODES):

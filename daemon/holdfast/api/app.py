@@ -32,6 +32,7 @@ from holdfast.api.reads.reading import jobs_router, reading_router
 from holdfast.api.reads.spares import spares_router
 from holdfast.api.reads.status import StoreHealth, status_router
 from holdfast.api.reads.streaming import streaming_router
+from holdfast.api.replacing import replacing_router
 
 DESCRIPTION = (
     "The resilience daemon for Slurm GPU clusters. Every error has one shape: `{error: {code, message, field}}`."
@@ -80,6 +81,7 @@ def create_app(deps: ApiDeps) -> FastAPI:
         notices_router(api),
         node_history_router(api),
         node_orders_router(api),
+        replacing_router(api),
         checks_router(api),
         policies_router(api),
         jobs_router(api),

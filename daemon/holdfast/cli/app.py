@@ -86,7 +86,7 @@ _incident.command()(reading.bundle)
 for word in (operating.ack, operating.close, operating.retry):
     _incident.command()(word)
 _node = _group("node", "One node: its history and health, and what operators note and order of it.", "Look")
-for of_node in (node.history, node.health, node_sheet.sheet, node.note, node.drain, node.release):
+for of_node in (node.history, node.health, node_sheet.sheet, node.note, node.drain, node.release, node.replace):
     _node.command()(of_node)
 for order in (operating.pause, operating.resume):
     app.command(rich_help_panel="Operate")(order)

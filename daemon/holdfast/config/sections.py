@@ -199,7 +199,8 @@ class ActorSection:
     node_orders: bool = option(
         True,
         "Drain and release nodes as operators order it through Holdfast (holdfast node drain, release), in observe mode and during a "
-        "pause too; false: the actor refuses these, and operators use scontrol.",
+        "pause too, and replace machines as they order it (holdfast node replace); false: the actor refuses these, and operators use "
+        "scontrol.",
     )
 
 

@@ -32,6 +32,7 @@ def record(world: World, decision: Decision, guarded: Guarded, fence: int) -> Ch
         brakes=guarded.tripped,
         events=(
             *hurt,
+            *decision.events,
             *(_planned(i) for i in intents),
             *(_withheld_event(i) for i in withheld),
             *(_tripped(b) for b in guarded.tripped),

@@ -46,6 +46,8 @@ class Topic(StrEnum):
     CAPACITY_ENDS = "capacity_ends"
     SPARES_SHORT = "spares_short"
     MAINTENANCE_WINDOW = "maintenance_window"
+    ORDER_DROPPED = "order_dropped"
+    """An operator's order to replace a machine that is not carried out."""
     STEP_FAILING = "step_failing"
     BRAKE = "brake"
     PROPOSAL = "proposal"
@@ -80,6 +82,7 @@ RUNBOOKS: Mapping[Topic, str] = {
     Topic.CAPACITY_ENDS: "runbooks/capacity-ends.md",
     Topic.SPARES_SHORT: "runbooks/spares-short.md",
     Topic.MAINTENANCE_WINDOW: "maintenance.md",
+    Topic.ORDER_DROPPED: "repair.md",
     Topic.STEP_FAILING: "runbooks/step-failing.md",
     Topic.BRAKE: "runbooks/brake.md",
     Topic.PROPOSAL: "runbooks/proposal-waits.md",

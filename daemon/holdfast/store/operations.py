@@ -184,6 +184,7 @@ _VERBS: Mapping[str, Callable[[Connection, Operation, datetime], None]] = {
     **{answer.value: _answer for answer in Answer},
     "drain_node": _order_node,
     "release_node": _order_node,
+    "replace_node": _order_node,
     "note_node": _note_node,
 }
 

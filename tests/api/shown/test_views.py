@@ -328,6 +328,7 @@ ROUTES = [
     ("POST", "/v1/nodes/n1/notes"),
     ("POST", "/v1/nodes/n1/drain"),
     ("POST", "/v1/nodes/n1/release"),
+    ("POST", "/v1/nodes/n1/replace"),
     ("GET", "/v1/spares"),
     ("GET", "/v1/checks"),
     ("GET", "/v1/policy"),

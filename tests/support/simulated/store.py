@@ -376,6 +376,7 @@ class MemoryStore:
             "end_maintenance": lambda: self._end_maintenance(operation, at),
             "drain_node": lambda: self._order_node(operation, at),
             "release_node": lambda: self._order_node(operation, at),
+            "replace_node": lambda: self._order_node(operation, at),
             "note_node": lambda: None,
             "release_brake": lambda: self._release(operation.target, at),
             "acknowledge": lambda: self._acknowledge(operation.target, f"taken over by {who}"),

@@ -31,6 +31,16 @@ def utc(value: datetime) -> datetime:
 Since = Annotated[datetime, AfterValidator(utc)]
 
 
+class ReplacementShape(Shape):
+    """An operator's order to replace a node's machine."""
+
+    by: str = Field(description="Name of the operator's token.")
+    at: datetime
+    reason: str
+    ticket: str
+    instance_id: str = Field(description="The machine that the order is about.")
+
+
 class IncidentShape(Shape):
     """One fault on one node from first evidence to closure."""
 
@@ -63,6 +73,13 @@ class IncidentShape(Shape):
     rung: str = Field(description="Rung of the repair ladder; empty: no repair was begun.")
     repair_attempt: int
     validated_at: datetime | None = Field(description="When the repaired or new machine was proved; null: not yet.")
+    order: ReplacementShape | None = Field(
+        default=None,
+        description="Operator's order to replace the machine that opened or directs it; null: there was none.",
+    )
+    order_dropped: str = Field(
+        default="", description="Why that order is not carried out (any more); empty: it is, or was."
+    )
     note: str = Field(description="Why the incident is in this state, and what happens next.")
 
 

@@ -99,7 +99,7 @@ def node_orders_router(api: Api) -> APIRouter:
     async def note(request: Request, name: NodeName, wanted: NodeNote) -> Ordered:
         """Put a note on record; it changes nothing else."""
         _known(deps, name)
-        incident_id = _incident_of(deps.world(), name)
+        incident_id = incident_of(deps.world(), name)
         text = clean(wanted.text, 500)
         who = caller_of(request).name
         await operate(Operation("note_node", who, name, text, node=name, incident_id=incident_id, ticket=wanted.ticket))
@@ -108,17 +108,17 @@ def node_orders_router(api: Api) -> APIRouter:
     @router.post("/v1/nodes/{name}/drain", responses=answers(404, 409, 503))
     async def drain(request: Request, name: NodeName, wanted: DrainOrder) -> Ordered:
         """Drain the node as an operator's drain: jobs on it continue, and Holdfast never takes it back on its own."""
-        world, node = _shown(deps, name)
+        world, node = shown_node(deps, name)
         if node.out_of_service and drained_by_others(world, node):
             by = f"{node.reason_user or 'another user'}: {node.reason or 'no reason given'}"
             raise ApiError(409, "conflict", f"{name} is out of service already by {by}; add a note: holdfast node note")
-        order = _order(deps, request, name, OrderVerb.DRAIN, wanted.reason, wanted.ticket)
-        return await _given(order, "drain_node", f"{name} is drained as: {order.slurm_reason}; jobs on it continue")
+        order = new_order(deps, request, name, OrderVerb.DRAIN, wanted.reason, wanted.ticket)
+        return await given(api, order, "drain_node", f"{name} is drained as: {order.slurm_reason}; jobs on it continue")
 
     @router.post("/v1/nodes/{name}/release", responses=answers(404, 409, 503))
     async def release(request: Request, name: NodeName, wanted: ReleaseOrder) -> Ordered:
         """Put a drained or DOWN node back, also one that Holdfast took out. While it is being repaired, the order has to say so."""
-        world, node = _shown(deps, name)
+        world, node = shown_node(deps, name)
         if not node.out_of_service:
             raise ApiError(409, "conflict", f"{name} is in service already")
         repaired = _in_repair(world, name)
@@ -129,26 +129,29 @@ def node_orders_router(api: Api) -> APIRouter:
             )
             raise ApiError(409, "conflict", text)
         order = replace(
-            _order(deps, request, name, OrderVerb.RELEASE, wanted.note, wanted.ticket), over=node.given_reason
+            new_order(deps, request, name, OrderVerb.RELEASE, wanted.note, wanted.ticket), over=node.given_reason
         )
-        return await _given(order, "release_node", f"{name} is put back into service")
-
-    async def _given(order: NodeOrder, verb: str, text: str) -> Ordered:
-        incident_id = _incident_of(deps.world(), order.node)
-        operation = Operation(
-            verb,
-            order.by,
-            order.node,
-            order.reason,
-            order=order,
-            node=order.node,
-            incident_id=incident_id,
-            ticket=order.ticket,
-        )
-        await operate(operation)
-        return Ordered(order_id=order.id, text=text, incident_id=incident_id)
+        return await given(api, order, "release_node", f"{name} is put back into service")
 
     return router
+
+
+async def given(api: Api, order: NodeOrder, verb: str, text: str) -> Ordered:
+    """Put the order on record and wake the loop."""
+    incident_id = incident_of(api.deps.world(), order.node)
+    operation = Operation(
+        verb,
+        order.by,
+        order.node,
+        order.reason,
+        order=order,
+        node=order.node,
+        incident_id=incident_id,
+        ticket=order.ticket,
+    )
+    await api.threads.write(api.deps.store.operate, operation, api.deps.clock.now())
+    api.deps.wake()
+    return Ordered(order_id=order.id, text=text, incident_id=incident_id)
 
 
 def current_world(deps: ApiDeps) -> World:
@@ -159,13 +162,13 @@ def current_world(deps: ApiDeps) -> World:
     return replace(world, now=deps.clock.now(), agents=deps.agents.views())
 
 
-def _order(deps: ApiDeps, request: Request, name: str, verb: OrderVerb, reason: str, ticket: str) -> NodeOrder:
+def new_order(deps: ApiDeps, request: Request, name: str, verb: OrderVerb, reason: str, ticket: str) -> NodeOrder:
     now = deps.clock.now()
     number, who = new_id(now, secrets.randbits(15)), caller_of(request).name
     return NodeOrder(number, name, verb, now, who, clean(reason, 500), ticket)
 
 
-def _shown(deps: ApiDeps, name: str) -> tuple[World, Node]:
+def shown_node(deps: ApiDeps, name: str) -> tuple[World, Node]:
     """Raises ApiError 503 where Slurm's state is not current, 404 where Slurm does not show the node."""
     world = deps.world()
     view = fresh_view(replace(world, now=deps.clock.now())) if world is not None else None
@@ -184,7 +187,7 @@ def _known(deps: ApiDeps, name: str) -> None:
         raise ApiError(404, "not_found", f"There is no node {name}; GET /v1/nodes lists them")
 
 
-def _incident_of(world: World | None, name: str) -> str:
+def incident_of(world: World | None, name: str) -> str:
     """The newest open incident that is about the node; empty: there is none."""
     mine = world.book.open_on(name) if world is not None else ()
     return next((i.id for i in reversed(mine) if i.kind not in ABOUT_JOBS), "")

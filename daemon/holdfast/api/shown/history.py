@@ -19,7 +19,7 @@ SHARED = (_K.NODES_FIRST_READ, _K.NODE_DRAINED_BY_OTHERS, _K.NODE_DOWN, _K.NODE_
 _STEPS = frozenset(
     {
         *("Reboot", "StopStart", "Replace", "Launch", "Terminate", "Assign", "SetDown", "ReportFault"),
-        *("DrainForOperator", "ReleaseForOperator"),
+        *("DrainForOperator", "ReleaseForOperator", "TakeOverDrain", "ReplaceOrder"),
     }
 )
 """Steps at the node that its history shows; a drain and an undrain of Holdfast's are seen by their effect."""
@@ -163,11 +163,14 @@ _SAID = {
     "note_node": "note: {reason}",
     "drain_node": "ordered to drain it: {reason}",
     "release_node": "ordered to release it: {reason}",
+    "replace_node": "ordered to replace its machine: {reason}",
 }
 """What an operator's order was, by its verb."""
 _WORDS = {
     "DrainForOperator": "ordered drain",
     "ReleaseForOperator": "ordered release",
+    "TakeOverDrain": "taking over the drain",
+    "ReplaceOrder": "ordered replacement",
     "Reboot": "reboot",
     "StopStart": "stop and start",
     "Replace": "replacement",

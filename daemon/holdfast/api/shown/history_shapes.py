@@ -192,6 +192,26 @@ class ReleaseOrder(BaseModel):
     )
 
 
+class ReplaceOrder(BaseModel):
+    """Replace the node's machine."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"example": {"reason": "board swap", "ticket": "OPS-12", "machine": "i-0abc"}}
+    )
+    reason: str = Field(default="", max_length=150, description="Why, for the record.")
+    ticket: Ticket = Field(default="", description="Id of a ticket in your own system.")
+    over: str = Field(
+        default="",
+        max_length=1000,
+        description="Reason of another operator's drain, word for word, that Holdfast takes over; empty: none is taken over.",
+    )
+    machine: str = Field(
+        default="",
+        max_length=200,
+        description="Machine that you saw; another one is refused. Empty: the one that serves now.",
+    )
+
+
 class Ordered(Shape):
     """An order that was taken down."""
 

@@ -1,7 +1,8 @@
-"""Verbs about one node: its history, its health, notes, and orders to drain and to release it."""
+"""Verbs about one node: its history, its health, notes, and orders to drain it, to release it and to replace its machine."""
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -180,6 +181,47 @@ def release(
     body = {"note": note, "ticket": ticket, "despite_repair": despite_repair}
     got = client.post(f"/v1/nodes/{quote(name, safe='')}/release", body)
     return _outcome(client, *_ordered(got), wait)
+
+
+def replace(
+    name: NodeArgument,
+    reason: Annotated[str, typer.Option("--reason", "-r", help="Why, for the record.")] = "",
+    ticket: TicketId = "",
+    over: Annotated[
+        str, typer.Option("--over", help="Take over another operator's drain: its reason, word for word.")
+    ] = "",
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask whether this machine is to go.")] = False,
+    url: Url = None,
+) -> int:
+    """Replace a node's machine: it is drained, its jobs run to their end, then another machine takes its place and is tested."""
+    client = ApiClient(url)
+    machine = _machine_of(client, name)
+    line(f"{name}: machine {machine} and what is on it will be gone; no job is stopped for it")
+    if not (yes or _agreed(f"replace machine {machine} of {name}?")):
+        line("nothing is ordered")
+        return int(Exit.PROBLEM)
+    body = {"reason": reason, "ticket": ticket, "over": over, "machine": machine}
+    got = client.post(f"/v1/nodes/{quote(name, safe='')}/replace", body)
+    line(f"ordered: {_ordered(got)[1]}")
+    line(f"holdfast node history {name} shows how it goes, and why if it is dropped")
+    return int(Exit.OK)
+
+
+def _machine_of(client: ApiClient, name: str) -> str:
+    """The machine that serves the node. Raises Rejected where it is not known."""
+    from holdfast.api.answers.node_shapes import NodeStory  # noqa: PLC0415
+
+    shown = read(NodeStory, client.get(f"/v1/nodes/{quote(name, safe='')}"))
+    if not shown.instance_id:
+        raise Rejected(f"which machine serves {name} is not known: its agent has to report first (holdfast doctor)")
+    return shown.instance_id
+
+
+def _agreed(question: str) -> bool:
+    """Raises Usage where no one can be asked."""
+    if not sys.stdin.isatty():
+        raise Usage("there is no terminal to ask at: add --yes if this machine is to go")
+    return typer.confirm(question)
 
 
 def _ordered(got: Any) -> tuple[str, str]:

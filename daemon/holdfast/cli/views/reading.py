@@ -29,7 +29,14 @@ if TYPE_CHECKING:
     from holdfast.api.answers.job_shapes import CheckpointShape, ElasticJobShape, GroupShape, JobShape
     from holdfast.api.answers.node_shapes import ClusterShape, NodeShape
     from holdfast.api.answers.proposal_shapes import ProposalShape
-    from holdfast.api.answers.shapes import EventShape, FindingShape, IncidentShape, SpreadShape, TimingsShape
+    from holdfast.api.answers.shapes import (
+        EventShape,
+        FindingShape,
+        IncidentShape,
+        ReplacementShape,
+        SpreadShape,
+        TimingsShape,
+    )
 
 T = TypeVar("T")
 INCIDENT_COLUMNS = ("ID", "NODE", "STATE", "SEVERITY", "FAULT (UTC)", "WHAT", "REASON")
@@ -251,6 +258,8 @@ def about_lines(i: IncidentShape) -> list[str]:
         (i.suspects, f"nodes that may be at fault: {', '.join(i.suspects)}"),
         (i.goes_at, f"the provider takes the machine away at {moment(i.goes_at)} UTC"),
         (i.dead, "two independent witnesses agreed that the node is dead"),
+        (i.order, f"replacement {order_text(i.order)}" if i.order else ""),
+        (i.order_dropped, f"that order is not carried out: {i.order_dropped}"),
         (i.acknowledged, "an operator took it over: Holdfast does not act on it"),
         (
             i.repair_attempt or i.rung or i.validated_at,
@@ -258,6 +267,12 @@ def about_lines(i: IncidentShape) -> list[str]:
         ),
     )
     return [text for known, text in about if known]
+
+
+def order_text(order: ReplacementShape) -> str:
+    ticket = f" (ticket {order.ticket})" if order.ticket else ""
+    why = f": {order.reason}" if order.reason else ""
+    return f"of machine {order.instance_id} ordered by {order.by} at {moment(order.at)} UTC{why}{ticket}"
 
 
 def proposal_line(p: ProposalShape) -> str:

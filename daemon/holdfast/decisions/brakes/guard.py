@@ -15,7 +15,7 @@ from holdfast.decisions.brakes.own_word import OwnStops, StopLimit
 from holdfast.decisions.brakes.proposing import Ask, asked, policy_about, why_waits
 from holdfast.decisions.brakes.tripping import too_early, trip
 from holdfast.decisions.common import node_incidents
-from holdfast.decisions.common.budgets import Purse, why_spent
+from holdfast.decisions.common.budgets import Purse, why_kept_for_faults, why_spent
 from holdfast.decisions.death import evidence
 from holdfast.decisions.death.verdict import Consequence
 from holdfast.decisions.machines.disputes import NONE_CONTESTED, Contested, contested, touches_a_machine
@@ -37,6 +37,7 @@ from holdfast.model.actions.action import (
     SendOrder,
     SetDown,
     StopStart,
+    TakeOverDrain,
     TellOwner,
     Terminate,
     Verb,
@@ -212,6 +213,8 @@ def _unpaid(world: World, purse: Purse, proposal: Proposal) -> WithheldProposal 
     if cause is not None and cause.users_doing and purse.half_spent(action):
         text = f"half of budget {budget_of(action)!s} is spent: the rest is for faults that no user's job can cause"
         return WithheldProposal(Ban.CAP, text)
+    if cause is not None and cause.only_ordered and (short := purse.keeps_too_little(action)) is not None:
+        return WithheldProposal(Ban.CAP, why_kept_for_faults(short))
     spent = purse.take(action)
     return WithheldProposal(Ban.CAP, why_spent(spent)) if spent is not None else None
 
@@ -283,6 +286,7 @@ def _unreadable(world: World, proposal: Proposal) -> WithheldProposal | None:
 
 _CONSEQUENCES: Mapping[type[Action], Consequence] = {
     Drain: Consequence.DRAIN,
+    TakeOverDrain: Consequence.DRAIN,
     SetDown: Consequence.SET_DOWN,
     Reboot: Consequence.REBOOT,
     StopStart: Consequence.END_MACHINE,

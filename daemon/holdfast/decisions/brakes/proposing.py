@@ -69,8 +69,19 @@ def asked(world: World, policy: NodePolicy, proposal: Proposal) -> Ask | None:
 
 
 def accepted(book: Book, incident: Incident, step: Step, exact: Question, now: datetime) -> bool:
-    """Whether an operator's accept lets the step through now."""
-    return any(_lets_through(book, incident, step, exact, r, now) for r in incident.proposals)
+    """Whether an operator's accept lets the step through now, or their order to replace that very machine."""
+    return _ordered(incident, exact) or any(
+        _lets_through(book, incident, step, exact, r, now) for r in incident.proposals
+    )
+
+
+def _ordered(incident: Incident, exact: Question) -> bool:
+    """Whether an order stands for the accept: of the drain and the replacement of the machine that it names.
+
+    What comes in its place was not seen when it was given, so that its return to service is asked about."""
+    order = incident.ordered
+    kinds = (StepKind.DRAIN, StepKind.REPLACE)
+    return order is not None and exact.kind in kinds and exact.machine == order.instance_id
 
 
 def _lets_through(

@@ -21,6 +21,7 @@ from holdfast.model.actions.action import (
     SendOrder,
     SetDown,
     StopStart,
+    TakeOverDrain,
     Terminate,
     Undrain,
     Verb,
@@ -34,6 +35,7 @@ from holdfast.model.policies.resizing import DelayStart, SetThrottle
 
 _NODE_KINDS: dict[type[Action], StepKind] = {
     Drain: StepKind.DRAIN,
+    TakeOverDrain: StepKind.DRAIN,
     SetDown: StepKind.SET_DOWN,
     Reboot: StepKind.REBOOT,
     StopStart: StepKind.STOP_START,

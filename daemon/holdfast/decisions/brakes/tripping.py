@@ -72,6 +72,8 @@ def _too_many_suspects(world: World, proposals: tuple[Proposal, ...], kind: Brak
     def counts(incident_id: str) -> bool:
         incident = world.book.incidents.get(incident_id)
         users = incident is not None and incident.users_doing
+        if incident is not None and incident.only_ordered:
+            return False  # an operator's will is no sign of a common cause
         return users is (kind is BrakeKind.TASK_DRAINS) and not (_planned(world, incident_id) or incident_id in early)
 
     if not any(isinstance(p.action, Drain | SetDown) and counts(p.incident_id) for p in proposals):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast.model.actions.action import Proposal
+from holdfast.model.event import Event
 from holdfast.model.incidents.incident import Recovery
 
 
@@ -13,3 +14,5 @@ class Part:
     proposals: tuple[Proposal, ...] = ()
     recoveries: tuple[Recovery, ...] = ()
     """New and changed recoveries that go with the proposals."""
+    events: tuple[Event, ...] = ()
+    """What is put on record with the proposals."""

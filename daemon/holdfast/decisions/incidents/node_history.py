@@ -81,7 +81,8 @@ def _outage(event: Event, incident: Incident | None, suspect: Collection[str]) -
         out_at=event.at,
         over=incident is None or not incident.open,
         ended=incident.note if incident is not None and not incident.open else "",
-        excused=incident is not None and (incident.remedy in _EXCUSED or incident.id in suspect),
+        excused=incident is not None
+        and (incident.only_ordered or incident.remedy in _EXCUSED or incident.id in suspect),
     )
 
 

@@ -41,7 +41,7 @@ def may_end_jobs(incident: Incident) -> bool:
     """Whether the fault is of a kind that ends jobs."""
     if incident.dead or incident.kind is IncidentKind.PAIR:
         return True
-    if incident.kind in ABOUT_JOBS or incident.kind is IncidentKind.SLURM_DRAIN:
+    if incident.only_ordered or incident.kind in ABOUT_JOBS or incident.kind is IncidentKind.SLURM_DRAIN:
         return False
     if incident.check in _ENDS_NO_JOB:  # rule kind-not-check: what a check looks at decides what it can end
         return False

@@ -142,6 +142,8 @@ def _accuses(incident: Incident) -> bool:
     """Whether its node is known to be bad; a suspicion and a warning are not enough."""
     if incident.kind is IncidentKind.SILENCE:
         return incident.dead
+    if incident.only_ordered:
+        return False
     grave = incident.severity is not Severity.WARNING
     return incident.dead or (grave and incident.state not in (IncidentState.SUSPECTED, IncidentState.WATCHING))
 

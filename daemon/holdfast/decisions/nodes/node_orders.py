@@ -1,4 +1,5 @@
-"""Operators' orders to drain and to release nodes become steps. Pure.
+"""Operators' orders to drain and to release nodes become steps; those to replace a machine become incidents
+(:mod:`holdfast.decisions.repair.replace_orders`). Pure.
 
 They are an operator's will: no brake, no pause and no mode holds them, as none holds scontrol. A released node whose incident is open is
 treated as one that the operator resumed in Slurm."""

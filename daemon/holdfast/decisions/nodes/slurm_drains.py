@@ -113,7 +113,8 @@ def follow_slurm_drains(world: World, new_id: Callable[[datetime], str]) -> Chan
         incidents.append(incident)
         events += seen
     for incident in world.book.open_incidents():
-        mine = incident.kind is IncidentKind.SLURM_DRAIN and incident.state is IncidentState.OPEN
+        waits = incident.state is IncidentState.OPEN and incident.ordered is None
+        mine = incident.kind is IncidentKind.SLURM_DRAIN and waits
         if mine and incident.node in view.nodes and not view.nodes[incident.node].out_of_service:
             closed, seen = close(incident, world.now, "the drain was cleared before it was taken over")
             incidents.append(closed)

@@ -79,6 +79,11 @@ TOPIC_TEXTS: Mapping[Topic, TopicText] = {
     Topic.MAINTENANCE_WINDOW: TopicText(
         "maintenance reservations differ", "it keeps its hands off these nodes.", "scontrol show reservation"
     ),
+    Topic.ORDER_DROPPED: TopicText(
+        "orders to replace a machine are not carried out",
+        "nothing more for this order.",
+        "holdfast node history {node}; order it again if it still holds: holdfast node replace {node}",
+    ),
     Topic.STEP_FAILING: TopicText("steps fail repeatedly", "the step is tried again while it is due.", _SHOW),
     Topic.BRAKE: TopicText(
         "brakes hold",

@@ -162,7 +162,7 @@ def _follow(world: World, view: ClusterView | None, incident: Incident, at_work:
     said = notices.of_incident(world, incident)
     if incident.state is _S.WATCHING:
         return _watched(world, incident, said, at_work)
-    if notices.withdrawn(world, incident):
+    if notices.withdrawn(world, incident) and incident.ordered is None:
         return _taken_back(world, view, incident)
     times = [n.at for n in said if n.kind in notices.TAKES_AWAY and n.at is not None]
     return _confirmed(world, replace(incident, goes_at=min(times)) if times else incident), []

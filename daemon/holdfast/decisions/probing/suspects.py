@@ -146,7 +146,8 @@ def explained(
     after = timedelta(seconds=world.policy.job.attribution_after_s)
     there = set(nodes)
     for incident in sorted(world.book.incidents.values(), key=lambda i: i.id):
-        if incident.node not in there or incident.kind in ABOUT_JOBS or incident.id in apart:
+        apart_from_it = incident.only_ordered or incident.kind in ABOUT_JOBS or incident.id in apart
+        if incident.node not in there or apart_from_it:
             continue
         stands = incident.open and incident.state is not IncidentState.WATCHING
         if stands or at - before <= incident.fault_at <= at + after:

@@ -206,7 +206,8 @@ def _reset(world: World, incident: Incident, agent: AgentView) -> SendOrder:
 
 def _courtesy(world: World, incident: Incident) -> list[Proposal]:
     """Report a hardware fault to the provider once, when it is about to get the machine back."""
-    told = world.policy.repair.report_faults and world.can.report_fault and incident.goes_at is None
+    faulty = incident.goes_at is None and not incident.only_ordered
+    told = world.policy.repair.report_faults and world.can.report_fault and faulty
     if not told or repair_progress.rung_of(incident) not in (Rung.STOP_START, Rung.REPLACE) or not incident.instance_id:
         return []
     action = ReportFault(incident.node, incident.instance_id, incident.fault_at, incident.headline)

@@ -30,6 +30,13 @@ class Drain(OnNode):
 
 
 @dataclass(frozen=True, slots=True)
+class TakeOverDrain(Drain):
+    """Drain the node in the place of an operator's drain, which another order names word for word: Holdfast takes it back from then on.
+
+    ``over`` is that drain; if Slurm shows another one by now, nothing is done."""
+
+
+@dataclass(frozen=True, slots=True)
 class SetDown(OnNode):
     """Declare a dead node DOWN and DRAIN; Slurm then kills and requeues its jobs."""
 
@@ -313,6 +320,7 @@ class UnknownAction:
 
 Action = (
     Drain
+    | TakeOverDrain
     | SetDown
     | Undrain
     | HoldNodes

@@ -23,6 +23,8 @@ class EndingProof(StrEnum):
     """Slurm, asked now, shows the node out of service by Holdfast and without a job."""
     DRAINED = "drained"
     """Slurm, asked now, shows no other hand on the node: a foreign drain stays."""
+    NAMED = "named"
+    """Slurm, asked now, shows the drain that the order names: its reason, user and time; another drain stays."""
     PROVIDER = "provider"
     """The provider, asked now by id and by node, shows this machine as this node's."""
     LAUNCHED = "launched"
@@ -79,6 +81,11 @@ ENDINGS = (
         (EndingProof.DEAD, EndingProof.DRAINED, EndingProof.RUN),
     ),
     Ending("Drain", "`scontrol update state=drain`: jobs continue", (EndingProof.TOKEN, EndingProof.DRAINED)),
+    Ending(
+        "TakeOverDrain",
+        "`scontrol update state=drain` in the place of the drain that an operator's order names: jobs continue",
+        (EndingProof.NAMED,),
+    ),
     Ending(
         "DrainForOperator",
         "`scontrol update state=drain`, as an operator ordered it: jobs continue",

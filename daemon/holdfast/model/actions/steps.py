@@ -120,6 +120,16 @@ def drain_for_operator(order_id: str, node: str) -> Step:
     return Step("DrainForOperator", f"{node}.{order_id}")
 
 
+def take_over_drain(order_id: str, node: str) -> Step:
+    """Drain in the place of another operator's, as an order to replace the machine allows."""
+    return Step("TakeOverDrain", f"{node}.{order_id}")
+
+
+def notify_order(order_id: str) -> Step:
+    """The order to replace a machine is not carried out: once for each order."""
+    return Step("Notify", f"order.{order_id}")
+
+
 def release_for_operator(order_id: str, node: str) -> Step:
     """An operator's order to put a node back."""
     return Step("ReleaseForOperator", f"{node}.{order_id}")

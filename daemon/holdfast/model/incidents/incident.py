@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from holdfast.model.operators.node_orders import MachineOrder
 from holdfast.model.operators.proposals import ProposalRecord
 from holdfast.model.slurm.cluster import JobKey, JobRun
 from holdfast_checks.result import Remedy, Severity
@@ -123,6 +124,7 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition(_S.AWAITING_HUMAN, _S.CLOSED, "an operator put the node back into service"),
     Transition(_S.AWAITING_HUMAN, _S.VALIDATING, "a node thought dead reports again, and its machine was not touched"),
     Transition(_S.AWAITING_HUMAN, _S.REPAIRING, "`holdfast incident retry`", _OPERATOR),
+    Transition(_S.AWAITING_HUMAN, _S.CONTAINED, "`holdfast node replace`", _OPERATOR),
     *(Transition(state, _S.CLOSED, "`holdfast incident close`", _OPERATOR) for state in _S if state is not _S.CLOSED),
 )
 """Every way an incident may go. ``model/incidents/transitions.py`` checks each step against it and is the only code that sets a state."""
@@ -161,6 +163,8 @@ class IncidentKind(StrEnum):
     """A drain that Slurm itself set: a failed prolog, tasks that did not end, fewer GPUs than configured."""
     ADOPTED = "adopted"
     """A drain of Holdfast's that Slurm shows and the store does not know."""
+    ORDERED = "ordered"
+    """An operator's order to replace the node's machine: nothing is wrong with it that Holdfast knows of, unless a finding joins."""
     DISPUTED = "disputed"
     """A machine that two nodes claim, or that the provider shows as another node's: neither node's machine is touched."""
     UNREADABLE = "unreadable"
@@ -262,6 +266,13 @@ class Incident:
     """The leading finding is one that an error of a program, or what jobs use up, causes too: two of them may be the job's doing."""
     by_job: bool = False
     """The node is out of service, or to be, for what a user's job can cause (:attr:`users_doing`)."""
+    by_order: bool = False
+    """An operator's order opened it, and nothing that was found speaks against the node (:attr:`only_ordered`): no brake counts it,
+    no fault waits for it."""
+    order: MachineOrder | None = None
+    """Operator's order to replace the node's machine that opened or directs it; None: there was none."""
+    order_dropped: str = ""
+    """Reason why that order is not carried out (any more), for people; empty: it is in force while the incident is open."""
     note: str = ""
     """Reason for this state, for people: shown on ``holdfast nodes`` and ``incident show``."""
     proposals: tuple[ProposalRecord, ...] = ()
@@ -297,6 +308,16 @@ class Incident:
     def users_doing(self) -> bool:
         """A user's job can have caused it, and nothing else speaks against the node: it has a separate brake."""
         return self.by_job and not self.dead
+
+    @property
+    def ordered(self) -> MachineOrder | None:
+        """The order to replace that is in force; None: there is none."""
+        return self.order if self.open and not self.order_dropped else None
+
+    @property
+    def only_ordered(self) -> bool:
+        """An operator's will alone takes the node out: neither a finding nor its death speaks against it."""
+        return self.by_order and not self.dead
 
     @property
     def fault(self) -> Fault:

@@ -13,6 +13,7 @@ from datetime import datetime
 
 from holdfast.model.event import BY_OTHERS, Event, EventKind
 from holdfast.model.incidents.incident import Fault, Incident, IncidentKind, IncidentState, MovedBy, legal
+from holdfast.model.operators.node_orders import MachineOrder
 from holdfast_checks.result import Remedy, Severity
 
 Moved = tuple[Incident, list[Event]]
@@ -54,6 +55,7 @@ class NewIncident:
     by_program: bool = False
     code: str = ""
     note: str = ""
+    order: MachineOrder | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +80,8 @@ _PLAIN = Detection()
 
 
 def open_incident(new: NewIncident, state: IncidentState, at: datetime, detection: Detection = _PLAIN) -> Moved:
-    """Open an incident in this state. A suspicion is no fault and no detection yet; an adopted drain does not show a fault's time.
+    """Open an incident in this state. A suspicion is no fault and no detection yet; an adopted drain does not show a fault's
+    time, and an order is no fault.
 
     Raises IllegalTransition for a state that no incident is opened in."""
     if not legal(None, state):
@@ -109,12 +112,14 @@ def open_incident(new: NewIncident, state: IncidentState, at: datetime, detectio
         by_program=new.by_program,
         code=new.code,
         note=new.note,
+        by_order=new.kind is IncidentKind.ORDERED,
+        order=new.order,
     )
     detail = _detail(incident, detection, to=state.value)
     if state is IncidentState.SUSPECTED:
         return incident, [_event(incident, EventKind.INCIDENT_STATE, at, f"→ {state.value} ({new.headline})", detail)]
     opened = _detected(incident, EventKind.INCIDENT_OPENED, at, detection, detail)
-    if new.kind is IncidentKind.ADOPTED:
+    if new.kind in (IncidentKind.ADOPTED, IncidentKind.ORDERED):
         return incident, [opened]
     return incident, [_occurred(incident, detection, detail), opened]
 

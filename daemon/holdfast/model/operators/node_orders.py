@@ -1,6 +1,7 @@
-"""Operators' orders to drain a node, or to release it. Standard library only.
+"""Operators' orders to drain a node, to release it, or to replace its machine. Standard library only.
 
-Holdfast carries them out in Slurm and treats the drain like one that the operator set with scontrol: it never takes it back on its own."""
+Holdfast carries them out in Slurm and treats the drain like one that the operator set with scontrol: it never takes it back on its own.
+An order to replace becomes an incident, or directs the one that is open: that is what survives the order."""
 
 from __future__ import annotations
 
@@ -30,6 +31,8 @@ _SIGNATURE = "operator {by}: "
 class OrderVerb(StrEnum):
     DRAIN = "drain"
     RELEASE = "release"
+    REPLACE = "replace"
+    """The node's machine, by the repair ladder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,10 @@ class NodeOrder:
     reason: str
     ticket: str = ""
     over: NodeReason | None = None
-    """Of a release: what Slurm showed as the node's reason. Another one is another drain, which stays."""
+    """What Slurm showed as the node's reason. Of a release: another one is another drain, which stays. Of a replacement: the operator's
+    drain that Holdfast takes over; None: it takes over none."""
+    instance_id: str = ""
+    """Of a replacement: the machine that the operator saw. The order is about no other."""
 
     @property
     def slurm_reason(self) -> str:
@@ -59,6 +65,39 @@ class NodeOrder:
 
     def due(self, now: datetime) -> bool:
         return now - self.at < EXPIRES
+
+    @property
+    def who_and_why(self) -> str:
+        return _who_and_why(self)
+
+    @property
+    def for_machine(self) -> MachineOrder:
+        """What an incident keeps of an order to replace."""
+        return MachineOrder(self.id, self.node, self.at, self.by, self.reason, self.ticket, self.over, self.instance_id)
+
+
+@dataclass(frozen=True, slots=True)
+class MachineOrder:
+    """An order to replace, as the incident keeps it that carries it out; the fields are those of :class:`NodeOrder`."""
+
+    id: str
+    node: str
+    at: datetime
+    by: str
+    reason: str
+    ticket: str
+    over: NodeReason | None
+    instance_id: str
+
+    @property
+    def who_and_why(self) -> str:
+        return _who_and_why(self)
+
+
+def _who_and_why(order: NodeOrder | MachineOrder) -> str:
+    """``ops: swap the board (ticket OPS-12)``, for people."""
+    why = f"{order.by}: {order.reason}" if order.reason else order.by
+    return why + (f" (ticket {order.ticket})" if order.ticket else "")
 
 
 def plain(text: str) -> str:
@@ -79,7 +118,9 @@ class NodeOrders:
     def given(self, order: NodeOrder) -> NodeOrders:
         """With this one. Raises Rejected where too many were given within the hour."""
         if len(self.orders) >= MOST:
-            raise Rejected(f"{MOST} orders to drain or release nodes were given within the hour: wait, or use scontrol")
+            raise Rejected(
+                f"{MOST} orders to drain, release or replace nodes were given within the hour: wait, or use scontrol"
+            )
         return NodeOrders((*self.orders, order))
 
 
