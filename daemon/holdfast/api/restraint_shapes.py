@@ -13,9 +13,18 @@ from holdfast.api.shape import Essential, Shape
 class BrakeShape(Shape):
     """A brake that holds."""
 
-    kind: Annotated[str, Essential()]
+    kind: Annotated[str, Essential()] = Field(
+        description="By which it is released: drains, job_stops, planned_stops or task_drains; `drains@SET`: of a node set alone.",
+        examples=["drains", "drains@prod"],
+    )
     tripped_at: datetime
     reason: str
+    node_set: str = Field(
+        default="", description="The node set whose own limits tripped it; empty: it holds every node."
+    )
+    nodes: str = Field(
+        default="", description="Host list of the set's nodes when it tripped; empty: it holds every node."
+    )
 
 
 class ExtensionShape(Shape):

@@ -10,7 +10,7 @@ import typer
 from holdfast.api.client import ApiClient
 from holdfast.cli.answers import read
 from holdfast.cli.options import Json, SinceOption, Url
-from holdfast.cli.overview import OUTCOMES, totals
+from holdfast.cli.overview import OUTCOMES, said_of, totals
 from holdfast.cli.reading import listed
 from holdfast.cli.show import as_json, counted, line, span
 from holdfast.cli.when import asked, both, clock, given, last_evening
@@ -68,7 +68,7 @@ def night_row(each: NightLineShape, now: datetime) -> list[object]:
         else "unknown"
         if each.jobs
         else "",
-        abbreviated(each.what),
+        abbreviated(said_of(each)),
     ]
 
 

@@ -12,6 +12,17 @@ from holdfast.model.hostlist import expand
 from holdfast.model.proposals import StepKind
 from holdfast_checks.settings.option import option
 
+SET_BRAKES = ("drains_10min", "drains_60min", "stopped_jobs_60min")
+"""Limits of ``[brakes]`` that a node set may have of its own."""
+SET_BUDGETS = (
+    "terminations_per_hour",
+    "terminations_per_day",
+    "cycles_per_hour",
+    "cycles_per_day",
+    "launches_per_hour",
+    "launches_per_day",
+)
+"""Limits of ``[repair]`` that a node set may have of its own."""
 RUNGS = ("reset_gpu", "reboot", "stop_start", "replace")
 """Rungs of the ladder that a site may leave out."""
 
@@ -50,6 +61,17 @@ class NodeSet:
         {},
         "Thresholds of checks here, such as { gpu = { temperature_margin_c = 2 } }; of several values the one that makes the check less "
         "active counts.",
+    )
+
+    brakes: dict[str, int] = option(
+        {},
+        "Brakes of these nodes alone, in addition to [brakes]: drains_10min, drains_60min, stopped_jobs_60min. What is not named has no "
+        "limit here.",
+    )
+    budgets: dict[str, int] = option(
+        {},
+        "Budgets of these nodes alone, in addition to [repair]: terminations_per_hour, terminations_per_day, and likewise cycles and "
+        "launches. What is not named has no limit here.",
     )
 
     def has(self, name: str, node: Node | None) -> bool:
