@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from holdfast.config import strict
@@ -13,6 +13,7 @@ from holdfast.model.errors import ConfigError, Rejected
 from holdfast.model.hostlist import expand
 from holdfast.model.node_sets import SET_BRAKES, SET_BUDGETS, NodeSet
 from holdfast.model.policy import Mode
+from holdfast_checks.acting import ALL
 
 NODES = "nodes"
 """Key of the ``[[nodes]]`` tables."""
@@ -35,6 +36,16 @@ def read_sets(value: object, where: str) -> tuple[NodeSet, ...]:
     if twice is not None:
         raise ConfigError(f"{where}: nodes: two tables have the name {twice!r}")
     return sets
+
+
+def check_narrowing(sets: Iterable[NodeSet], acting: Collection[str], where: str) -> None:
+    """A set takes checks away from those that act, it adds none. Raises ConfigError for one that would not act for all that."""
+    for index, each in enumerate(sets, 1):
+        others = [check for check in each.act_on if ALL not in acting and check not in (*acting, ALL)]
+        if others:
+            raise ConfigError(
+                f"{where}: nodes[{index}].act_on: {others[0]!r} is not in [checks] act_on: a set only takes checks away, so name it in both"
+            )
 
 
 def _check_limits(found: NodeSet, where: str) -> None:
@@ -60,6 +71,8 @@ def _read_set(table: Mapping[str, Any], where: str) -> NodeSet:
     if found.steps and found.mode not in ("", Mode.PROPOSE):
         raise ConfigError(f'{where}.steps: steps wait for an accept only with mode = "propose", not {found.mode!r}')
     check_ids(found.observe_only, f"{where}.observe_only")
+    check_ids(found.checks_off, f"{where}.checks_off")
+    check_ids(found.act_on, f"{where}.act_on", (ALL,))
     check_thresholds(found.thresholds, f"{where}.thresholds")
     _check_limits(found, where)
     try:

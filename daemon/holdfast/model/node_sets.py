@@ -57,6 +57,12 @@ class NodeSet:
     observe_only: tuple[str, ...] = option(
         (), "Checks that only observe here: they report warnings, in addition to those of [checks] observe_only."
     )
+    act_on: tuple[str, ...] = option(
+        (), "Of the checks in [checks] act_on only these act here; empty: all of them. A set adds none."
+    )
+    checks_off: tuple[str, ...] = option(
+        (), "Checks that are not run here, in addition to those of [checks] checks_off."
+    )
     thresholds: dict[str, dict[str, float]] = option(
         {},
         "Thresholds of checks here, such as { gpu = { temperature_margin_c = 2 } }; of several values the one that makes the check less "

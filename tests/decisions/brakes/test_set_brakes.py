@@ -130,7 +130,8 @@ def test_jobs_that_are_stopped_count_for_the_set_of_the_faulty_node() -> None:
     site.run(60)
     assert _holding(site) == {"job_stops@prod"}
     ended = {i.action.job.job_id for i in site.store.intents() if isinstance(i.action, Requeue) and i.attempt}
-    assert ended == {job.job_id for job in jobs if job.restarts} and len(ended) == 1
+    assert ended == {job.job_id for job in jobs if job.restarts}
+    assert len(ended) == 1
 
 
 def test_a_budget_of_a_set_is_spent_by_its_nodes_alone() -> None:
@@ -140,7 +141,8 @@ def test_a_budget_of_a_set_is_spent_by_its_nodes_alone() -> None:
     _fault(site, 1, 2, 21, 22)
     site.run(900, step_s=5)
     launched = {i.action.node for i in site.store.intents() if isinstance(i.action, Launch) and i.attempt}
-    assert {"n21", "n22"} < launched and len(launched) == 3
+    assert {"n21", "n22"} < launched
+    assert len(launched) == 3
     world = _world(site)
     (mine,) = [b for b in budgets(world) if b.node_set]
     assert (mine.name, mine.kind, mine.day_spent, mine.left) == ("bought@prod", BudgetKind.BOUGHT, 1, 0)
