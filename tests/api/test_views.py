@@ -311,6 +311,16 @@ class TestOperators:
         served.commit(Change(brakes=(Brake(BrakeKind.DRAINS, T0, "too many"),)))
         assert served.call("POST", "/v1/brakes/drains/release").status_code == 200
 
+    def test_the_brake_of_a_node_set_is_shown_on_its_nodes_and_released_by_its_name(self, served: Any) -> None:
+        mine = Brake(BrakeKind.DRAINS, T0, "too many", None, "prod", "n[1-8]")
+        served.commit(Change(brakes=(mine,)))
+        served.world = a_world(brakes={mine.name: mine})
+        (shown,) = served.call("GET", "/v1/nodes").json()["brakes"]
+        assert (shown["kind"], shown["node_set"], shown["nodes"]) == ("drains@prod", "prod", "n[1-8]")
+        assert "set 'prod' is no longer in the settings" in shown["reason"]
+        assert served.call("POST", "/v1/brakes/drains%40prod/release").status_code == 200
+        assert served.call("POST", "/v1/brakes/drains@prod/release").status_code == 404, "it is released already"
+
 
 ROUTES = [
     ("GET", "/v1/status"),

@@ -88,7 +88,7 @@ def _totals(deps: ApiDeps) -> dict[str, int] | None:
 
 
 def _brake_names(policy: Policy) -> Iterator[str]:
-    """Of the site's brakes, and of those of each node set with limits of its own."""
+    """Of the site's brakes, and of those of each node set with its own limits."""
     for kind in BrakeKind:
         yield kind.value
         yield from (at_set(kind.value, each.name) for each in policy.nodes if each.brakes)

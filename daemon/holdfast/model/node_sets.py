@@ -13,7 +13,7 @@ from holdfast.model.proposals import StepKind
 from holdfast_checks.settings.option import option
 
 SET_BRAKES = ("drains_10min", "drains_60min", "stopped_jobs_60min")
-"""Limits of ``[brakes]`` that a node set may have of its own."""
+"""Limits of ``[brakes]`` that a node set may set for its nodes."""
 SET_BUDGETS = (
     "terminations_per_hour",
     "terminations_per_day",
@@ -22,7 +22,7 @@ SET_BUDGETS = (
     "launches_per_hour",
     "launches_per_day",
 )
-"""Limits of ``[repair]`` that a node set may have of its own."""
+"""Limits of ``[repair]`` that a node set may set for its nodes."""
 RUNGS = ("reset_gpu", "reboot", "stop_start", "replace")
 """Rungs of the ladder that a site may leave out."""
 

@@ -1,4 +1,4 @@
-"""Nodes whose drains and stopped jobs a brake counts together: those of the site, and those of each node set with limits of its own. Pure.
+"""Nodes whose drains and stopped jobs a brake counts together: those of the site, and those of each node set with its own limits. Pure.
 
 A node of two sets counts in both, and in the site's. While Slurm does not show a node, each set that goes by partition or feature counts as
 having it."""

@@ -40,7 +40,7 @@ def _beyond(world: World, scope: BrakeScope, nodes: Iterable[str]) -> bool:
 
 
 def trip(world: World, proposals: tuple[Proposal, ...]) -> tuple[Brake, ...]:
-    """Brakes that these proposals, or the suspect nodes behind them, trip now: of the site and of each node set with limits of its own. One
+    """Brakes that these proposals, or the suspect nodes behind them, trip now: of the site and of each node set with its own limits. One
     that holds already is not tripped again."""
     holding = {name for name, brake in world.book.brakes.items() if brake.holds}
     tripped = (

@@ -27,7 +27,7 @@ COUNTED = frozenset({IntentState.PLANNED, IntentState.STARTED, IntentState.DONE}
 
 
 def budgets(world: World) -> tuple[BudgetState, ...]:
-    """State of all budgets: the site's first, then those that node sets have of their own."""
+    """State of all budgets: the site's first, then the own ones of node sets."""
     site = [_state(world, kind) for kind in BudgetKind]
     sets = [_of_set(world, kind, each) for each in world.policy.nodes for kind in BudgetKind if _has_budget(each, kind)]
     return (*site, *sets)
