@@ -13,6 +13,7 @@ from holdfast.api.errors import answers
 from holdfast.api.guarded import caller_of, guarded_router
 from holdfast.api.operator_shapes import Done, Word
 from holdfast.api.reading import IncidentIdInPath
+from holdfast.api.restraint_shapes import BRAKE_NAME
 from holdfast.api.views import incident_shape
 from holdfast.api.wire import clean
 from holdfast.model.book import World
@@ -63,7 +64,11 @@ def operating_router(api: Api) -> APIRouter:
     async def release(
         request: Request,
         kind: Annotated[
-            str, Path(pattern="^[a-z_]{1,32}$", description="drains, job_stops, planned_stops or task_drains.")
+            str,
+            Path(
+                pattern=BRAKE_NAME,
+                description="drains, job_stops, planned_stops or task_drains; `drains@SET`: of a node set alone.",
+            ),
         ],
         word: Word = NO_WORD,
     ) -> Done:

@@ -9,6 +9,9 @@ from pydantic import Field
 
 from holdfast.api.shape import Essential, Shape
 
+BRAKE_NAME = r"^[a-z_]{1,32}(@[A-Za-z0-9._-]{1,64})?$"
+"""A kind of brake, of a node set or of the site."""
+
 
 class BrakeShape(Shape):
     """A brake that holds."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from holdfast.api.errors import ApiError
+from holdfast.api.restraint_shapes import BRAKE_NAME
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +69,6 @@ def _note(form: Mapping[str, str]) -> Mapping[str, object]:
     return {"text": form.get("reason", ""), "ticket": form.get("ticket", "")}
 
 
-_BRAKE = r"^[a-z_]{1,32}(@[A-Za-z0-9._-]{1,64})?$"
-
 ORDERS: Mapping[str, PageOrder] = {
     "accept": PageOrder("/v1/proposals/{target}/accept", _reason, "Accepted: the step is done next.", _PROPOSAL),
     "dismiss": PageOrder("/v1/proposals/{target}/dismiss", _reason, "Dismissed: it is not done.", _PROPOSAL),
@@ -77,7 +76,7 @@ ORDERS: Mapping[str, PageOrder] = {
     "reopen": PageOrder("/v1/proposals/{target}/reopen", _reason, "It is proposed again.", _PROPOSAL),
     "pause": PageOrder("/v1/pause", _reason, "Paused: faults are recorded, nothing is done."),
     "resume": PageOrder("/v1/resume", _reason, "The pause is over."),
-    "release-brake": PageOrder("/v1/brakes/{target}/release", _reason, "The brake is released.", _BRAKE),
+    "release-brake": PageOrder("/v1/brakes/{target}/release", _reason, "The brake is released.", BRAKE_NAME),
     "acknowledge": PageOrder(
         "/v1/incidents/{target}/acknowledge", _reason, "It is yours: Holdfast only records it.", _INCIDENT
     ),
