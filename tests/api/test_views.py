@@ -303,6 +303,7 @@ class TestOperators:
             (f"/v1/incidents/{ID}/close", 409, "rejected"),
             ("/v1/incidents/0zzz/close", 404, "not_found"),
             ("/v1/brakes/drains/release", 404, "not_found"),
+            ("/v1/brakes/drains@a@b/release", 404, "not_found"),
         ):
             answer = served.call("POST", path)
             assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)

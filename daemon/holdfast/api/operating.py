@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 from fastapi import APIRouter, Path
@@ -9,7 +10,7 @@ from starlette.requests import Request
 
 from holdfast.api.auth import Role
 from holdfast.api.deps import Api
-from holdfast.api.errors import answers
+from holdfast.api.errors import ApiError, answers
 from holdfast.api.guarded import caller_of, guarded_router
 from holdfast.api.operator_shapes import Done, Word
 from holdfast.api.reading import IncidentIdInPath
@@ -66,13 +67,16 @@ def operating_router(api: Api) -> APIRouter:
         kind: Annotated[
             str,
             Path(
-                pattern=BRAKE_NAME,
                 description="drains, job_stops, planned_stops or task_drains; `drains@SET`: of a node set alone.",
             ),
         ],
         word: Word = NO_WORD,
     ) -> Done:
         """Release a tripped brake."""
+        if re.match(BRAKE_NAME, kind) is None:
+            raise ApiError(
+                404, "not_found", "There is no such brake: drains, or drains@SET; GET /v1/nodes lists those that hold"
+            )
         await operate(request, "release_brake", word, kind)
         return Done()
 
