@@ -73,10 +73,7 @@ def operating_router(api: Api) -> APIRouter:
         word: Word = NO_WORD,
     ) -> Done:
         """Release a tripped brake."""
-        if re.match(BRAKE_NAME, kind) is None:
-            raise ApiError(
-                404, "not_found", "There is no such brake: drains, or drains@SET; GET /v1/nodes lists those that hold"
-            )
+        _refuse_other_names(kind)
         await operate(request, "release_brake", word, kind)
         return Done()
 
@@ -96,6 +93,13 @@ def operating_router(api: Api) -> APIRouter:
         return await with_incident(request, "retry", word, incident_id)
 
     return router
+
+
+def _refuse_other_names(brake: str) -> None:
+    """Raises ApiError 404 for what no brake is called."""
+    if re.match(BRAKE_NAME, brake) is None:
+        text = "There is no such brake: drains, or drains@SET; GET /v1/nodes lists those that hold"
+        raise ApiError(404, "not_found", text)
 
 
 def _in_service(world: World | None, incident_id: str) -> bool:
