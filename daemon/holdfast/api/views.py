@@ -11,8 +11,7 @@ from holdfast.api.node_shapes import AgentShape, ClusterShape, NodeShape
 from holdfast.api.proposal_shapes import NodePolicyShape
 from holdfast.api.restraints import Head, restraints_shape
 from holdfast.api.shapes import ActionShape, FindingShape, IncidentShape, RecoveryShape, TimingsShape
-from holdfast.decisions.brakes import scopes
-from holdfast.decisions.common import node_agents
+from holdfast.decisions.common import brake_scopes, node_agents
 from holdfast.decisions.common.node_policy import NodePolicy, policy_of
 from holdfast.decisions.nodes import hands_off
 from holdfast.decisions.nodes.health import unrepaired
@@ -222,7 +221,7 @@ def _held_back(world: World, name: str, notes: Iterable[str]) -> list[str]:
     book, whys = world.book, list[str]()
     if book.paused:
         whys.append(f"paused by {book.paused}")
-    brakes = scopes.about(world, (b for _, b in sorted(book.brakes.items()) if b.holds), (name,))
+    brakes = brake_scopes.about(world, (b for _, b in sorted(book.brakes.items()) if b.holds), (name,))
     silent = [b for b in brakes if not any(b.reason in note for note in notes)]  # rule prose: said once
     return whys + [f"brake {b.name}: {b.reason}" for b in silent]
 

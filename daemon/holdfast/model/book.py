@@ -392,7 +392,7 @@ class Book:
 
     def brakes_on(self, incident_id: str, nodes: Collection[str] = ()) -> list[Brake]:
         """Brakes that hold, but for those that hold other incidents or other nodes alone. ``nodes``: those that a step is about, in
-        addition to the incident's. Nodes that joined a set after its brake tripped are not known here (``brakes/scopes.py``)."""
+        addition to the incident's. Nodes that joined a set after its brake tripped are not known here (``common/brake_scopes.py``)."""
         incident = self.incidents.get(incident_id)
         named = (*nodes, *((incident.node,) if incident is not None and incident.node else ()))
         return [b for b in self.brakes_of(incident_id) if b.had(named)]

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.decisions.brakes import scopes
 from holdfast.decisions.brakes.held_back import why_now
+from holdfast.decisions.common import brake_scopes
 from holdfast.decisions.common.budgets import budgets
 from holdfast.decisions.overview import at_work, overview
 from holdfast.model.action import Launch, Requeue
@@ -188,7 +188,7 @@ WHOSE: Sequence[tuple[str, Brake, tuple[NodeSet, ...], str, bool]] = [
 @pytest.mark.parametrize(("why", "brake", "sets", "node", "held"), WHOSE, ids=[w[0] for w in WHOSE])
 def test_which_nodes_a_brake_holds(why: str, brake: Brake, sets: tuple[NodeSet, ...], node: str, held: bool) -> None:
     world = World(NOW, Policy(nodes=sets), Book(brakes={brake.name: brake}), None)
-    assert bool(scopes.about(world, [brake], [node])) is held, why
+    assert bool(brake_scopes.about(world, [brake], [node])) is held, why
 
 
 def test_a_set_that_is_in_the_settings_is_not_called_lost() -> None:

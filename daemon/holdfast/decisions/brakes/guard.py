@@ -11,11 +11,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from holdfast.decisions.brakes import scopes
 from holdfast.decisions.brakes.own_word import OwnStops, StopLimit
 from holdfast.decisions.brakes.proposing import Ask, asked, nodes_of, policy_about, why_waits
 from holdfast.decisions.brakes.tripping import too_early, trip
-from holdfast.decisions.common import node_incidents
+from holdfast.decisions.common import brake_scopes, node_incidents
 from holdfast.decisions.common.budgets import Purse, why_spent
 from holdfast.decisions.death import evidence
 from holdfast.decisions.death.verdict import Consequence
@@ -226,7 +225,7 @@ def brake_about(world: World, holding: Sequence[Brake], proposal: Proposal) -> B
     incident = world.book.incidents.get(proposal.incident_id)
     if incident is not None and evidence.died_of_power(world, incident):
         return None
-    mine = scopes.about(world, holding, nodes_of(world, proposal)) if holding else []
+    mine = brake_scopes.about(world, holding, nodes_of(world, proposal)) if holding else []
     planned, tasks = _first(mine, BrakeKind.PLANNED_STOPS), _first(mine, BrakeKind.TASK_DRAINS)
     if tasks is not None and incident is not None and incident.users_doing:
         return tasks

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from holdfast.decisions.brakes import scopes
+from holdfast.decisions.common import brake_scopes
 from holdfast.model.action import Drain, Intent, IntentState, Requeue
 from holdfast.model.book import Book, Brake, World
 from holdfast.model.incident import IncidentState, RecoveryPhase
@@ -41,7 +41,7 @@ def held_back(book: Book, brake: Brake) -> HeldBack:
 
 def why_now(world: World, brake: Brake, between: str) -> str:
     """Why the brake tripped, ``between``, and what it holds back now; of one whose set is gone from the settings, that it still holds."""
-    lost = scopes.lost_set(world, brake)
+    lost = brake_scopes.lost_set(world, brake)
     return f"{brake.reason}{between}{held_back(world.book, brake).text}{f'; {lost}' if lost else ''}"
 
 

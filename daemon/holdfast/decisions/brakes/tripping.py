@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 
 from holdfast.decisions.brakes import own_word
 from holdfast.decisions.brakes.proposing import asked, policy_about
-from holdfast.decisions.brakes.scopes import BrakeScope, scopes
 from holdfast.decisions.common import node_incidents, slurm_view
+from holdfast.decisions.common.brake_scopes import BrakeScope, scopes
 from holdfast.decisions.common.budgets import COUNTED
 from holdfast.decisions.death import evidence
 from holdfast.decisions.nodes import hands_off
