@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.api.views import node_shape
-from holdfast.cli.reading import is_bad
+from holdfast.api.shown.views import node_shape
+from holdfast.cli.views.reading import is_bad
+from holdfast.model.agents.report import AgentView
 from holdfast.model.book import Book, NodeRecord, World
-from holdfast.model.cluster import ClusterView, Node
-from holdfast.model.incident import Incident, IncidentState
-from holdfast.model.maintenance import Window
-from holdfast.model.policy import Mode, Policy
-from holdfast.model.report import AgentView
+from holdfast.model.incidents.incident import Incident, IncidentState
+from holdfast.model.operators.maintenance import Window
+from holdfast.model.policies.policy import Mode, Policy
+from holdfast.model.slurm.cluster import ClusterView, Node
 from support.store_nouns import NOW, incident
 
 IDLE = Node("n1", "IDLE", frozenset())

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from urllib.parse import quote
 
+from holdfast.api.answers.restraint_shapes import BRAKE_NAME
 from holdfast.api.errors import ApiError
-from holdfast.api.restraint_shapes import BRAKE_NAME
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from holdfast.metrics.figures import IncidentFigures
-from holdfast.model.incident import Incident, IncidentState
+from holdfast.model.incidents.incident import Incident, IncidentState
 
 MANUAL_MINUTES = 280.0
 """Time from a failure to the training running again without automation, minutes."""

@@ -11,12 +11,12 @@ from holdfast.decisions.brakes.held_back import why_now
 from holdfast.decisions.common import brake_scopes
 from holdfast.decisions.common.budgets import budgets
 from holdfast.decisions.overview import at_work, overview
-from holdfast.model.action import Launch, Requeue
+from holdfast.model.actions.action import Launch, Requeue
+from holdfast.model.actions.budgets import BudgetKind
 from holdfast.model.book import Book, Brake, BrakeKind, World
-from holdfast.model.budgets import BudgetKind
-from holdfast.model.incident import IncidentState
-from holdfast.model.node_sets import NodeSet
-from holdfast.model.policy import Policy
+from holdfast.model.incidents.incident import IncidentState
+from holdfast.model.policies.node_sets import NodeSet
+from holdfast.model.policies.policy import Policy
 from support.simulated import Site
 from support.simulated.clock import EPOCH
 from support.simulated.site import POLICY

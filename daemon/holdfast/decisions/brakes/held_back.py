@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from holdfast.decisions.common import brake_scopes
-from holdfast.model.action import Drain, Intent, IntentState, Requeue
+from holdfast.model.actions.action import Drain, Intent, IntentState, Requeue
 from holdfast.model.book import Book, Brake, World
-from holdfast.model.incident import IncidentState, RecoveryPhase
+from holdfast.model.incidents.incident import IncidentState, RecoveryPhase
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from holdfast.decisions.brakes.guard import brake_about, unpaid
 from holdfast.decisions.common import attempted_steps
 from holdfast.decisions.common.budgets import Purse
-from holdfast.model.action import Intent, IntentState, Proposal, Requeue
+from holdfast.model.actions.action import Intent, IntentState, Proposal, Requeue
 from holdfast.model.book import Book, Brake, World
-from holdfast.model.incident import Incident
+from holdfast.model.incidents.incident import Incident
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from holdfast.decisions.common import slurm_view
 from holdfast.model.book import Brake, World
-from holdfast.model.hostlist import compress
-from holdfast.model.lookback import BRAKE_LONG_S, BRAKE_SHORT_S
-from holdfast.model.node_sets import NodeSet
+from holdfast.model.policies.lookback import BRAKE_LONG_S, BRAKE_SHORT_S
+from holdfast.model.policies.node_sets import NodeSet
+from holdfast.model.slurm.hostlist import compress
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,12 @@ import math
 from dataclasses import replace
 
 from holdfast.decisions.common import slurm_view
-from holdfast.model.action import Action, IntentState
+from holdfast.model.actions.action import Action, IntentState
+from holdfast.model.actions.budgets import BudgetKind, BudgetState, budget_of
 from holdfast.model.book import World
-from holdfast.model.budgets import BudgetKind, BudgetState, budget_of
-from holdfast.model.lookback import CAP_DAY_S, CAP_HOUR_S
-from holdfast.model.node_sets import NodeSet
-from holdfast.model.policy import RepairPolicy
+from holdfast.model.policies.lookback import CAP_DAY_S, CAP_HOUR_S
+from holdfast.model.policies.node_sets import NodeSet
+from holdfast.model.policies.policy import RepairPolicy
 
 _HOURS = 24
 _KEYS = {

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import reduce
 
+from holdfast.model.agents.report import Finding
 from holdfast.model.book import World
-from holdfast.model.cluster import Node
-from holdfast.model.node_sets import NodeSet
-from holdfast.model.policy import Policy
-from holdfast.model.report import Finding
+from holdfast.model.policies.node_sets import NodeSet
+from holdfast.model.policies.policy import Policy
+from holdfast.model.slurm.cluster import Node
 from holdfast_checks.acting import ALL, CheckPolicy, Lists, flat
 from holdfast_checks.result import Remedy, Severity
 
