@@ -29,6 +29,7 @@ from holdfast.model.operators.suppression import Suppression
 from holdfast.model.pauses import doubling_s
 from holdfast.model.policies.policy import Policy
 from holdfast.model.slurm.cluster import ClusterView, JobKey, JobRun, Node
+from holdfast.model.slurm.hostlist import names_node
 from holdfast_checks.words import unknown_reads_as
 
 
@@ -316,6 +317,28 @@ class Brake:
     reason: str
     released_at: datetime | None = None
     """When an operator released it; drains and stops before this no longer count. None: it holds."""
+    node_set: str = ""
+    """The ``[[nodes]]`` table whose limits tripped it; empty: those of the site, so that it holds every node."""
+    nodes: str = ""
+    """Host list of the set's nodes when it tripped: it holds them until it is released, whatever becomes of the set."""
+
+    @property
+    def name(self) -> str:
+        """By which it is shown and released: ``drains``, or ``drains@SET``."""
+        return at_set(self.kind.value, self.node_set)
+
+    @property
+    def holds(self) -> bool:
+        return self.released_at is None
+
+    def had(self, names: Iterable[str]) -> bool:
+        """Whether it held one of these nodes when it tripped. One of a set that does not say which nodes it had holds all."""
+        return not self.nodes or any(names_node(self.nodes, name) for name in names)
+
+
+def at_set(kind: str, node_set: str) -> str:
+    """Name of a set's brake or budget; without a set the site's."""
+    return f"{kind}@{node_set}" if node_set else kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,7 +356,7 @@ class Book:
     checkpoints: Mapping[int, Mapping[str, CheckpointRecord]] = field(default_factory=dict)
     """By job id and by the node whose agent reported it, for jobs that are not forgotten yet."""
     brakes: Mapping[str, Brake] = field(default_factory=dict)
-    """By kind, released ones too."""
+    """By name, released ones too."""
     suppressions: Mapping[str, Suppression] = field(default_factory=dict)
     """By id, those that hold."""
     rooms: Mapping[int, KnownRoom] = field(default_factory=dict)
@@ -368,11 +391,18 @@ class Book:
         """Names of the reservations that keep nodes for recovered jobs: ours. Any other one is someone else's, whatever its name."""
         return frozenset(r.hold for r in self.recoveries.values() if r.hold is not None)
 
-    def brakes_on(self, incident_id: str) -> list[Brake]:
-        """Brakes that hold, but for those that hold other incidents alone."""
+    def brakes_on(self, incident_id: str, nodes: Collection[str] = ()) -> list[Brake]:
+        """Brakes that hold, but for those that hold other incidents or other nodes alone. ``nodes``: those that a step is about, in
+        addition to the incident's. Nodes that joined a set after its brake tripped are not known here (``common/brake_scopes.py``)."""
+        incident = self.incidents.get(incident_id)
+        named = (*nodes, *((incident.node,) if incident is not None and incident.node else ()))
+        return [b for b in self.brakes_of(incident_id) if b.had(named)]
+
+    def brakes_of(self, incident_id: str) -> list[Brake]:
+        """Brakes that hold, on whatever nodes, but for those that hold other incidents alone."""
         incident = self.incidents.get(incident_id)
         its_own = incident is not None and incident.users_doing
-        holding = (b for b in self.brakes.values() if b.released_at is None)
+        holding = (b for b in self.brakes.values() if b.holds)
         return [b for b in holding if its_own or b.kind is not BrakeKind.TASK_DRAINS]
 
     def open_incidents(self) -> tuple[Incident, ...]:

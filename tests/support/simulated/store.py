@@ -256,7 +256,7 @@ class MemoryStore:
             self._put_node(record, at)
         if change.nodes_since is not None:
             self._notes[books.NODES_SINCE] = change.nodes_since.isoformat()
-        self._brakes |= {b.kind: b for b in change.brakes}
+        self._brakes |= {b.name: b for b in change.brakes}
         self._ends |= {e.id: e for e in change.ends}
         self._append(change.events)
         for incident in change.incidents:
