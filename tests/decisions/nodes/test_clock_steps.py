@@ -141,6 +141,7 @@ def _words(site: Site, kind: str, detail: dict[str, object]) -> str:
     return " ".join([kind, *(str(detail[k]) for k in ("kind", "from", "to", "attempt") if k in detail)])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
 @pytest.mark.parametrize("step_s", [HOUR_S, -HOUR_S])
 def test_nothing_escalates_ends_or_waits_because_the_clock_was_set(way: Way, step_s: float) -> None:

@@ -48,7 +48,7 @@ def domains(view: ClusterView, policy: DeathPolicy, addresses: Mapping[str, str]
     found: dict[str, list[str]] = {}
     named = _named(tuple(policy.domains.items()))
     for name, node in sorted(view.nodes.items()):
-        domain = named.get(name) or _subnet(addresses.get(name, node.address), policy.domain_prefix)
+        domain = named[name] if name in named else _subnet(addresses.get(name, node.address), policy.domain_prefix)
         if domain is not None:
             found.setdefault(domain, []).append(name)
     return {domain: tuple(names) for domain, names in found.items()}
