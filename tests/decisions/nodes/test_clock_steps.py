@@ -31,7 +31,7 @@ HOUR_S, DAY_S = 3600.0, 86_400.0
 LATE_S = 45.0
 """After a step silence means nothing until every agent had the time to report."""
 QUIET_S = 20.0
-"""Where nothing has happened for so long, the time until something does is passed by five seconds at once."""
+"""Where nothing has happened for this long, the time until something does is passed by five seconds at once."""
 
 
 @dataclass(frozen=True)

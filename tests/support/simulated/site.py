@@ -52,7 +52,7 @@ ROUNDS = 120
 LONG_RUN_S = 60.0
 QUIET_S = 10
 QUIET_STEP_S = 5.0
-"""In runs longer than :data:`LONG_RUN_S`, time goes on by as much once nothing was decided and done for :data:`QUIET_S` seconds. Whatever
+"""In runs longer than :data:`LONG_RUN_S`, that much time passes at once once nothing was decided and done for :data:`QUIET_S` seconds. Whatever
 falls due meanwhile comes up to four seconds late; a test that counts these seconds names its step."""
 
 
