@@ -52,8 +52,8 @@ ROUNDS = 120
 LONG_RUN_S = 60.0
 QUIET_S = 10
 QUIET_STEP_S = 5.0
-"""In runs longer than :data:`LONG_RUN_S`, that much time passes at once once nothing was decided and done for :data:`QUIET_S` seconds. Whatever
-falls due meanwhile comes up to four seconds late; a test that counts these seconds names its step."""
+"""In runs longer than :data:`LONG_RUN_S`, this much time passes at a time where nothing was decided or done for :data:`QUIET_S` seconds.
+Whatever falls due meanwhile comes up to four seconds late; a test that counts these seconds names its step."""
 
 
 T = TypeVar("T")
