@@ -20,6 +20,8 @@ from holdfast_train.buckets import Buckets  # noqa: E402
 from holdfast_train.replica import Replica  # noqa: E402
 from holdfast_train.rng import seed_of  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 M, STEPS = 12, 20
 
 
