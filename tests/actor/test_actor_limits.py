@@ -12,8 +12,8 @@ import pytest
 
 from holdfast.actor.begun import Begun
 from holdfast.actor.limits import LEAST_OUT, ActorLimits, LimitedStep, limited, most
-from holdfast.controller.lanes import pools
-from holdfast.model.action import (
+from holdfast.controller.timing.lanes import pools
+from holdfast.model.actions.action import (
     Action,
     AdoptSpare,
     Drain,
@@ -32,11 +32,11 @@ from holdfast.model.action import (
     Undrain,
 )
 from holdfast.model.book import Change, NodeMark
-from holdfast.model.cluster import JobKey, NodeReason
 from holdfast.model.errors import LeaderFencedOff, Unavailable
-from holdfast.model.maintenance import KeepWindow
-from holdfast.model.node_orders import DrainForOperator, ReleaseForOperator
-from holdfast.model.policy import Policy, RepairPolicy
+from holdfast.model.operators.maintenance import KeepWindow
+from holdfast.model.operators.node_orders import DrainForOperator, ReleaseForOperator
+from holdfast.model.policies.policy import Policy, RepairPolicy
+from holdfast.model.slurm.cluster import JobKey, NodeReason
 from holdfast.slurm.holding import HeldByReservation
 from support.simulated.site import Site
 

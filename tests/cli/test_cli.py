@@ -16,7 +16,8 @@ import pytest
 
 from holdfast.api import client
 from holdfast.api.client import ApiClient
-from holdfast.cli import audit, local
+from holdfast.cli.offline import local
+from holdfast.cli.views import audit
 from holdfast.store import open_store
 from holdfast_checkpoint import Checkpointer
 

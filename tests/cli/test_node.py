@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.api.history_shapes import NodeHealthShape, NodeSheetShape
-from holdfast.cli import node as verbs
-from holdfast.cli.csv_rows import cell
-from holdfast.cli.node_sheet import markdown, plain
+from holdfast.api.shown.history_shapes import NodeHealthShape, NodeSheetShape
+from holdfast.cli.common.csv_rows import cell
+from holdfast.cli.nodes import node as verbs
+from holdfast.cli.nodes.node_sheet import markdown, plain
 
 ID = "0h3k5d2m8x1q"
 NOW = datetime(2026, 11, 26, 19, 30, tzinfo=UTC)
@@ -41,7 +41,7 @@ def test_the_history_has_no_column_in_which_nothing_is(holdfast: Any, site: dict
 def test_a_narrow_terminal_has_room_for_what_happened(
     holdfast: Any, site: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.cli.reading.narrow", lambda: True)
+    monkeypatch.setattr("holdfast.cli.views.reading.narrow", lambda: True)
     assert "INCIDENT" not in holdfast("node", "history", "n1", **site).out.splitlines()[2]
 
 

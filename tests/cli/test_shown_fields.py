@@ -12,10 +12,9 @@ from typing import Any, get_args, get_origin
 
 import pytest
 
-from holdfast.api.client import ApiClient
-from holdfast.api.job_shapes import JobShape, JobsShape
-from holdfast.api.shape import Shape
-from holdfast.api.shapes import (
+from holdfast.api.answers.job_shapes import JobShape, JobsShape
+from holdfast.api.answers.shape import Shape
+from holdfast.api.answers.shapes import (
     EventShape,
     FindingShape,
     IncidentShape,
@@ -24,10 +23,11 @@ from holdfast.api.shapes import (
     JobKeyShape,
     RecoveryShape,
 )
-from holdfast.api.views import finding_shape, incident_shape
+from holdfast.api.client import ApiClient
+from holdfast.api.shown.views import finding_shape, incident_shape
 from holdfast.cli.app import run
-from holdfast.model.incident import Incident, Recovery
-from holdfast.model.report import Finding, SeenFinding
+from holdfast.model.agents.report import Finding, SeenFinding
+from holdfast.model.incidents.incident import Incident, Recovery
 from support.store_nouns import NOW, finding, incident, recovery
 
 NOT_IN_THE_API: dict[type[Any], dict[str, str]] = {

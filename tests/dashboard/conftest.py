@@ -11,7 +11,7 @@ import anyio
 import httpx
 import pytest
 
-from holdfast.api.auth import hash_token
+from holdfast.api.callers.auth import hash_token
 from holdfast.config.sections import DashboardSection
 from holdfast.dashboard.attach import attach
 from holdfast.store import open_store

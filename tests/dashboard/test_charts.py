@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.dashboard import charts
 from holdfast.dashboard.screen import GridCell, GridGroup, NodeTrouble
-from holdfast.model.fleet import NodeGroup
+from holdfast.model.incidents.fleet import NodeGroup
 
 AT = datetime(2026, 3, 2, 12, tzinfo=UTC)
 

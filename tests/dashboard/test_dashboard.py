@@ -11,9 +11,9 @@ import httpx
 import pytest
 
 from dashboard.conftest import ORIGIN, SAME_SITE, Browser
+from holdfast.api.answers.overview_shapes import WaitingShape
+from holdfast.api.callers.readers import ReaderBounds, ReaderQuotas
 from holdfast.api.client import ApiClient
-from holdfast.api.overview_shapes import WaitingShape
-from holdfast.api.readers import ReaderBounds, ReaderQuotas
 from holdfast.cli.app import run
 from holdfast.dashboard import pages
 from holdfast.dashboard.charts import timeline
@@ -22,7 +22,7 @@ from holdfast.dashboard.pages import Pages
 from holdfast.dashboard.render import assets, environment
 from holdfast.dashboard.screen import NodeTrouble
 from holdfast.model.errors import Unavailable
-from holdfast.model.incident import IncidentState
+from holdfast.model.incidents.incident import IncidentState
 from holdfast_checks.result import Remedy
 from support.simulated.clock import EPOCH
 from support.simulated.site import Site

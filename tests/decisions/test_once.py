@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from holdfast.decisions.common.once import once_per_world
 from holdfast.model.book import Book, World
-from holdfast.model.policy import Policy
+from holdfast.model.policies.policy import Policy
 
 
 def test_it_is_looked_for_once_for_each_world_and_argument() -> None:

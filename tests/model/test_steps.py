@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.model import steps
-from holdfast.model.action import ACTION_TYPES, Drain, Intent, IntentState
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import ACTION_TYPES, Drain, Intent, IntentState
+from holdfast.model.actions.steps import Step, StepKey
 from holdfast.model.book import Book
-from holdfast.model.cluster import JobKey
-from holdfast.model.steps import Step, StepKey
+from holdfast.model.slurm.cluster import JobKey
 
 AT = datetime(2026, 7, 1, 12, 30, 15, 600_000, tzinfo=UTC)
 JOB = JobKey("c", 4711, AT)

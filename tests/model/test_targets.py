@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from holdfast.model.action import (
+from holdfast.model.actions.action import (
     ACTION_TYPES,
     Action,
     AdoptSpare,
@@ -36,11 +36,11 @@ from holdfast.model.action import (
     Verb,
     action_event,
 )
-from holdfast.model.cluster import JobKey, NodeReason
 from holdfast.model.event import EventKind
-from holdfast.model.maintenance import KeepWindow
-from holdfast.model.node_orders import DrainForOperator, ReleaseForOperator
-from holdfast.model.resizing import DelayStart, SetThrottle
+from holdfast.model.operators.maintenance import KeepWindow
+from holdfast.model.operators.node_orders import DrainForOperator, ReleaseForOperator
+from holdfast.model.policies.resizing import DelayStart, SetThrottle
+from holdfast.model.slurm.cluster import JobKey, NodeReason
 from holdfast.model.target import Target
 
 AT = datetime(2026, 7, 1, tzinfo=UTC)

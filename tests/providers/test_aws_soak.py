@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from holdfast.model.errors import Rejected
-from holdfast.model.incident import IncidentState
-from holdfast.model.policy import BrakePolicy, Policy
+from holdfast.model.incidents.incident import IncidentState
+from holdfast.model.policies.policy import BrakePolicy, Policy
 from holdfast.practice.aws import REGION, practice_env
 from holdfast.practice.aws.client import EmulatorControl, running_emulator
 from holdfast.practice.aws.faults import ApiFault

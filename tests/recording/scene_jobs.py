@@ -7,10 +7,10 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from holdfast.model.action import Intent, SendOrder, Verb
+from holdfast.model.actions.action import Intent, SendOrder, Verb
+from holdfast.model.agents.report import OrderOutcome
 from holdfast.model.machine import Notice, NoticeKind
-from holdfast.model.node_orders import NodeOrder, OrderVerb
-from holdfast.model.report import OrderOutcome
+from holdfast.model.operators.node_orders import NodeOrder, OrderVerb
 from holdfast.ports import Operation
 from holdfast_checks.result import Remedy, Severity
 from support.simulated.machines import Machine

@@ -9,9 +9,9 @@ from dataclasses import replace
 from datetime import timedelta
 
 from holdfast.model.machine import NoticeKind
-from holdfast.model.node_orders import OrderVerb
-from holdfast.model.policy import Mode
-from holdfast.model.suppression import Suppression
+from holdfast.model.operators.node_orders import OrderVerb
+from holdfast.model.operators.suppression import Suppression
+from holdfast.model.policies.policy import Mode
 from holdfast.ports import Operation, Store
 from holdfast_checks.result import Remedy, Severity
 from recording.scene_jobs import (

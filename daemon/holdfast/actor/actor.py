@@ -24,8 +24,8 @@ from holdfast.actor.lease_guard import while_leading
 from holdfast.actor.limits import ActorLimits, Full, LimitedStep, limited
 from holdfast.actor.notice_desk import NoticeDesk
 from holdfast.actor.second_look import BRAKED, Recheck, look_again, outlived, overtaken
-from holdfast.controller.lanes import PEOPLE, lane, pools
-from holdfast.model.action import (
+from holdfast.controller.timing.lanes import PEOPLE, lane, pools
+from holdfast.model.actions.action import (
     NEVER_BEGUN,
     Action,
     Intent,
@@ -40,7 +40,7 @@ from holdfast.model.action import (
 )
 from holdfast.model.book import Book
 from holdfast.model.errors import LeaderFencedOff, OutsideError
-from holdfast.model.policy import Mode, Policy
+from holdfast.model.policies.policy import Mode, Policy
 from holdfast.ports import IntentOutcome, Lease, Provider, Scheduler, Store
 
 log = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ class Actor:
     turned: Callable[[], None] = lambda: None
     """Called after each complete pass; notifies systemd that this process is alive."""
     pools: Callable[[], AbstractContextManager[Mapping[str, Executor]]] = pools
-    """Makes the workers of each lane (``controller/lanes.py``)."""
+    """Makes the workers of each lane (``controller/timing/lanes.py``)."""
     mode: Mode = Mode.ACT
     """Mode from this process's own configuration. In observe mode, steps that were planned earlier wait."""
     policy: Policy | None = None

@@ -24,7 +24,7 @@ from holdfast.actor.adapters import (
 from holdfast.decisions.common import node_drains, slurm_view
 from holdfast.decisions.common.het_jobs import stragglers, whole
 from holdfast.decisions.nodes import slurm_drains
-from holdfast.model.action import (
+from holdfast.model.actions.action import (
     Action,
     AdoptSpare,
     AllowNodes,
@@ -53,12 +53,12 @@ from holdfast.model.action import (
     UnknownAction,
 )
 from holdfast.model.book import NodeMark
-from holdfast.model.cluster import HOLDING_STATES, Job, JobKey, Node
 from holdfast.model.errors import LeaderFencedOff, NotFound, NotPermitted, OutsideError, Rejected, Unavailable
 from holdfast.model.ids import held_reason, hold_of_name, incident_of_job_hold, incident_of_reason, is_reason
-from holdfast.model.maintenance import LONGEST, RESERVATION, KeepWindow
-from holdfast.model.node_orders import DrainForOperator, ReleaseForOperator
-from holdfast.model.resizing import DelayStart, SetThrottle
+from holdfast.model.operators.maintenance import LONGEST, RESERVATION, KeepWindow
+from holdfast.model.operators.node_orders import DrainForOperator, ReleaseForOperator
+from holdfast.model.policies.resizing import DelayStart, SetThrottle
+from holdfast.model.slurm.cluster import HOLDING_STATES, Job, JobKey, Node
 from holdfast.ports import IntentOutcome
 
 log = logging.getLogger(__name__)

@@ -19,12 +19,12 @@ from typing import Any
 
 from holdfast.actor.own_file import ActorFile
 from holdfast.decisions.common.budgets import limits as budget_limits
-from holdfast.model.action import Action, AdoptSpare, Drain, HoldJob, Launch, Requeue, SetDown
-from holdfast.model.budgets import BudgetKind, budget_of
+from holdfast.model.actions.action import Action, AdoptSpare, Drain, HoldJob, Launch, Requeue, SetDown
+from holdfast.model.actions.budgets import BudgetKind, budget_of
 from holdfast.model.errors import OutsideError
-from holdfast.model.lookback import CAP_DAY_S, CAP_HOUR_S
-from holdfast.model.node_orders import DrainForOperator, ReleaseForOperator
-from holdfast.model.policy import Policy
+from holdfast.model.operators.node_orders import DrainForOperator, ReleaseForOperator
+from holdfast.model.policies.lookback import CAP_DAY_S, CAP_HOUR_S
+from holdfast.model.policies.policy import Policy
 
 HOUR, DAY = timedelta(seconds=CAP_HOUR_S), timedelta(seconds=CAP_DAY_S)
 _MOST_CHARS = 255

@@ -13,7 +13,7 @@ from datetime import datetime, time, timedelta, tzinfo
 from holdfast import unexpected
 from holdfast.decisions.notices import healed, outbox, over, plan, texts
 from holdfast.decisions.notices.routes import RouteRule, ready_at, takes
-from holdfast.model.action import Intent, IntentState, Notify
+from holdfast.model.actions.action import Intent, IntentState, Notify
 from holdfast.model.book import Book
 from holdfast.model.errors import LeaderFencedOff, OutsideError, Stale
 from holdfast.model.event import Event, EventKind

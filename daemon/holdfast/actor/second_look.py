@@ -10,7 +10,7 @@ from enum import Enum
 from holdfast.actor.carry_out import AT_NODES
 from holdfast.decisions.common import node_incidents
 from holdfast.decisions.nodes.hands_off import in_window
-from holdfast.model.action import (
+from holdfast.model.actions.action import (
     Action,
     AdoptSpare,
     Assign,
@@ -33,12 +33,12 @@ from holdfast.model.action import (
     Terminate,
     Undrain,
 )
+from holdfast.model.actions.budgets import budget_of
 from holdfast.model.book import Book
-from holdfast.model.budgets import budget_of
-from holdfast.model.incident import Incident, IncidentState
-from holdfast.model.maintenance import KeepWindow, window_of
-from holdfast.model.node_orders import DrainForOperator, ReleaseForOperator
-from holdfast.model.policy import Mode
+from holdfast.model.incidents.incident import Incident, IncidentState
+from holdfast.model.operators.maintenance import KeepWindow, window_of
+from holdfast.model.operators.node_orders import DrainForOperator, ReleaseForOperator
+from holdfast.model.policies.policy import Mode
 from holdfast.ports import IntentOutcome
 
 _BRAKED = (Drain, Requeue, HoldJob)

@@ -50,7 +50,7 @@ from holdfast.agent.sources.nvml import DEADLINE_TASK, NvmlAnswer, NvmlSource
 from holdfast.agent.timing.jitter import JITTER
 from holdfast.agent.timing.loop import Loop, Task
 from holdfast.config.agent import AgentConfig
-from holdfast.model.action import Verb
+from holdfast.model.actions.action import Verb
 from holdfast.systemd import sd_notify, watchdog_interval_s
 from holdfast_checks.active.pair import run_side
 from holdfast_checks.checks import efa_silence

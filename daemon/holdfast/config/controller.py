@@ -35,8 +35,8 @@ from holdfast.config.strict import build
 from holdfast.config.tables import FileTable, fill, tables_of
 from holdfast.config.telemetry import check_telemetry
 from holdfast.model.errors import ConfigError
-from holdfast.model.lookback import check_windows
-from holdfast.model.policy import Policy
+from holdfast.model.policies.lookback import check_windows
+from holdfast.model.policies.policy import Policy
 from holdfast.providers.registry import KINDS, PROVIDERS
 from holdfast_checks.settings.option import TomlTable, option
 

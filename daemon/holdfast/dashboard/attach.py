@@ -10,15 +10,15 @@ from datetime import timedelta
 from fastapi import APIRouter, FastAPI
 from starlette.requests import Request
 
-from holdfast.api.auth import Role
+from holdfast.api.answers.login_shapes import LoginShape, NewLogin
+from holdfast.api.callers.auth import Role
 from holdfast.api.deps import Api, ApiStore
-from holdfast.api.guarded import READERS, caller_of, guarded_router
-from holdfast.api.login_shapes import LoginShape, NewLogin
-from holdfast.api.measuring import opened_within
-from holdfast.api.overview import night_shape, overview_shape, saved_shape
-from holdfast.api.spares import spares_shape
-from holdfast.api.status import StoreHealth
-from holdfast.api.views import agent_statuses
+from holdfast.api.figures.measuring import opened_within
+from holdfast.api.figures.overview import night_shape, overview_shape, saved_shape
+from holdfast.api.guards.guarded import READERS, caller_of, guarded_router
+from holdfast.api.reads.spares import spares_shape
+from holdfast.api.reads.status import StoreHealth
+from holdfast.api.shown.views import agent_statuses
 from holdfast.config.sections import DashboardSection
 from holdfast.dashboard import charts, render
 from holdfast.dashboard.browsers import BrowserGate
@@ -29,7 +29,7 @@ from holdfast.dashboard.screen import DAY, Figures, FirstScreen, grid, listed, t
 from holdfast.dashboard.sessions import CODE_S, BrowserSessions
 from holdfast.metrics.figures import summarize
 from holdfast.metrics.night import MANUAL_MINUTES
-from holdfast.model.incident import Incident
+from holdfast.model.incidents.incident import Incident
 
 FIGURES_EVERY_S = 60.0
 RECENT_EVERY_S = 5.0

@@ -9,7 +9,7 @@ from starlette.requests import cookie_parser
 from starlette.responses import HTMLResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from holdfast.api.auth import SHOWN_TOKEN
+from holdfast.api.callers.auth import SHOWN_TOKEN
 from holdfast.dashboard.gate import HEADERS, WORDS, BrowserRequest, from_elsewhere, refusal
 from holdfast.dashboard.sessions import BrowserSession, BrowserSessions
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.dashboard.screen import DAY, GridCell, GridGroup, NodeTrouble
 from holdfast.model.event import EventKind
-from holdfast.model.fleet import NodeGroup
+from holdfast.model.incidents.fleet import NodeGroup
 
 WIDTH = 1024
 PITCH_LARGE, PITCH_MIDDLE, PITCH_SMALL = 26, 14, 9

@@ -10,8 +10,8 @@ from urllib.parse import quote
 
 from jinja2 import Environment
 
-from holdfast.api.auth import Principal, Role
-from holdfast.api.guarded import READERS
+from holdfast.api.callers.auth import Principal, Role
+from holdfast.api.guards.guarded import READERS
 from holdfast.dashboard import charts
 from holdfast.dashboard.inside import ApiQuery
 from holdfast.metrics.night import MANUAL_MINUTES

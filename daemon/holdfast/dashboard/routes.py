@@ -14,11 +14,11 @@ from fastapi import APIRouter, FastAPI
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from holdfast.api.auth import SHOWN_TOKEN, Principal, Role, hash_token
-from holdfast.api.body import read_body
+from holdfast.api.callers.auth import SHOWN_TOKEN, Principal, Role, hash_token
 from holdfast.api.deps import Api
 from holdfast.api.errors import ApiError
-from holdfast.api.guarded import READERS
+from holdfast.api.guards.guarded import READERS
+from holdfast.api.requests.body import read_body
 from holdfast.dashboard import render
 from holdfast.dashboard.browsers import SECRET, session_of, set_cookie
 from holdfast.dashboard.feed import LiveAnswer, LiveFeed

@@ -15,10 +15,10 @@ from holdfast.decisions.recovery import held_notices, recover
 from holdfast.decisions.repair import cleanup, drain, pair_probes, readmit, repair
 from holdfast.decisions.silence import ask_witnesses, frozen_notices, silence_notices
 from holdfast.decisions.spares import order_spare_checks, refill
-from holdfast.model.action import Proposal
+from holdfast.model.actions.action import Proposal
 from holdfast.model.book import World
 from holdfast.model.event import Event
-from holdfast.model.incident import Incident, Recovery
+from holdfast.model.incidents.incident import Incident, Recovery
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,27 +11,27 @@ from uvicorn import Server
 
 from holdfast import __version__
 from holdfast.api.app import create_app
-from holdfast.api.certificates import ends_at
-from holdfast.api.connections import Connections
 from holdfast.api.counters import ApiCounters
 from holdfast.api.deps import ApiDeps
-from holdfast.api.exposing import Exposition, cluster_of
-from holdfast.api.server import build_server, connections_for
-from holdfast.api.status import vitals
+from holdfast.api.figures.exposing import Exposition, cluster_of
+from holdfast.api.reads.status import vitals
+from holdfast.api.transport.certificates import ends_at
+from holdfast.api.transport.connections import Connections
+from holdfast.api.transport.server import build_server, connections_for
 from holdfast.clock import SystemClock
 from holdfast.config.controller import ControllerSettings
-from holdfast.controller.agents import AgentRegistry
-from holdfast.controller.figures_keeper import FiguresKeeper
+from holdfast.controller.keeping.figures_keeper import FiguresKeeper
+from holdfast.controller.keeping.totals_keeper import TotalsKeeper
 from holdfast.controller.lease_holder import claim
 from holdfast.controller.loop import ControlLoop
-from holdfast.controller.neighbours import NeighbourLists
-from holdfast.controller.observe import Observer, SlurmWatch
+from holdfast.controller.observing.agents import AgentRegistry
+from holdfast.controller.observing.neighbours import NeighbourLists
+from holdfast.controller.observing.observe import Observer, SlurmWatch
 from holdfast.controller.orders import OrderHub
-from holdfast.controller.pace import FleetPace
-from holdfast.controller.quorum_link import QuorumLink
-from holdfast.controller.quorum_watch import QuorumWatch
-from holdfast.controller.survey_turns import SurveyTurns
-from holdfast.controller.totals_keeper import TotalsKeeper
+from holdfast.controller.quorum.quorum_link import QuorumLink
+from holdfast.controller.quorum.quorum_watch import QuorumWatch
+from holdfast.controller.timing.pace import FleetPace
+from holdfast.controller.timing.survey_turns import SurveyTurns
 from holdfast.controller.wakeup import Alone, Bell, Ringer
 from holdfast.dashboard.attach import attach
 from holdfast.decisions.parts import Certificate
@@ -54,7 +54,7 @@ from holdfast.head.wiring import (
 )
 from holdfast.metrics.traces import TraceAttributes
 from holdfast.model.ids import incident_id
-from holdfast.model.lookback import needed
+from holdfast.model.policies.lookback import needed
 from holdfast.ports import Clock
 from holdfast.store import SqlStore, open_store
 

@@ -27,9 +27,9 @@ from holdfast.head.pager import Pager
 from holdfast.head.paging import ActorPaging
 from holdfast.head.process_state import StateReader, StateWriter
 from holdfast.model.errors import OutsideError
-from holdfast.model.lookback import needed
 from holdfast.model.notice import NoticePolicy
 from holdfast.model.parts import NotifierState
+from holdfast.model.policies.lookback import needed
 from holdfast.ports import Clock, Provider, Scheduler, Store
 from holdfast.providers import KINDS, open_provider
 from holdfast.slurm import open_scheduler

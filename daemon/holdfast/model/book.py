@@ -10,24 +10,24 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
-from holdfast.model.action import Intent, IntentState
+from holdfast.model.actions.action import Intent, IntentState
+from holdfast.model.actions.budgets import BudgetExtension, BudgetKind
+from holdfast.model.actions.steps import Step
+from holdfast.model.agents.reach import HeadProbe
+from holdfast.model.agents.report import AgentView, Finding
 from holdfast.model.background import Background
-from holdfast.model.budgets import BudgetExtension, BudgetKind
-from holdfast.model.cluster import ClusterView, JobKey, JobRun, Node
+from holdfast.model.elastic_jobs.room_names import KnownRoom
 from holdfast.model.event import Event
-from holdfast.model.incident import Incident, Recovery
-from holdfast.model.job_ends import JobEnd
+from holdfast.model.incidents.incident import Incident, Recovery
+from holdfast.model.jobs.job_ends import JobEnd
+from holdfast.model.jobs.surveys import CheckpointSurvey
 from holdfast.model.machine import CAN_NOTHING, ProviderCan, ProviderView
-from holdfast.model.maintenance import Window
-from holdfast.model.node_orders import NodeOrder
+from holdfast.model.operators.maintenance import Window
+from holdfast.model.operators.node_orders import NodeOrder
+from holdfast.model.operators.suppression import Suppression
 from holdfast.model.pauses import doubling_s
-from holdfast.model.policy import Policy
-from holdfast.model.reach import HeadProbe
-from holdfast.model.report import AgentView, Finding
-from holdfast.model.room_names import KnownRoom
-from holdfast.model.steps import Step
-from holdfast.model.suppression import Suppression
-from holdfast.model.surveys import CheckpointSurvey
+from holdfast.model.policies.policy import Policy
+from holdfast.model.slurm.cluster import ClusterView, JobKey, JobRun, Node
 from holdfast_checks.words import unknown_reads_as
 
 

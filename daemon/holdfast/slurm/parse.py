@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 
 from holdfast.model.background import Topology
-from holdfast.model.cluster import Job, JobKey, Node, Partition, Reservation
 from holdfast.model.errors import Rejected
+from holdfast.model.slurm.cluster import Job, JobKey, Node, Partition, Reservation
 from holdfast.slurm.details import Details
 from holdfast.slurm.hosts import hosts, users_hosts
 from holdfast.slurm.records import EMPTY, fields, printable

@@ -8,8 +8,8 @@ from typing import Any
 
 from ClusterShell.RangeSet import RangeSet, RangeSetException
 
-from holdfast.model.cluster import Job, JobKey, Node
 from holdfast.model.errors import Rejected
+from holdfast.model.slurm.cluster import Job, JobKey, Node
 from holdfast.slurm.details import SHARED
 from holdfast.slurm.hosts import hosts, users_hosts
 from holdfast.slurm.parse import LAST_S, node_state

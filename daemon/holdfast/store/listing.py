@@ -7,9 +7,9 @@ from datetime import datetime
 
 from sqlalchemy import Connection, and_, or_, select
 
-from holdfast.model.action import Intent
+from holdfast.model.actions.action import Intent
 from holdfast.model.event import Event, EventKind
-from holdfast.model.incident import Incident
+from holdfast.model.incidents.incident import Incident
 from holdfast.store import rows
 from holdfast.store import tables as t
 

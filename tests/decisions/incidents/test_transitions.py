@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast.model.event import Event, EventKind
-from holdfast.model.incident import TRANSITIONS, Incident, IncidentKind, IncidentState, MovedBy
+from holdfast.model.incidents.incident import TRANSITIONS, Incident, IncidentKind, IncidentState, MovedBy
 from holdfast.model.machine import Notice, NoticeKind
 from holdfast_checks.result import Remedy, Severity
 from support.simulated import MemoryStore, Site

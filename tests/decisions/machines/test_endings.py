@@ -15,7 +15,7 @@ import holdfast
 from holdfast.actor.carry_out import carry_out
 from holdfast.decisions.machines.disputes import contested
 from holdfast.decisions.machines.machine_proof import refused_unproven
-from holdfast.model.action import (
+from holdfast.model.actions.action import (
     ACTION_TYPES,
     Action,
     Assign,
@@ -32,10 +32,10 @@ from holdfast.model.action import (
     Terminate,
     Verb,
 )
+from holdfast.model.actions.endings import ENDING_PORTS, ENDINGS, HARMLESS, HARMLESS_PORTS
 from holdfast.model.book import Change
-from holdfast.model.cluster import JobKey
-from holdfast.model.endings import ENDING_PORTS, ENDINGS, HARMLESS, HARMLESS_PORTS
-from holdfast.model.node_orders import DrainForOperator
+from holdfast.model.operators.node_orders import DrainForOperator
+from holdfast.model.slurm.cluster import JobKey
 from holdfast.ports import IntentOutcome, Provider, Scheduler, reading
 from holdfast_checks.result import Remedy
 from support.simulated import Site

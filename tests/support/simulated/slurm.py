@@ -8,11 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from holdfast.model.asks import Asks
 from holdfast.model.background import Topology
-from holdfast.model.cluster import HOLDING_STATES, ClusterView, Job, JobKey, Node, Partition, Reservation
 from holdfast.model.errors import NotFound, Rejected, Unavailable
 from holdfast.model.ids import hold_of_name
+from holdfast.model.slurm.asks import Asks
+from holdfast.model.slurm.cluster import HOLDING_STATES, ClusterView, Job, JobKey, Node, Partition, Reservation
 from support.simulated.clock import SimClock
 
 HOLD_S = 120.0

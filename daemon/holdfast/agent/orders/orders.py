@@ -17,8 +17,8 @@ from holdfast.agent.sending.memory import AgentMemory
 from holdfast.agent.sending.outbox import OutboxItem
 from holdfast.agent.sending.sender import SenderIdentity, backoff_s
 from holdfast.bucket import Bucket
-from holdfast.model.action import Verb
-from holdfast.model.answers import REFUSED, Refusal
+from holdfast.model.actions.action import Verb
+from holdfast.model.agents.answers import REFUSED, Refusal
 from holdfast.model.errors import HoldfastError, Unavailable
 
 log = logging.getLogger(__name__)

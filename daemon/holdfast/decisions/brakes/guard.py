@@ -23,7 +23,7 @@ from holdfast.decisions.machines.machine_proof import shared_address
 from holdfast.decisions.nodes import hands_off
 from holdfast.decisions.planned import notices
 from holdfast.decisions.silence import common_cause, may_touch, silent_nodes
-from holdfast.model.action import (
+from holdfast.model.actions.action import (
     Action,
     CheckInstance,
     Drain,
@@ -41,12 +41,12 @@ from holdfast.model.action import (
     Terminate,
     Verb,
 )
+from holdfast.model.actions.budgets import budget_of
+from holdfast.model.actions.held_orders import HARMLESS_VERBS
 from holdfast.model.book import Brake, BrakeKind, World
-from holdfast.model.budgets import budget_of
-from holdfast.model.held_orders import HARMLESS_VERBS
-from holdfast.model.maintenance import KeepWindow
-from holdfast.model.node_orders import DrainForOperator, ReleaseForOperator
-from holdfast.model.policy import Mode
+from holdfast.model.operators.maintenance import KeepWindow
+from holdfast.model.operators.node_orders import DrainForOperator, ReleaseForOperator
+from holdfast.model.policies.policy import Mode
 
 _HARMLESS = (Notify, CheckInstance, KeepWindow, DrainForOperator, ReleaseForOperator)
 _LOOKS = frozenset({Verb.PROBE_PEER, Verb.EVIDENCE, Verb.STACKS, Verb.OUTPUT, Verb.SURVEY})

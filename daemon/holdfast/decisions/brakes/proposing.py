@@ -10,12 +10,12 @@ from datetime import datetime
 
 from holdfast.decisions.brakes.step_kinds import JOB_KINDS, kind_of, question
 from holdfast.decisions.common.node_policy import NodePolicy, least_of
-from holdfast.model.action import HoldNodes, Intent, IntentState, Proposal
+from holdfast.model.actions.action import HoldNodes, Intent, IntentState, Proposal
+from holdfast.model.actions.steps import Step
 from holdfast.model.book import Book, World
-from holdfast.model.incident import Incident
-from holdfast.model.policy import Mode
-from holdfast.model.proposals import ProposalRecord, ProposalState, Question, StepKind
-from holdfast.model.steps import Step
+from holdfast.model.incidents.incident import Incident
+from holdfast.model.operators.proposals import ProposalRecord, ProposalState, Question, StepKind
+from holdfast.model.policies.policy import Mode
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,11 @@ from holdfast.decisions.common.budgets import COUNTED
 from holdfast.decisions.death import evidence
 from holdfast.decisions.nodes import hands_off
 from holdfast.decisions.planned import notices
-from holdfast.model.action import Action, Drain, HoldJob, Intent, IntentState, Proposal, Requeue, SetDown
+from holdfast.model.actions.action import Action, Drain, HoldJob, Intent, IntentState, Proposal, Requeue, SetDown
 from holdfast.model.book import Brake, BrakeKind, World
-from holdfast.model.incident import Incident
-from holdfast.model.lookback import BRAKE_LONG_S, BRAKE_SHORT_S
-from holdfast.model.policy import Mode
+from holdfast.model.incidents.incident import Incident
+from holdfast.model.policies.lookback import BRAKE_LONG_S, BRAKE_SHORT_S
+from holdfast.model.policies.policy import Mode
 
 _SMALL = 0.05
 """A single job may hold most of the GPUs, and be stopped for its fault; further jobs on less than this share do not count."""

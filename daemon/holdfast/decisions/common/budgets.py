@@ -8,11 +8,11 @@ import math
 from dataclasses import replace
 
 from holdfast.decisions.common import slurm_view
-from holdfast.model.action import Action, IntentState
+from holdfast.model.actions.action import Action, IntentState
+from holdfast.model.actions.budgets import BudgetKind, BudgetState, budget_of
 from holdfast.model.book import World
-from holdfast.model.budgets import BudgetKind, BudgetState, budget_of
-from holdfast.model.lookback import CAP_DAY_S, CAP_HOUR_S
-from holdfast.model.policy import RepairPolicy
+from holdfast.model.policies.lookback import CAP_DAY_S, CAP_HOUR_S
+from holdfast.model.policies.policy import RepairPolicy
 
 COUNTED = frozenset({IntentState.PLANNED, IntentState.STARTED, IntentState.DONE})
 """States of steps that budgets and brakes count: what was refused, failed or withheld did nothing."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.model.action import Proposal
-from holdfast.model.incident import Recovery
+from holdfast.model.actions.action import Proposal
+from holdfast.model.incidents.incident import Recovery
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,13 @@ from datetime import datetime, timedelta
 
 from holdfast.decisions.common import check_policy, mounts, node_incidents
 from holdfast.decisions.nodes.stays_down import is_about
+from holdfast.model.agents.report import Finding
 from holdfast.model.book import Change, World
 from holdfast.model.event import Event, EventKind
 from holdfast.model.ids import NewId
-from holdfast.model.incident import ABOUT_JOBS, Fault, Incident, IncidentKind, IncidentState
-from holdfast.model.lookback import OPENED_S, OUT_OF_MEMORY_S
-from holdfast.model.report import Finding
-from holdfast.model.transitions import Detection, Moved, NewIncident, not_dead, open_incident, raise_to
+from holdfast.model.incidents.incident import ABOUT_JOBS, Fault, Incident, IncidentKind, IncidentState
+from holdfast.model.incidents.transitions import Detection, Moved, NewIncident, not_dead, open_incident, raise_to
+from holdfast.model.policies.lookback import OPENED_S, OUT_OF_MEMORY_S
 from holdfast_checks.result import Remedy, Severity
 
 NO_INCIDENT = "-"

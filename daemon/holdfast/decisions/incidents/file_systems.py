@@ -9,12 +9,12 @@ from datetime import timedelta
 from holdfast.decisions.common import mounts
 from holdfast.decisions.common.part import Part
 from holdfast.decisions.incidents.correlate import acts
-from holdfast.model import steps
-from holdfast.model.action import Notify, Proposal
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import Notify, Proposal
 from holdfast.model.book import World
 from holdfast.model.ids import UPKEEP
-from holdfast.model.lookback import SPARES_TOLD_S
 from holdfast.model.notice import NoticeLevel, Topic
+from holdfast.model.policies.lookback import SPARES_TOLD_S
 
 _FEW = 8
 

@@ -1,5 +1,5 @@
 """Lifecycle of open incidents: each is moved to the state that the world shows. Pure; each step goes through
-:mod:`holdfast.model.transitions`."""
+:mod:`holdfast.model.incidents.transitions`."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from holdfast.decisions.repair.ladder import Rung, choose, next_allowed, next_ru
 from holdfast.decisions.repair.repair import evidence_settled
 from holdfast.decisions.repair.steps_done import done
 from holdfast.decisions.repair.validation import ValidationFailure
-from holdfast.model import steps
-from holdfast.model.action import LIVES, Intent, IntentState, Reboot, Replace, StopStart, TellOwner, Terminate
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import LIVES, Intent, IntentState, Reboot, Replace, StopStart, TellOwner, Terminate
 from holdfast.model.book import Change, NodeRecord, World
-from holdfast.model.cluster import ClusterView, Node
 from holdfast.model.event import ATTEMPT_FAILED, FAILURE, Event, EventKind
-from holdfast.model.incident import Incident, IncidentKind, IncidentState
-from holdfast.model.transitions import Moved, close, move, remark
+from holdfast.model.incidents.incident import Incident, IncidentKind, IncidentState
+from holdfast.model.incidents.transitions import Moved, close, move, remark
+from holdfast.model.slurm.cluster import ClusterView, Node
 
 _S = IncidentState
 

@@ -11,9 +11,9 @@ from holdfast.decisions.common import gpu_link
 from holdfast.decisions.job_ends.why_died import BACK, CLOCKS, NearFault, speaks_against
 from holdfast.decisions.planned import notices
 from holdfast.model.book import World
-from holdfast.model.cluster import Job
-from holdfast.model.incident import ABOUT_JOBS, Incident, IncidentKind, IncidentState
-from holdfast.model.job_ends import JobEnd, Reading
+from holdfast.model.incidents.incident import ABOUT_JOBS, Incident, IncidentKind, IncidentState
+from holdfast.model.jobs.job_ends import JobEnd, Reading
+from holdfast.model.slurm.cluster import Job
 from holdfast_checks.result import Remedy, Severity
 
 EARLY = timedelta(seconds=10)

@@ -10,14 +10,14 @@ from datetime import datetime, timedelta
 
 from holdfast.decisions.common.part import Part
 from holdfast.decisions.machines import replacement
-from holdfast.model import steps
-from holdfast.model.action import Assign, Notify, Proposal, Terminate
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import Assign, Notify, Proposal, Terminate
 from holdfast.model.book import World
 from holdfast.model.ids import UPKEEP
-from holdfast.model.incident import Incident
-from holdfast.model.lookback import ORPHAN_TOLD_S
+from holdfast.model.incidents.incident import Incident
 from holdfast.model.machine import Instance
 from holdfast.model.notice import NoticeLevel, Topic
+from holdfast.model.policies.lookback import ORPHAN_TOLD_S
 
 GRACE_S = 600.0
 """From the launch, or from the end of its incident: what is under way settles within this, and a late list catches up."""

@@ -6,11 +6,11 @@ treated as one that the operator resumed in Slurm."""
 from __future__ import annotations
 
 from holdfast.decisions.common.part import Part
-from holdfast.model import steps
-from holdfast.model.action import Proposal
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import Proposal
 from holdfast.model.book import World
 from holdfast.model.ids import UPKEEP
-from holdfast.model.node_orders import DrainForOperator, NodeOrder, OrderVerb, ReleaseForOperator
+from holdfast.model.operators.node_orders import DrainForOperator, NodeOrder, OrderVerb, ReleaseForOperator
 
 
 def carry_out_orders(world: World) -> Part:

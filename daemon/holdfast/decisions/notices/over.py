@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from holdfast.model import steps
+from holdfast.model.actions import steps
 from holdfast.model.book import Book
-from holdfast.model.incident import IncidentState
+from holdfast.model.incidents.incident import IncidentState
 from holdfast.model.notice import Matter, NoticeLevel, Topic
 
 _WHILE: Mapping[Topic, frozenset[IncidentState]] = {

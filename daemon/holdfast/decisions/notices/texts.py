@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from holdfast.model.agents.report import Finding
 from holdfast.model.book import Book
 from holdfast.model.notice import LEVEL_WORDS, MOST_MATTERS, RUNBOOKS, Matter, Message, NoticeLevel, Topic
-from holdfast.model.report import Finding
 
 _LISTED = 20
 """Most matters listed in a message; the others are counted."""

@@ -12,10 +12,10 @@ from datetime import datetime, timedelta
 from holdfast.decisions.common import node_agents, node_drains, slurm_view
 from holdfast.decisions.planned import notices
 from holdfast.model.book import Change, World
-from holdfast.model.cluster import ClusterView
-from holdfast.model.incident import Incident, IncidentKind, IncidentState
+from holdfast.model.incidents.incident import Incident, IncidentKind, IncidentState
+from holdfast.model.incidents.transitions import Detection, Moved, NewIncident, close, move, open_incident, raise_to
 from holdfast.model.machine import Notice, NoticeKind
-from holdfast.model.transitions import Detection, Moved, NewIncident, close, move, open_incident, raise_to
+from holdfast.model.slurm.cluster import ClusterView
 from holdfast_checks.result import Remedy, Severity
 
 _S = IncidentState

@@ -40,17 +40,17 @@ from holdfast.decisions.recovery.exclusions import release_step
 from holdfast.decisions.recovery.node_range import size_for
 from holdfast.decisions.silence import common_cause, silent_nodes
 from holdfast.decisions.spares.choose import choose_spare
-from holdfast.model import steps
-from holdfast.model.action import (
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import (
     HoldNodes,
     PromoteSpare,
     Proposal,
     Release,
 )
 from holdfast.model.book import World
-from holdfast.model.cluster import ClusterView, Job
 from holdfast.model.ids import job_hold_name
-from holdfast.model.incident import ABOUT_JOBS, Incident, Recovery, RecoveryPhase
+from holdfast.model.incidents.incident import ABOUT_JOBS, Incident, Recovery, RecoveryPhase
+from holdfast.model.slurm.cluster import ClusterView, Job
 from holdfast_checks.result import Severity
 
 _MAY_START_AGAIN = frozenset({RecoveryPhase.AWAITING_CONSENT, RecoveryPhase.WAITING})

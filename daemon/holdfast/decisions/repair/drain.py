@@ -13,12 +13,12 @@ from holdfast.decisions.common.node_drains import DrainedBy
 from holdfast.decisions.common.part import Part
 from holdfast.decisions.death import fencing
 from holdfast.decisions.nodes import hands_off, resumed, slurm_drains
-from holdfast.model import steps
-from holdfast.model.action import Drain, Intent, IntentState, Proposal
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import Drain, Intent, IntentState, Proposal
 from holdfast.model.book import World
-from holdfast.model.cluster import ClusterView
 from holdfast.model.ids import slurm_reason
-from holdfast.model.incident import Incident, IncidentState, down_group
+from holdfast.model.incidents.incident import Incident, IncidentState, down_group
+from holdfast.model.slurm.cluster import ClusterView
 
 _CONTAINABLE = (
     IncidentState.OPEN,

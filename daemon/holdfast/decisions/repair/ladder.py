@@ -16,11 +16,11 @@ from holdfast.decisions.death.verdict import Consequence
 from holdfast.decisions.machines import serving_now
 from holdfast.decisions.nodes import hands_off
 from holdfast.decisions.silence import common_cause, may_touch, silent_nodes
-from holdfast.model.action import Launch, Replace
+from holdfast.model.actions.action import Launch, Replace
 from holdfast.model.book import World
-from holdfast.model.cluster import ClusterView
-from holdfast.model.incident import Incident, IncidentKind
+from holdfast.model.incidents.incident import Incident, IncidentKind
 from holdfast.model.machine import ProviderView
+from holdfast.model.slurm.cluster import ClusterView
 from holdfast_checks.result import Remedy, Severity
 from holdfast_checks.words import unknown_reads_as
 

@@ -8,12 +8,12 @@ from holdfast.decisions.common import node_agents, node_drains, slurm_view
 from holdfast.decisions.common.node_drains import DrainedBy
 from holdfast.decisions.machines import replacement, serving_now
 from holdfast.decisions.repair import ladder, repair_progress
-from holdfast.model.action import Drain, IntentState, Replace, SetDown, Terminate
+from holdfast.model.actions.action import Drain, IntentState, Replace, SetDown, Terminate
 from holdfast.model.book import World
-from holdfast.model.cluster import ClusterView
 from holdfast.model.event import Event, EventKind
-from holdfast.model.incident import Incident, IncidentKind, IncidentState
-from holdfast.model.transitions import Moved, close, move, returned
+from holdfast.model.incidents.incident import Incident, IncidentKind, IncidentState
+from holdfast.model.incidents.transitions import Moved, close, move, returned
+from holdfast.model.slurm.cluster import ClusterView
 
 
 def no_longer_serves(world: World, incident: Incident) -> Moved | None:

@@ -9,12 +9,12 @@ from datetime import timedelta
 
 from holdfast.decisions.common.part import Part
 from holdfast.decisions.silence import silent_nodes
-from holdfast.model import steps
-from holdfast.model.action import Notify, Proposal
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import Notify, Proposal
 from holdfast.model.book import World
 from holdfast.model.ids import UPKEEP
-from holdfast.model.lookback import STEP_HOUR_S
 from holdfast.model.notice import NoticeLevel, Topic
+from holdfast.model.policies.lookback import STEP_HOUR_S
 
 AFTER_S = 300.0
 """A shorter freeze is not notified."""

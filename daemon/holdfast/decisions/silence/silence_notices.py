@@ -12,15 +12,15 @@ from holdfast.decisions.common.part import Part
 from holdfast.decisions.death import domains, evidence
 from holdfast.decisions.death.known import known
 from holdfast.decisions.silence import common_cause, silent_nodes
-from holdfast.model import steps
-from holdfast.model.action import IntentState, Notify, Proposal
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import IntentState, Notify, Proposal
+from holdfast.model.actions.steps import Step
 from holdfast.model.book import World
-from holdfast.model.cluster import ClusterView
 from holdfast.model.ids import UPKEEP
-from holdfast.model.incident import Incident, IncidentState
-from holdfast.model.lookback import SILENCE_TOLD_S
+from holdfast.model.incidents.incident import Incident, IncidentState
 from holdfast.model.notice import NoticeLevel, Topic
-from holdfast.model.steps import Step
+from holdfast.model.policies.lookback import SILENCE_TOLD_S
+from holdfast.model.slurm.cluster import ClusterView
 
 AFTER_S = 60.0
 """Shorter silence is not notified."""

@@ -11,7 +11,7 @@ from datetime import timedelta
 
 from holdfast.model.background import WantedSpares
 from holdfast.model.book import World
-from holdfast.model.cluster import ClusterView
+from holdfast.model.slurm.cluster import ClusterView
 
 P99 = "p99"
 QUANTILE = 0.99

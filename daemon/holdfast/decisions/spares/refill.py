@@ -15,16 +15,16 @@ from holdfast.decisions.common.part import Part
 from holdfast.decisions.elastic.grow import wants_nodes
 from holdfast.decisions.spares.choose import busy_nodes, why_not_ready
 from holdfast.decisions.spares.pool import kept, wanted
-from holdfast.model import steps
-from holdfast.model.action import Action, AdoptSpare, Notify, PromoteSpare, Proposal
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import Action, AdoptSpare, Notify, PromoteSpare, Proposal
+from holdfast.model.actions.steps import Step
 from holdfast.model.book import World
-from holdfast.model.cluster import ClusterView, Node
 from holdfast.model.ids import UPKEEP
-from holdfast.model.lookback import SPARES_TOLD_S
 from holdfast.model.notice import NoticeLevel, Topic
-from holdfast.model.policy import Mode
-from holdfast.model.proposals import StepKind
-from holdfast.model.steps import Step
+from holdfast.model.operators.proposals import StepKind
+from holdfast.model.policies.lookback import SPARES_TOLD_S
+from holdfast.model.policies.policy import Mode
+from holdfast.model.slurm.cluster import ClusterView, Node
 
 
 def keep_pool(world: World) -> Part:

@@ -1,0 +1,107 @@
+"""Operators' orders to drain a node, or to release it. Standard library only.
+
+Holdfast carries them out in Slurm and treats the drain like one that the operator set with scontrol: it never takes it back on its own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from holdfast.model.errors import Rejected
+from holdfast.model.slurm.cluster import NodeReason
+from holdfast.model.target import OnNode
+from holdfast_checks.words import unknown_reads_as
+
+EXPIRES = timedelta(minutes=10)
+"""An order that was not carried out by then is dropped: the operator has looked elsewhere. Shorter than settled steps are remembered, so
+that none is carried out twice."""
+KEPT = timedelta(hours=1)
+MOST = 1000
+"""Orders that are kept at a time."""
+MOST_REASON = 200
+"""Characters of a node's reason: Slurm's commands show no more in one line."""
+_SIGNATURE = "operator {by}: "
+
+
+@unknown_reads_as(None, "the order is dropped: its node stays as it is")
+class OrderVerb(StrEnum):
+    DRAIN = "drain"
+    RELEASE = "release"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOrder:
+    """One order."""
+
+    id: str
+    node: str
+    verb: OrderVerb
+    at: datetime
+    by: str
+    """Name of the operator's token."""
+    reason: str
+    ticket: str = ""
+    over: NodeReason | None = None
+    """Of a release: what Slurm showed as the node's reason. Another one is another drain, which stays."""
+
+    @property
+    def slurm_reason(self) -> str:
+        """Reason of the drained node: who ordered it, why, and the ticket.
+
+        It starts with the operator, so it neither reads like one of Holdfast's or of Slurm's own, nor starts with ``Action:``, which
+        HyperPod obeys."""
+        signature, ticket = _SIGNATURE.format(by=self.by), f" [ticket {self.ticket}]" if self.ticket else ""
+        room = max(0, MOST_REASON - len(signature) - len(ticket))
+        return plain(signature + self.reason[:room].rstrip() + ticket)[:MOST_REASON]
+
+    def due(self, now: datetime) -> bool:
+        return now - self.at < EXPIRES
+
+
+def plain(text: str) -> str:
+    """One line without the characters that Slurm's one-line output could be misread by."""
+    return " ".join(re.sub(r"[\x00-\x1f\x7f\"'=\\\\]+", " ", text).split())
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOrders:
+    """All that are remembered, as they are stored."""
+
+    orders: tuple[NodeOrder, ...] = ()
+
+    def at(self, now: datetime) -> NodeOrders:
+        """Without those of long ago."""
+        return NodeOrders(tuple(o for o in self.orders if now - o.at < KEPT))
+
+    def given(self, order: NodeOrder) -> NodeOrders:
+        """With this one. Raises Rejected where too many were given within the hour."""
+        if len(self.orders) >= MOST:
+            raise Rejected(f"{MOST} orders to drain or release nodes were given within the hour: wait, or use scontrol")
+        return NodeOrders((*self.orders, order))
+
+
+def order_of(orders: Iterable[NodeOrder], node: str, reason: str) -> NodeOrder | None:
+    """The newest order to drain this node with this reason; None: there is none."""
+    drains = (o for o in orders if o.node == node and o.verb is OrderVerb.DRAIN)
+    mine = [o for o in drains if o.slurm_reason == reason]  # rule prose: Slurm keeps no other sign of who set a drain
+    return mine[-1] if mine else None
+
+
+@dataclass(frozen=True, slots=True)
+class DrainForOperator(OnNode):
+    """Drain the node for the operator who ordered it: the drain is theirs, and jobs on the node continue."""
+
+    node: str
+    reason: str
+    """:attr:`NodeOrder.slurm_reason`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseForOperator(OnNode):
+    """Put the node back for the operator who ordered it; only while its reason, user and time are those that they saw."""
+
+    node: str
+    over: NodeReason
