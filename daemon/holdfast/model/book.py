@@ -264,7 +264,8 @@ def told_of(claims: Iterable[CheckpointRecord]) -> CheckpointRecord | None:
     newest = ordered[-1]
     same = [r for r in ordered if r.directory == newest.directory and r.saved_at is not None]
     saved = max(same, key=lambda r: r.saved_at or _NEVER, default=newest)
-    newest = replace(newest, saved_step=saved.saved_step, saved_at=saved.saved_at)
+    if saved is not newest:
+        newest = replace(newest, saved_step=saved.saved_step, saved_at=saved.saved_at)
     for older in reversed(ordered[:-1]):
         newest = _completed(newest, older)
     return newest
@@ -274,6 +275,8 @@ def _with_survey(told: CheckpointRecord, claims: Iterable[CheckpointRecord]) -> 
     """The record with the newest survey of its directory, no matter which node's agent made it."""
     mine = (r for r in claims if r.survey is not None and r.survey.directory == told.directory)
     newest = max(mine, key=lambda r: r.surveyed_at or _NEVER, default=told)
+    if newest.survey is told.survey and newest.surveyed_at == told.surveyed_at:
+        return told
     return replace(told, survey=newest.survey, surveyed_at=newest.surveyed_at)
 
 
@@ -381,6 +384,8 @@ class Book:
     """The actor's last reading of the provider; None: none yet, so it is unknown what can be repaired."""
     _open: list[tuple[Incident, ...]] = field(default_factory=list, init=False, repr=False, compare=False)
     """What :meth:`open_incidents` found, once it was asked: a turn asks dozens of times, and this object does not change."""
+    _intents: dict[str, tuple[Intent, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """What :meth:`intents_of` returns, by incident, once it was asked."""
     _steps: dict[str, dict[Step, tuple[Intent, ...]]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -415,8 +420,15 @@ class Book:
 
     def intents_of(self, incident_id: str) -> tuple[Intent, ...]:
         """In the order of planning."""
-        mine = [i for i in self.intents.values() if i.incident_id == incident_id]
-        return tuple(sorted(mine, key=lambda i: (i.planned_at, i.order, i.key)))
+        if self.intents and not self._intents:
+            self._intents.update(self._of_incidents())
+        return self._intents.get(incident_id, ())
+
+    def _of_incidents(self) -> dict[str, tuple[Intent, ...]]:
+        found: dict[str, list[Intent]] = {}
+        for intent in self.intents.values():
+            found.setdefault(intent.incident_id, []).append(intent)
+        return {of: tuple(sorted(mine, key=lambda i: (i.planned_at, i.order, i.key))) for of, mine in found.items()}
 
     def attempts(self, incident_id: str, step: Step, job: JobKey | None = None) -> tuple[Intent, ...]:
         """All attempts of one step, oldest first. What was withheld (attempt 0), or expired before it was begun, is no attempt. ``job``:
@@ -432,11 +444,10 @@ class Book:
 
     def _planned_steps(self, incident_id: str) -> dict[Step, tuple[Intent, ...]]:
         found: dict[Step, list[Intent]] = {}
-        for intent in self.intents.values():
-            if intent.incident_id == incident_id:
-                of_step = found.setdefault(intent.step, [])
-                if intent.state is not IntentState.WITHHELD:
-                    of_step.append(intent)
+        for intent in self.intents_of(incident_id):
+            of_step = found.setdefault(intent.step, [])
+            if intent.state is not IntentState.WITHHELD:
+                of_step.append(intent)
         return {step: tuple(sorted(mine, key=lambda i: i.attempt)) for step, mine in found.items()}
 
     def failed_steps(self, incident_id: str) -> dict[Step, Intent]:
@@ -550,6 +561,8 @@ class World:
     """Time when slurmctld last answered again after a silence; None: no silence since this controller started."""
     chance: str = field(default="", repr=False)
     """Random value for the secrets of orders, new for each world and never stored. Empty: no order that needs one is given."""
+    answers: dict[tuple[object, ...], object] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """What was asked of this world before (``decisions/common/once.py``); another world, even in the same turn, begins without."""
 
     @property
     def can(self) -> ProviderCan:

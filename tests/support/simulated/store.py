@@ -346,6 +346,8 @@ class MemoryStore:
         self, node: str, instance_id: str, boot_id: str, now: datetime, *, observes: bool = False
     ) -> tuple[Intent, ...]:
         self._answer()
+        if not self._unsettled:
+            return ()
         waiting = [self._intents[key] for key in self._unsettled]
         meant = [i for i in waiting if _meant_for(i, node, instance_id, boot_id, now)]
         found = [i for i in meant if not self._held(i, observes=observes)]
