@@ -56,10 +56,11 @@ class Camera:
         site.at_boundary = lambda intent, moment: self._at_boundary(site, intent, moment)
         react = site.react
 
-        def react_and_look() -> None:
+        def react_and_look() -> int:
             self.look(site)
-            react()
+            done = react()
             self.look(site)
+            return done
 
         site.react = react_and_look  # type: ignore[method-assign]
 
