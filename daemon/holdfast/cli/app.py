@@ -25,6 +25,7 @@ from holdfast.cli import (
     node_sheet,
     notices,
     operating,
+    plan,
     policies,
     practice,
     proposing,
@@ -104,6 +105,7 @@ app.command(rich_help_panel="Look")(top.top)
 app.command(rich_help_panel="Look")(login.login)
 app.command(rich_help_panel="Look")(runbooks.runbook)
 app.command(rich_help_panel="Look")(schema.schema)
+app.command(rich_help_panel="Look")(plan.plan)
 _incident = _group("incident", "One incident: its timeline, and what to do with it.", "Look")
 _incident.command()(watched(reading.show))
 _incident.command()(reading.bundle)

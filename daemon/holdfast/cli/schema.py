@@ -33,6 +33,7 @@ SHAPES: Mapping[str, tuple[str, str]] = {
     "nodes": (f"{_API}.node_shapes", "ClusterShape"),
     "nodes NODE": (f"{_API}.node_shapes", "NodeStory"),
     "notices": (f"{_API}.notice_shapes", "NoticesShape"),
+    "plan": ("holdfast.cli.plan_shape", "PlanShape"),
     "policy diff": (f"{_API}.policy_shapes", "WhatIfShape"),
     "policy show": (f"{_API}.policy_shapes", "PolicyShape"),
     "proposals": (f"{_API}.proposal_shapes", "ProposalsShape"),
@@ -43,7 +44,7 @@ SHAPES: Mapping[str, tuple[str, str]] = {
     "suppressions": (f"{_API}.operator_shapes", "SuppressionsShape"),
     "why": (f"{_API}.job_shapes", "WhyShape"),
 }
-"""Command → module and class of what it prints: the controller's answer as it is."""
+"""Command → module and class of what it prints: the controller's answer as it is; of ``plan`` what the command line computes."""
 _NOT_OF_THE_CONTROLLER = "checkpoint, doctor, practice, submit, tls and token print what this release alone defines"
 
 

@@ -50,8 +50,18 @@ def tables(left_out: LeftOut = LEFT_OUT) -> tuple[PlanTable, ...]:
         example("holdfast_example", "Worked example from Holdfast's measured times", WITH_HOLDFAST, None),
         removed("hyperpod_removed_all", "HyperPod's times, with what the post leaves out, %", WITH_HYPERPOD, left_out),
         removed("holdfast_removed_all", "Holdfast's times, with what the post leaves out, %", WITH_HOLDFAST, left_out),
-        example("hyperpod_example_all", "Worked example, HyperPod's times, with what the post leaves out", WITH_HYPERPOD, left_out),
-        example("holdfast_example_all", "Worked example, Holdfast's times, with what the post leaves out", WITH_HOLDFAST, left_out),
+        example(
+            "hyperpod_example_all",
+            "Worked example, HyperPod's times, with what the post leaves out",
+            WITH_HYPERPOD,
+            left_out,
+        ),
+        example(
+            "holdfast_example_all",
+            "Worked example, Holdfast's times, with what the post leaves out",
+            WITH_HOLDFAST,
+            left_out,
+        ),
     )
 
 
@@ -72,18 +82,14 @@ def observed_rates() -> PlanTable:
 
 
 def cluster_mtbf() -> PlanTable:
-    rows = tuple(
-        (nodes, *(run_cost.cluster_mtbf_h(nodes, rate) for rate in MTBF_RATES)) for nodes in SIZES
-    )
+    rows = tuple((nodes, *(run_cost.cluster_mtbf_h(nodes, rate) for rate in MTBF_RATES)) for nodes in SIZES)
     columns = ("INSTANCES", *(percent(rate) for rate in MTBF_RATES))
     return PlanTable("cluster_mtbf", "Mean time between failures of the cluster, hours", columns, rows, ("1 / (N r)",))
 
 
 def removed(name: str, title: str, with_it: Downtime, left_out: LeftOut | None) -> PlanTable:
     """Share of the time without it that is removed, by size and rate."""
-    rows = tuple(
-        (nodes, *(_removed(nodes * rate, with_it, left_out) for rate in SHARE_RATES)) for nodes in SIZES
-    )
+    rows = tuple((nodes, *(_removed(nodes * rate, with_it, left_out) for rate in SHARE_RATES)) for nodes in SIZES)
     columns = ("INSTANCES", *(percent(rate) for rate in SHARE_RATES))
     return PlanTable(name, title, columns, rows, (_about(with_it, left_out),))
 

@@ -73,7 +73,10 @@ def tables(inputs: PlanInputs) -> tuple[PlanTable, ...]:
 def estimated(rate: RateEstimate) -> PlanTable:
     row = (rate.failures, rate.node_hours / _DAY_H, rate.per_hour * 100, rate.low * 100, rate.high * 100)
     columns = ("FAILURES", "NODE-DAYS", "%/NODE-HOUR", f"{100 * rate.confidence:g} % FROM", "TO")
-    notes = ("Poisson, exact (Garwood 1936); failures in bursts vary more than that", "the plan uses the estimate and both limits")
+    notes = (
+        "Poisson, exact (Garwood 1936); failures in bursts vary more than that",
+        "the plan uses the estimate and both limits",
+    )
     return PlanTable("failure_rate", "Failure rate, estimated", columns, (row,), notes)
 
 
@@ -177,7 +180,9 @@ def spares(inputs: PlanInputs) -> PlanTable:
         f"negative binomial: variance {inputs.dispersion:.3g} times the mean" if inputs.dispersion > 1 else
         "failures come in bursts: give --dispersion or --trace for the over-dispersed number",
     )  # fmt: skip
-    return PlanTable("spares", "Spares", columns, tuple((*row, *[None] * (len(columns) - len(row))) for row in rows), notes)
+    return PlanTable(
+        "spares", "Spares", columns, tuple((*row, *[None] * (len(columns) - len(row))) for row in rows), notes
+    )
 
 
 def _of_trace(out: NodesOut, nodes: int, probability: float) -> tuple[Cell, ...]:

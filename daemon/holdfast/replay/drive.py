@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import groupby
 
 from holdfast.decisions.brakes.tripping import trip
 from holdfast.decisions.spares import choose, pool
-from holdfast.model.background import WantedSpares
-from holdfast.model.book import Brake
 from holdfast.model.policy import Policy
 from holdfast.planning.run_cost import Downtime
 from holdfast.replay.replay_site import Fleet, ReplaySite
@@ -124,17 +122,17 @@ class _Replay:
             if what is None:
                 self._released(now)
             elif what == "":
-                self.result.wanted.append(self._by_rule(now).number or 0)
+                self.result.wanted.append(self._by_rule(now))
             else:
                 self._back(what, now)
 
     def _due(self, at: datetime) -> Iterator[tuple[datetime, str | None]]:
         """(when, node that is back); None: a brake is released; empty: a day is over."""
         while True:
-            nodes = [(self.returns[0][0], self.returns[0][1])] if self.returns else []
-            day = [(self.asked_at + _DAY, "")]
-            release: list[tuple[datetime, str | None]] = [(self.release_at, None)] if self.release_at is not None else []
-            now, what = min([*nodes, *day, *release], key=lambda e: e[0])
+            due: list[tuple[datetime, str | None]] = [(self.asked_at + _DAY, ""), *self.returns[:1]]
+            if self.release_at is not None:
+                due.append((self.release_at, None))
+            now, what = min(due, key=lambda e: e[0])
             if now > at:
                 return
             if what is None:
@@ -145,9 +143,8 @@ class _Replay:
                 heapq.heappop(self.returns)
             yield now, what
 
-    def _by_rule(self, now: datetime) -> WantedSpares:
-        world = self.site.world(now)
-        return pool.by_rule(world, self.site.view(now))
+    def _by_rule(self, now: datetime) -> int:
+        return pool.by_rule(self.site.world(now), self.site.view(now)).number or 0
 
     def _turn(self, at: datetime) -> None:
         """Drain what is proposed, unless a brake holds or trips now."""
@@ -159,9 +156,7 @@ class _Replay:
         if not tripped:
             self._drain(at)
             return
-        for brake in tripped:
-            self.site.brakes[brake.kind] = brake
-            self.result.brakes.append(TrippedBrake(at, brake.kind, brake.reason, len(proposals)))
+        self.site.brakes |= {brake.kind: brake for brake in tripped}
         self.release_at = at + self.rules.release_after
 
     def _drain(self, at: datetime) -> None:
@@ -174,9 +169,12 @@ class _Replay:
                 heapq.heappush(self.returns, (at + (failure.end - failure.start), failure.node))
 
     def _released(self, at: datetime) -> None:
-        self.site.brakes = {
-            kind: Brake(b.kind, b.tripped_at, b.reason, b.released_at or at) for kind, b in self.site.brakes.items()
-        }
+        """An operator releases each brake that holds."""
+        held = len(self.site.undrained())
+        for kind, brake in self.site.brakes.items():
+            if brake.released_at is None:
+                self.result.brakes.append(TrippedBrake(brake.tripped_at, kind, brake.reason, held))
+                self.site.brakes[kind] = replace(brake, released_at=at)
         self._turn(at)
 
     def _back(self, node: str, at: datetime) -> None:
@@ -205,8 +203,7 @@ class _Replay:
             self.up_at = at + timedelta(hours=self.rules.downtime.hours)
 
     def _choose(self, bad: str, at: datetime) -> str | None:
-        world = self.site.world(at)
-        view = self.site.view(at)
+        world, view = self.site.world(at, self.site.pool), self.site.view(at)
         spare = choose.choose_spare(world, view, self.site.job(at), taken=frozenset(), replaced=bad)
         self.result.lemons_taken += spare is not None and world.background.lemon(spare, at)
         return spare

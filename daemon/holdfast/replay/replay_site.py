@@ -4,7 +4,7 @@ It holds what changes, and makes the world that a decision is asked about; it de
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -42,6 +42,7 @@ class ReplaySite:
 
     def __init__(self, fleet: Fleet, job_nodes: int) -> None:
         self.fleet, self.wanted = fleet, job_nodes
+        self._policy = replace(fleet.policy, mode=Mode.ACT)
         self.job_nodes = set(fleet.names[:job_nodes])
         self.out: set[str] = set()
         self.brakes: dict[str, Brake] = {}
@@ -51,7 +52,9 @@ class ReplaySite:
         self.outages: dict[str, Outage] = {}
         """By incident, in the order of time."""
         self._agents = {n: (AgentView(n, "", "boot", fleet.begins, fleet.begins, _ALWAYS_S),) for n in fleet.names}
-        self._idle = {n: Node(n, "IDLE", frozenset(), partitions=(_PARTITION,), gpu_count=fleet.gpus) for n in fleet.names}
+        self._idle = {
+            n: Node(n, "IDLE", frozenset(), partitions=(_PARTITION,), gpu_count=fleet.gpus) for n in fleet.names
+        }
         self._busy = {n: replace(node, base_state="ALLOCATED") for n, node in self._idle.items()}
 
     @property
@@ -66,7 +69,7 @@ class ReplaySite:
     def open(self, number: int, node: str, cause: str, at: datetime) -> None:
         """A fault was found: its incident, and the outage that counts for the node's history."""
         new = NewIncident(
-            id=f"r{number}", kind=IncidentKind.FAULT, node=node, severity=Severity.FATAL, remedy=Remedy.REPLACE_NODE,
+            id=f"r{number}", kind=IncidentKind.FAULT, node=node, severity=Severity.FATAL, remedy=Remedy.REPLACE,
             check="trace", headline=cause or "fault", fault_at=at,
         )  # fmt: skip
         self.incidents[new.id], _ = open_incident(new, IncidentState.OPEN, at)
@@ -102,20 +105,24 @@ class ReplaySite:
         for incident_id in old:
             del self.incidents[incident_id], self.drained[incident_id]
 
-    def world(self, at: datetime) -> World:
+    def world(self, at: datetime, judged: Collection[str] = ()) -> World:
+        """``judged``: nodes whose history is to be judged (lemons); of the others no verdict is there, nor asked for."""
         intents = {i.key: i for i in self.drained.values()}
         book = Book(incidents=dict(self.incidents), intents=intents, brakes=dict(self.brakes))
-        view, policy = self.view(at), replace(self.fleet.policy, mode=Mode.ACT)
-        history = policy.history
+        view, policy, history = self.view(at), self._policy, self._policy.history
         since = at - timedelta(seconds=max(history.window_s + history.lemon_s, policy.spares.rate_window_s))
         known = tuple(o for o in self.outages.values() if o.out_at >= since)
-        lemons = node_history.lemons(known, {}, {}, history, policy.repair.fresh_s, at)
+        theirs = [o for o in known if o.node in judged]
+        lemons = node_history.lemons(theirs, {}, {}, history, policy.repair.fresh_s, at)
         background = Background(read_at=at, since=self.fleet.begins, outages=known, lemons=lemons)
         return World(at, policy, book, view, agents=self._agents, background=background)
 
     def view(self, at: datetime) -> ClusterView:
         job = self.job(at)
-        nodes = {n: self._idle[n] if n not in self.job_nodes and n not in self.out else self._busy[n] for n in self.fleet.names}
+        nodes = {
+            n: self._idle[n] if n not in self.job_nodes and n not in self.out else self._busy[n]
+            for n in self.fleet.names
+        }
         name = self.fleet.policy.spare_reservation
         return ClusterView("replay", at, nodes, {job.key.job_id: job}, {name: Reservation(name, self.pool)})
 

@@ -11,8 +11,10 @@ from holdfast.model.errors import Usage
 from holdfast.planning import nodes_out
 from holdfast.planning.nodes_out import NodesOut
 
-EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 """Where a trace counts days from its start, that start."""
+_FIRST_YEAR = 1990
+"""No cluster's dates are older; what is, was counted in days."""
 _HEAD = ["node", "start", "end", "cause"]
 
 
@@ -58,8 +60,7 @@ def read_trace(lines: Iterable[str], name: str) -> Trace:
     spans = sorted(_spans(lines, name), key=lambda f: (f.start, f.node))
     if not spans:
         raise Usage(f"{name} has no failure: a line `node,start,end,cause` and one line for each failure are needed")
-    counted_days = spans[0].start.year == EPOCH.year
-    begins = EPOCH if counted_days else spans[0].start
+    begins = EPOCH if spans[0].start.year < _FIRST_YEAR else spans[0].start
     ends = max([f.start for f in spans] + [f.end for f in spans if f.end is not None])
     if ends <= begins:
         raise Usage(f"{name} covers no time: it needs an end, or two failures at different times")
