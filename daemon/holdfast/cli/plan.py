@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -15,7 +16,7 @@ from holdfast.cli.show import as_json, line, table
 from holdfast.model.errors import Usage
 
 if TYPE_CHECKING:
-    from holdfast.planning.plan_table import PlanTable
+    from holdfast.planning.plan_table import Cell, PlanTable
     from holdfast.planning.run_cost import Downtime
     from holdfast.planning.site_plan import PlanInputs
     from holdfast.replay.trace import Trace
@@ -180,7 +181,8 @@ def _of_trace(inputs: PlanInputs, trace: Trace) -> PlanInputs:
     out = trace.out()
     counted = _counted(inputs, len(trace.failures), nodes * trace.hours)
     return replace(
-        counted, sizes=(nodes,), repair_h=sum(lasted) / len(lasted), dispersion=max(out.dispersion, 1.0), measured_out=out, trace_nodes=nodes
+        counted, sizes=(nodes,), repair_h=sum(lasted) / len(lasted), dispersion=max(out.dispersion, 1.0),
+        measured_out=out, trace_nodes=nodes,
     )  # fmt: skip
 
 
@@ -283,5 +285,10 @@ def _show(tables: Sequence[PlanTable], drawn: Callable[[], str], svg: Path | Non
 def _json(tables: Sequence[PlanTable]) -> object:
     from holdfast.cli.plan_shape import PlanShape  # noqa: PLC0415
 
-    shape = PlanShape.model_validate({"tables": list(tables)})
-    return shape.model_dump(mode="json")
+    plain = [replace(each, rows=tuple(tuple(map(_finite, row)) for row in each.rows)) for each in tables]
+    return PlanShape.model_validate({"tables": plain}).model_dump(mode="json")
+
+
+def _finite(cell: Cell) -> Cell:
+    """JSON has no infinity."""
+    return None if isinstance(cell, float) and not math.isfinite(cell) else cell

@@ -1,7 +1,7 @@
 """Best time between two checkpoints. Pure. Times in hours.
 
-Sources: J. W. Young, "A first order approximation to the optimum checkpoint interval" (CACM 17, 1974); J. T. Daly, "A higher order estimate of
-the optimum checkpoint interval for restart dumps" (FGCS 22, 2006)."""
+Sources: J. W. Young, "A first order approximation to the optimum checkpoint interval" (CACM 17, 1974); J. T. Daly, "A higher order
+estimate of the optimum checkpoint interval for restart dumps" (FGCS 22, 2006)."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def svg(title: str, across: str, up: str, curves: Sequence[Curve]) -> str:
     """Lines over a logarithmic axis across and a linear one up from 0; values that are not finite are left out."""
     kept = [Curve(c.name, tuple(p for p in c.points if all(map(math.isfinite, p)))) for c in curves]
     xs = [x for curve in kept for x, _ in curve.points] or [1.0]
-    low, high = min(xs), max(max(xs), min(xs) * 2)
+    low, high = min(xs), max(*xs, min(xs) * 2)
     top = _round_up(max((y for curve in kept for _, y in curve.points), default=1.0))
 
     def place(x: float, y: float) -> tuple[float, float]:

@@ -1,8 +1,8 @@
 """Failure rate from counted failures, with its interval. Pure.
 
-The exact interval for a Poisson count (F. Garwood, "Fiducial limits for the Poisson distribution", Biometrika 28, 1936): with k failures in an
-exposure E the limits are half the chi-square quantiles of 2k and 2k + 2 degrees of freedom, over E. They are found here on the Poisson
-distribution itself, which is the same. Failures that come in bursts vary more than the interval says."""
+The exact interval for a Poisson count (F. Garwood, "Fiducial limits for the Poisson distribution", Biometrika 28, 1936): with k failures
+in an exposure E the limits are half the chi-square quantiles of 2k and 2k + 2 degrees of freedom, over E. They are found here on the
+Poisson distribution itself, which is the same. Failures that come in bursts vary more than the interval says."""
 
 from __future__ import annotations
 

@@ -132,6 +132,7 @@ def _about(with_it: Downtime, left_out: LeftOut | None) -> str:
         return f"{base}; T = T0 (1 + N r d)"
     saving, waiting = left_out.saving, left_out.waiting
     return (
-        f"{base}; a save each {saving.interval_h * 60:g} min that blocks {saving.cost_h * 60:g} min, the work since it is lost; "
-        f"{100 * waiting.share:g} % of the failures wait {waiting.mean_h:g} h for a node (without it: in its 240 min); failures during a recovery"
+        f"{base}; a save each {saving.interval_h * 60:g} min that blocks {saving.cost_h * 60:g} min; the work since it is lost; "
+        f"{100 * waiting.share:g} % of the failures wait {waiting.mean_h:g} h for a node (without it, that is in the 240 min); failures "
+        "during a recovery"
     )

@@ -2,9 +2,9 @@
 
 With independent failures at a constant rate the number is Poisson with the mean N r T, whatever the times of repair look like, where T is
 their **mean** (a queue with a server for each: C. Palm 1943, B. A. Sevastyanov 1957). The median is wrong wherever few repairs take very
-long: of 400 servers in 348 days 8, 22 and 31 were down at once (P50, P90, P99; the trace of InfiniteHBD, SIGCOMM 2025), where Poisson says 5
-for P99 with the median and 20 with the mean. Real failures come in bursts in addition; the negative binomial distribution has that
-over-dispersion as the ratio of variance to mean, and a trace shows it."""
+long: of 400 servers in 349 days 31 were down at once at P99 (the trace of InfiniteHBD, SIGCOMM 2025), where Poisson says 5 with the median
+and 17 with the mean. Real failures come in bursts in addition; the negative binomial distribution has that over-dispersion as the ratio of
+variance to mean, and a trace shows it."""
 
 from __future__ import annotations
 

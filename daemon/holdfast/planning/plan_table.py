@@ -41,4 +41,4 @@ def shown_number(value: float) -> str:
 
 def percent(rate_per_hour: float) -> str:
     """A rate per node-hour as ``0.05 %/h``."""
-    return f"{rate_per_hour * 100:g} %/h"
+    return f"{rate_per_hour * 100:.4g} %/h"

@@ -1,10 +1,10 @@
 """Closed forms for the time that a training run takes on a cluster that fails. Pure.
 
-Times in hours, rates per hour, money per GPU-hour. A synchronous job stops when any of its nodes fails, so that the cluster fails N times as
-often as a node. Failures are Poisson: their times are independent, and the rate is constant.
+Times in hours, rates per hour, money per GPU-hour. A synchronous job stops when any of its nodes fails, so that the cluster fails N
+times as often as a node. Failures are Poisson: their times are independent, and the rate is constant.
 
-Sources: AWS, "Reduce ML training costs with Amazon SageMaker HyperPod" (10 April 2025), for :func:`post_slowdown`; J. T. Daly, "A higher order
-estimate of the optimum checkpoint interval for restart dumps" (Future Generation Computer Systems 22, 2006), for :func:`slowdown`."""
+Sources: AWS, "Reduce ML training costs with Amazon SageMaker HyperPod" (10 April 2025), for :func:`post_slowdown`; J. T. Daly, "A higher
+order estimate of the optimum checkpoint interval for restart dumps" (Future Generation Computer Systems 22, 2006), for :func:`slowdown`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Simulation of a run and of nodes out of service, to confirm the closed forms. Pure: chance is injected.
 
-It shares nothing with the closed forms but their assumptions: it draws each failure, throws away the work since the last save, recovers, and
-starts the recovery again where another failure comes meanwhile."""
+It shares nothing with the closed forms but their assumptions: it draws each failure, throws away the work since the last save, recovers,
+and starts the recovery again where another failure comes meanwhile."""
 
 from __future__ import annotations
 

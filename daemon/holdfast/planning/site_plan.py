@@ -138,7 +138,7 @@ def costs(inputs: PlanInputs) -> PlanTable:
     notes = (
         f"{inputs.gpu_hours:,.0f} GPU-hours on {inputs.gpus_per_node} GPUs a node; a failure costs {inputs.without.minutes:g} min without, "
         f"{inputs.with_it.minutes:g} min with",
-        f"saves {each}, {inputs.save_cost_h * 3600:g} s each; no spare left: {inputs.wait_h:g} h more (with; without, it is in the replacement)",
+        f"saves {each}, {inputs.save_cost_h * 3600:.4g} s each; no spare left: {inputs.wait_h:g} h more (without: part of the replacement)",
         "Daly's complete model: lost work, saves, failures during a recovery",
     )
     return PlanTable("costs", "Training time and money", columns, tuple(rows), notes)
@@ -176,7 +176,7 @@ def spares(inputs: PlanInputs) -> PlanTable:
         rows.append(_of_trace(inputs.measured_out, inputs.trace_nodes, inputs.probability))
     columns = ("RATE", "NODES", "OUT, MEAN", "POISSON", "NEGATIVE BINOMIAL", "EMPIRICAL")
     notes = (
-        f"nodes out at the same time, not more in {100 * inputs.probability:g} % of the time; mean repair {inputs.repair_h:g} h (not the median)",
+        f"not more nodes out at once in {100 * inputs.probability:g} % of the time; mean (not median) repair {inputs.repair_h:.4g} h",
         f"negative binomial: variance {inputs.dispersion:.3g} times the mean" if inputs.dispersion > 1 else
         "failures come in bursts: give --dispersion or --trace for the over-dispersed number",
     )  # fmt: skip

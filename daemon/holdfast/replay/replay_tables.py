@@ -42,7 +42,9 @@ def nodes_out_at_once(trace: Trace, nodes: int) -> PlanTable:
         ("Poisson with the mean", NodesOut(out.mean), SpareMethod.POISSON),
         ("Poisson with the median repair (wrong)", of_median, SpareMethod.POISSON),
     )
-    rows = tuple((name, o.mean, *(nodes_out.quantile(o, kind, q) for q in _QUANTILES)) for name, o, kind in kinds)
+    rows: tuple[tuple[Cell, ...], ...] = tuple(
+        (name, o.mean, *(nodes_out.quantile(o, kind, q) for q in _QUANTILES)) for name, o, kind in kinds
+    )
     notes = (f"variance {out.dispersion:.3g} times the mean: failures are not independent",)
     return PlanTable("nodes_out", "Nodes out at the same time", ("METHOD", "MEAN", "P50", "P90", "P99"), rows, notes)
 
