@@ -26,6 +26,10 @@ def test_daly_is_nearer_than_young(cost_h: float, mtbf_h: float) -> None:
     assert daly == pytest.approx(best, rel=0.01)
 
 
+def test_an_mtbf_far_below_the_cost_of_a_save() -> None:
+    assert checkpoint_interval.best_h(1 / 60, 1e-5) == pytest.approx(1e-5)
+
+
 def test_saves_that_take_longer_than_the_mtbf_allows() -> None:
     """Daly's expansion holds below w = 2M; from there on D = M."""
     assert checkpoint_interval.daly_h(4.0, 2.0) == 2.0

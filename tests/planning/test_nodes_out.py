@@ -39,7 +39,7 @@ def test_the_quantile_is_the_least_number_that_is_enough(method: SpareMethod, sh
 
 def test_mean_and_variance_of_the_over_dispersed_one() -> None:
     out = NodesOut(4.2, 2.5)
-    shares = [nodes_out.at_most(out, OVER, n) - nodes_out.at_most(out, OVER, n - 1) for n in range(200)]
+    shares = [nodes_out.at_most(out, OVER, n) - nodes_out.at_most(out, OVER, n - 1) for n in range(60)]
     again = nodes_out.of_times(dict(enumerate(shares)))
     assert (again.mean, again.dispersion) == pytest.approx((4.2, 2.5))
 

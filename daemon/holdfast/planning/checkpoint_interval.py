@@ -22,11 +22,12 @@ def daly_h(cost_h: float, mtbf_h: float) -> float:
 
 
 def best_h(cost_h: float, mtbf_h: float) -> float:
-    """The minimum of Daly's complete model, (e^((D+w)/M) - 1) / D, whatever the downtime: (1 - D/M) e^((D+w)/M) = 1, by bisection."""
+    """The minimum of Daly's complete model, (e^((D+w)/M) - 1) / D, whatever the downtime: (1 - D/M) e^((D+w)/M) = 1, by bisection on its
+    logarithm."""
     low, high = 0.0, 1.0  # D / M; the left side falls from e^(w/M) to 0
     for _ in range(80):
         middle = (low + high) / 2
-        if (1 - middle) * math.exp(middle + cost_h / mtbf_h) > 1:
+        if middle < 1 and math.log1p(-middle) + middle + cost_h / mtbf_h > 0:
             low = middle
         else:
             high = middle

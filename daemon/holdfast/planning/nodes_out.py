@@ -9,12 +9,17 @@ variance to mean, and a trace shows it."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import count, islice
 
 from holdfast.decisions.spares.pool import poisson_quantile
 from holdfast.planning.failure_rate import poisson_at_most
+
+
+_NOTHING = 1e-15
+"""Shares this small change no sum any more."""
 
 
 class SpareMethod(StrEnum):
@@ -55,11 +60,12 @@ def quantile(out: NodesOut, method: SpareMethod, share: float) -> int:
 
 def negative_binomial_quantile(out: NodesOut, share: float) -> int:
     """Smallest s with P[X <= s] >= share, of a mean and a dispersion above 1: a Poisson number whose mean is itself gamma distributed."""
-    total, number = 0.0, -1
-    while total < share:
-        number += 1
-        total += _negative_binomial(out, number)
-    return number
+    total = 0.0
+    for number, part in enumerate(_negative_binomial(out)):
+        total += part
+        if total >= share or (number > out.mean and part < _NOTHING):
+            return number
+    raise AssertionError("without end")
 
 
 def empirical_quantile(shares: Sequence[float], share: float) -> int:
@@ -127,19 +133,21 @@ def no_spare_left(out: NodesOut, spares: int, method: SpareMethod) -> float:
     return 1 - at_most(out, method, spares - 1)
 
 
-def at_most(out: NodesOut, method: SpareMethod, count: int) -> float:
-    """Share of the time with ``count`` nodes out or fewer; 0 below 0."""
-    if count < 0:
+def at_most(out: NodesOut, method: SpareMethod, number: int) -> float:
+    """Share of the time with ``number`` nodes out or fewer; 0 below 0."""
+    if number < 0:
         return 0.0
     if method is SpareMethod.EMPIRICAL:
-        return min(sum(out.shares[: count + 1]), 1.0)
+        return min(sum(out.shares[: number + 1]), 1.0)
     if method is SpareMethod.NEGATIVE_BINOMIAL and out.dispersion > 1 and out.mean > 0:
-        return min(sum(_negative_binomial(out, number) for number in range(count + 1)), 1.0)
-    return poisson_at_most(count, out.mean)
+        return min(sum(islice(_negative_binomial(out), number + 1)), 1.0)
+    return poisson_at_most(number, out.mean)
 
 
-def _negative_binomial(out: NodesOut, number: int) -> float:
-    """P[X = number], of shape k = mean / (dispersion - 1) and success probability 1 / dispersion."""
-    shape = out.mean / (out.dispersion - 1)
-    ways = math.lgamma(shape + number) - math.lgamma(shape) - math.lgamma(number + 1)
-    return math.exp(ways - shape * math.log(out.dispersion) + number * math.log1p(-1 / out.dispersion))
+def _negative_binomial(out: NodesOut) -> Iterator[float]:
+    """P[X = 0], P[X = 1] …, without end: of shape k = mean / (dispersion - 1) and success probability 1 / dispersion."""
+    shape, grows = out.mean / (out.dispersion - 1), math.log1p(-1 / out.dispersion)
+    log_share = -shape * math.log(out.dispersion)
+    for number in count():
+        yield math.exp(log_share)
+        log_share += grows + math.log((shape + number) / (number + 1))
