@@ -1,7 +1,7 @@
 """Closed forms of ``holdfast plan`` against the simulation, and against the trace of 400 servers.
 
-``bench/planning.py [--runs 40] [--segments 2000] [--seed 1]``. Each line: the closed form, the simulation's mean with 3 standard errors, and
-whether the form lies within. Needs neither Slurm nor a controller."""
+``bench/planning.py [--runs 40] [--segments 2000] [--seed 1]``. Each line: the closed form, the simulation's mean with 3 standard errors,
+and whether the form lies within. Needs neither Slurm nor a controller."""
 
 from __future__ import annotations
 

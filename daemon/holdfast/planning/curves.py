@@ -55,7 +55,7 @@ def svg(title: str, across: str, up: str, curves: Sequence[Curve]) -> str:
 
 
 def _drawn(number: int, name: str, points: list[tuple[float, float]]) -> list[str]:
-    """A line, told apart by colour and by dashes, and its name at the right."""
+    """A line, distinguished by colour and by dashes, and its name at the right."""
     colour, dash = _COLOURS[number % len(_COLOURS)], _DASHES[number % len(_DASHES)]
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
     style = f'fill="none" stroke="{colour}" stroke-width="2" stroke-dasharray="{dash}"'

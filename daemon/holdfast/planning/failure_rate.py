@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 CONFIDENCE = 0.95
-_MANY = 1000
-"""Failures from which on the quantiles are those of E. B. Wilson and M. M. Hilferty (PNAS 17, 1931): right to 1 in 10,000 there."""
+_MANY = 200
+"""Failures from which on the quantiles are those of E. B. Wilson and M. M. Hilferty (PNAS 17, 1931): right to 1 in 10,000 from there on."""
 
 _LARGE = 5000.0
 """Mean above which the normal distribution is as good."""

@@ -17,7 +17,6 @@ from itertools import count, islice
 from holdfast.decisions.spares.pool import poisson_quantile
 from holdfast.planning.failure_rate import poisson_at_most
 
-
 _NOTHING = 1e-15
 """Shares this small change no sum any more."""
 

@@ -109,7 +109,7 @@ def offenders(got: OffenderScore) -> PlanTable:
     )
     notes = (
         "a verdict is right if the node fails again before it ends; one that the trace's end cuts off does not count",
-        "repeated: within the time of a lemon after the return from another fault; causes are not told apart",
+        "repeated: within the time of a lemon after the return from another fault; causes are not distinguished",
     )
     return PlanTable("lemons", "Repeat offenders (lemons)", ("WHAT", "VALUE"), rows, notes)
 
