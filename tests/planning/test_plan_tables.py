@@ -22,6 +22,11 @@ def _column(table: PlanTable, name: str) -> list[object]:
     return [row[table.columns.index(name)] for row in table.rows]
 
 
+def _numbers(table: PlanTable) -> dict[str, float]:
+    """Of a table with the columns WHAT and VALUE."""
+    return {str(what): float(str(value)) for what, value in table.rows}
+
+
 def test_rates_of_the_published_runs() -> None:
     """The post prints 0.0588, 0.0161 and 0.0319 % an hour."""
     got = _column(POST["observed_rates"], "%/INSTANCE-HOUR")
@@ -40,16 +45,16 @@ def test_training_time_removed_in_the_post() -> None:
 
 
 def test_example_of_the_post() -> None:
-    got = dict(POST["hyperpod_example"].rows)
+    got = _numbers(POST["hyperpod_example"])
     assert got["without, days"] == pytest.approx(325.0, abs=0.05)
     assert got["with, days"] == pytest.approx(220.8, abs=0.05)
     assert got["saved, million $"] == pytest.approx(25.6)
 
 
 def test_what_the_post_leaves_out_makes_both_longer() -> None:
-    plain, whole = dict(POST["hyperpod_example"].rows), dict(POST["hyperpod_example_all"].rows)
+    plain, whole = _numbers(POST["hyperpod_example"]), _numbers(POST["hyperpod_example_all"])
     for key in ("without, days", "with, days"):
-        assert float(str(whole[key])) > float(str(plain[key]))
+        assert whole[key] > plain[key]
 
 
 def test_each_table_is_rectangular_and_named_once() -> None:

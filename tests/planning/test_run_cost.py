@@ -7,7 +7,7 @@ import math
 import pytest
 
 from holdfast.planning import run_cost
-from holdfast.planning.run_cost import Downtime, Saving, TrainingRun, Waiting
+from holdfast.planning.run_cost import CapacityWait, Downtime, Saving, TrainingRun
 
 SAVING = Saving(0.5, 1 / 60)
 
@@ -37,8 +37,8 @@ def test_effective_time_of_16k_gpus_at_meta() -> None:
 
 def test_what_waits_costs_more_and_none_waits_costs_the_same() -> None:
     plain = run_cost.slowdown(0.1, 0.4, SAVING)
-    assert run_cost.slowdown(0.1, 0.4, SAVING, Waiting(0.0, 100.0)) == pytest.approx(plain)
-    assert run_cost.slowdown(0.1, 0.4, SAVING, Waiting(1.0, 2.0)) == pytest.approx(plain * (1 + 0.1 * 2.0))
+    assert run_cost.slowdown(0.1, 0.4, SAVING, CapacityWait(0.0, 100.0)) == pytest.approx(plain)
+    assert run_cost.slowdown(0.1, 0.4, SAVING, CapacityWait(1.0, 2.0)) == pytest.approx(plain * (1 + 0.1 * 2.0))
 
 
 def test_a_segment_that_never_completes_is_infinite() -> None:

@@ -8,25 +8,25 @@ import pytest
 
 from holdfast.planning import nodes_out, run_cost, simulate
 from holdfast.planning.nodes_out import NodesOut, SpareMethod
-from holdfast.planning.run_cost import Saving, Waiting
+from holdfast.planning.run_cost import CapacityWait, Saving
 
 SAVING = Saving(0.5, 0.02)
 RUNS, SEGMENTS = 16, 400
 
 
-def _mean(rate: float, down_h: float, waiting: Waiting) -> simulate.Mean:
+def _mean(rate: float, down_h: float, waiting: CapacityWait) -> simulate.Mean:
     runs = [simulate.simulate_slowdown(rate, down_h, SAVING, Random(seed), SEGMENTS, waiting) for seed in range(RUNS)]
     return simulate.mean_of(runs, sigmas=4)
 
 
-@pytest.mark.parametrize("waiting", [Waiting(), Waiting(0.3, 1.5)], ids=["spares", "some wait"])
+@pytest.mark.parametrize("waiting", [CapacityWait(), CapacityWait(0.3, 1.5)], ids=["spares", "some wait"])
 @pytest.mark.parametrize(("rate", "down_h"), [(0.05, 0.4), (0.8, 0.4), (0.3, 3.0)])
-def test_the_complete_model(rate: float, down_h: float, waiting: Waiting) -> None:
+def test_the_complete_model(rate: float, down_h: float, waiting: CapacityWait) -> None:
     assert _mean(rate, down_h, waiting).holds(run_cost.slowdown(rate, down_h, SAVING, waiting))
 
 
 def test_what_the_post_leaves_out_shows() -> None:
-    assert not _mean(0.8, 0.4, Waiting()).holds(run_cost.post_slowdown(0.8, 0.4))
+    assert not _mean(0.8, 0.4, CapacityWait()).holds(run_cost.post_slowdown(0.8, 0.4))
 
 
 def test_nodes_out_are_poisson_with_the_mean_whatever_the_repairs_look_like() -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from holdfast.planning import failure_rate, run_cost
 from holdfast.planning.plan_table import Cell, PlanTable, percent
-from holdfast.planning.run_cost import Downtime, Saving, TrainingRun, Waiting
+from holdfast.planning.run_cost import CapacityWait, Downtime, Saving, TrainingRun
 
 WITH_HYPERPOD = Downtime(1.5, 15.0, 23.5)
 WITHOUT = Downtime(10.0, 240.0, 30.0)
@@ -32,10 +32,10 @@ class LeftOut:
     """What the post leaves out: saves and the work lost since the last one, waiting for capacity, failures during a recovery."""
 
     saving: Saving
-    waiting: Waiting
+    waiting: CapacityWait
 
 
-LEFT_OUT = LeftOut(Saving(1.0, 1 / 60), Waiting(0.05, 4.0))
+LEFT_OUT = LeftOut(Saving(1.0, 1 / 60), CapacityWait(0.05, 4.0))
 """A checkpoint an hour that blocks for a minute; one failure in 20 finds no spare and waits four hours."""
 
 

@@ -38,14 +38,14 @@ class Saving:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class CapacityWait:
     """Waiting for capacity: the share of failures that find no spare, and the mean time until a node comes."""
 
     share: float = 0.0
     mean_h: float = 0.0
 
 
-NO_WAITING = Waiting()
+NO_WAITING = CapacityWait()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def post_slowdown(cluster_rate: float, down_h: float) -> float:
     return 1 + cluster_rate * down_h
 
 
-def slowdown(cluster_rate: float, down_h: float, saving: Saving, waiting: Waiting = NO_WAITING) -> float:
+def slowdown(cluster_rate: float, down_h: float, saving: Saving, waiting: CapacityWait = NO_WAITING) -> float:
     """Total time over ideal time with lost work, the cost of saves, failures while the job recovers, and waiting for capacity.
 
     Daly's complete model: M e^(R/M) (e^((D+w)/M) - 1) / D, with M the cluster's MTBF, R the downtime, D the interval and w the cost of a
@@ -117,7 +117,7 @@ def share_removed(without: float, with_it: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class SavedTime:
     """Two ways to recover, compared for one run."""
 
     without_h: float
@@ -136,6 +136,6 @@ class Saved:
         return self.gpu_hours * price_per_gpu_hour
 
 
-def saved(run: TrainingRun, without: float, with_it: float) -> Saved:
+def saved(run: TrainingRun, without: float, with_it: float) -> SavedTime:
     """From total over ideal time, without and with it."""
-    return Saved(run.ideal_h * without, run.ideal_h * with_it, run.gpus)
+    return SavedTime(run.ideal_h * without, run.ideal_h * with_it, run.gpus)

@@ -13,7 +13,7 @@ from statistics import fmean, stdev
 from typing import Protocol
 
 from holdfast.planning.nodes_out import NodesOut, of_times
-from holdfast.planning.run_cost import NO_WAITING, Saving, Waiting
+from holdfast.planning.run_cost import NO_WAITING, CapacityWait, Saving
 
 
 class Chance(Protocol):
@@ -43,7 +43,12 @@ def mean_of(values: Sequence[float], sigmas: float = 3.0) -> Mean:
 
 
 def simulate_slowdown(
-    cluster_rate: float, down_h: float, saving: Saving, chance: Chance, segments: int, waiting: Waiting = NO_WAITING
+    cluster_rate: float,
+    down_h: float,
+    saving: Saving,
+    chance: Chance,
+    segments: int,
+    waiting: CapacityWait = NO_WAITING,
 ) -> float:
     """Total over ideal time of one run of this many segments between two saves. ``cluster_rate`` above 0."""
     clock = 0.0
@@ -54,7 +59,7 @@ def simulate_slowdown(
     return clock / (segments * saving.interval_h)
 
 
-def _recovery(cluster_rate: float, down_h: float, chance: Chance, waiting: Waiting) -> float:
+def _recovery(cluster_rate: float, down_h: float, chance: Chance, waiting: CapacityWait) -> float:
     """Time until the job trains again, other failures meanwhile included."""
     clock = 0.0
     while True:

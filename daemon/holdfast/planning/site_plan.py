@@ -9,7 +9,7 @@ from holdfast.planning import checkpoint_interval, hyperpod_post, nodes_out, run
 from holdfast.planning.failure_rate import RateEstimate
 from holdfast.planning.nodes_out import NodesOut, SpareMethod
 from holdfast.planning.plan_table import Cell, PlanTable, percent
-from holdfast.planning.run_cost import Downtime, Saving, TrainingRun, Waiting
+from holdfast.planning.run_cost import CapacityWait, Downtime, Saving, TrainingRun
 
 _DAY_H = 24.0
 
@@ -90,7 +90,7 @@ class Compared:
     with_it: float
 
     @property
-    def saved(self) -> run_cost.Saved:
+    def saved(self) -> run_cost.SavedTime:
         return run_cost.saved(self.run, self.without, self.with_it)
 
 
@@ -98,7 +98,7 @@ def compare(inputs: PlanInputs, nodes: int, rate: float) -> Compared:
     run = TrainingRun(nodes, inputs.gpus_per_node, rate, inputs.gpu_hours)
     out = inputs.out_of(nodes, rate)
     number = inputs.spares if inputs.spares is not None else nodes_out.quantile(out, inputs.method, inputs.probability)
-    waiting = Waiting(nodes_out.no_spare_left(out, number, inputs.method), inputs.wait_h)
+    waiting = CapacityWait(nodes_out.no_spare_left(out, number, inputs.method), inputs.wait_h)
     saving = Saving(interval_h(inputs, nodes, rate), inputs.save_cost_h)
     return Compared(
         run,
