@@ -59,7 +59,9 @@ def test_a_trace_replayed_and_as_input(holdfast: Any, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "argv", [("--as", "hyperpod-post"), ("--rate", "100", "--nodes", "2000")], ids=["post", "never completed"]
+    "argv",
+    [("--as", "hyperpod-post"), ("--rate", "100", "--repair-hours", "0.1", "--nodes", "2000")],
+    ids=["post", "never completed"],
 )
 def test_json_conforms_to_its_schema(holdfast: Any, argv: tuple[str, ...]) -> None:
     sent = json.loads(holdfast("plan", *argv, "--json").out, parse_constant=pytest.fail)
@@ -83,6 +85,7 @@ def test_from_the_controllers_record(holdfast: Any, site: dict[str, str]) -> Non
         (("--nodes", "x"), "--nodes 'x'"),
         (("--rate", "0"), "--rate '0'"),
         (("--rate", "nan"), "--rate 'nan'"),
+        (("--rate", "5"), "more than half of the nodes would be out"),
         (("--with", "1,2"), "three numbers of minutes"),
         (("--failures", "3"), "belong together"),
         (("--failures", "3", "--node-days", "9", "--trace", "TRACE"), "give one"),

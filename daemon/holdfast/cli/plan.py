@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 POST = "hyperpod-post"
 _MOST_NODES = 1_000_000
+_MOST_OUT = 0.5
 _MOST_BYTES = 64 * 1024 * 1024
 _V = TypeVar("_V", int, float)
 
@@ -137,7 +138,19 @@ def _of_post() -> tuple[Sequence[PlanTable], Callable[[], str]]:
 def _of_site(inputs: PlanInputs, extra: Sequence[PlanTable]) -> tuple[Sequence[PlanTable], Callable[[], str]]:
     from holdfast.planning import plan_curves, site_plan  # noqa: PLC0415
 
+    _plausible(inputs)
     return (*extra, *site_plan.tables(inputs)), lambda: plan_curves.of_site(inputs)
+
+
+def _plausible(inputs: PlanInputs) -> None:
+    """Raises Usage where most nodes would be out at once: the formulas say nothing about such a cluster."""
+    rate = max(inputs.rates_per_hour)
+    share = rate * inputs.repair_h
+    if share > _MOST_OUT:
+        raise Usage(
+            f"with {rate * 100:g} % per node-hour and repairs of {inputs.repair_h:g} h more than half of the nodes would be out: "
+            "check --rate and --repair-hours"
+        )
 
 
 def _known_rate(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from xml.sax.saxutils import escape
 
 _WIDTH, _HEIGHT = 720, 420
@@ -19,11 +19,13 @@ class Curve:
 
     name: str
     points: tuple[tuple[float, float], ...]
+    pair: int | None = None
+    """Number of the pair that it belongs to: two neighbours of one colour, the first whole, the second dashed. None: it is alone."""
 
 
 def svg(title: str, across: str, up: str, curves: Sequence[Curve]) -> str:
     """Lines over a logarithmic axis across and a linear one up from 0; values that are not finite are left out."""
-    kept = [Curve(c.name, tuple(p for p in c.points if all(map(math.isfinite, p)))) for c in curves]
+    kept = [replace(c, points=tuple(p for p in c.points if all(map(math.isfinite, p)))) for c in curves]
     xs = [x for curve in kept for x, _ in curve.points] or [1.0]
     low, high = min(xs), max(*xs, min(xs) * 2)
     top = _round_up(max((y for curve in kept for _, y in curve.points), default=1.0))
@@ -50,20 +52,21 @@ def svg(title: str, across: str, up: str, curves: Sequence[Curve]) -> str:
         parts.append(_text(_LEFT - 6, y + 4, f"{top * step / 5:g}", "end"))
     parts += [_text(place(x, 0)[0], _HEIGHT - _BOTTOM + 16, f"{x:g}", "middle") for x in _ticks(low, high)]
     for number, curve in enumerate(kept):
-        parts += _drawn(number, curve.name, [place(x, y) for x, y in curve.points])
+        parts += _drawn(number, curve, [place(x, y) for x, y in curve.points])
     return "\n".join([*parts, "</svg>", ""])
 
 
-def _drawn(number: int, name: str, points: list[tuple[float, float]]) -> list[str]:
+def _drawn(number: int, curve: Curve, points: list[tuple[float, float]]) -> list[str]:
     """A line, distinguished by colour and by dashes, and its name at the right."""
-    colour, dash = _COLOURS[number % len(_COLOURS)], _DASHES[number % len(_DASHES)]
+    hue, way = (number, number) if curve.pair is None else (curve.pair, number % 2)
+    colour, dash = _COLOURS[hue % len(_COLOURS)], _DASHES[way % len(_DASHES)]
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
     style = f'fill="none" stroke="{colour}" stroke-width="2" stroke-dasharray="{dash}"'
     y, left = _TOP + 10 + 18 * number, _WIDTH - _RIGHT + 12
     return [
         f'<polyline points="{path}" {style}/>',
         f'<path d="M{left} {y}h24" {style}/>',
-        _text(left + 30, y + 4, name, "start"),
+        _text(left + 30, y + 4, curve.name, "start"),
     ]
 
 

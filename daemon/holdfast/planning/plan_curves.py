@@ -12,8 +12,8 @@ from holdfast.planning.site_plan import PlanInputs
 def of_post() -> str:
     """Share of the training time removed by the cluster's size, for the post's rates and both downtimes."""
     curves = [
-        Curve(f"{percent(rate)}, {name}", tuple((n, _removed(n * rate, down)) for n in hyperpod_post.SIZES))
-        for rate in hyperpod_post.SHARE_RATES
+        Curve(f"{percent(rate)}, {name}", tuple((n, _removed(n * rate, down)) for n in hyperpod_post.SIZES), pair)
+        for pair, rate in enumerate(hyperpod_post.SHARE_RATES)
         for name, down in (("HyperPod", hyperpod_post.WITH_HYPERPOD), ("Holdfast", hyperpod_post.WITH_HOLDFAST))
     ]
     return svg("Training time removed, against 280 min a failure", "instances", "%", curves)
@@ -28,14 +28,11 @@ def of_site(inputs: PlanInputs) -> str:
     """Share of the time lost by the cluster's size; a single size is drawn from a quarter to four times it."""
     sizes = inputs.sizes if len(inputs.sizes) > 1 else tuple(max(inputs.sizes[0] * k // 4, 1) for k in (1, 2, 4, 8, 16))
     curves: list[Curve] = []
-    for rate in inputs.rates_per_hour:
+    for pair, rate in enumerate(inputs.rates_per_hour):
         found = [(n, site_plan.compare(inputs, n, rate)) for n in sizes]
-        curves.append(
-            Curve(f"{percent(rate)} without", tuple((n, 100 * run_cost.share_lost(c.without)) for n, c in found))
-        )
-        curves.append(
-            Curve(f"{percent(rate)} with", tuple((n, 100 * run_cost.share_lost(c.with_it)) for n, c in found))
-        )
+        for name, slow in (("without", [c.without for _, c in found]), ("with", [c.with_it for _, c in found])):
+            points = tuple((n, 100 * run_cost.share_lost(s)) for (n, _), s in zip(found, slow, strict=True))
+            curves.append(Curve(f"{percent(rate)} {name}", points, pair))
     return svg("Training time lost", "nodes", "%", curves)
 
 
