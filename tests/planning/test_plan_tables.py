@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import xml.etree.ElementTree as ET
+from collections.abc import Callable
 
 import pytest
 
@@ -68,6 +69,16 @@ def test_each_table_is_rectangular_and_named_once() -> None:
 def test_costs_of_a_site_grow_with_its_size() -> None:
     small, large = _column(site_plan.costs(ONE), "LOST WITH %")
     assert float(str(small)) < float(str(large))
+
+
+@pytest.mark.parametrize(("nodes", "with_it"), [(5000, math.isfinite), (10**6, math.isinf)])
+def test_a_run_that_never_ends_has_nothing_to_compare_with(nodes: int, with_it: Callable[[float], bool]) -> None:
+    (row,) = site_plan.costs(PlanInputs((nodes,), (5e-4,))).rows
+    days_without, days_with = (float(str(cell)) for cell in row[3:5])
+    assert days_without == math.inf
+    assert with_it(days_with)
+    assert row[-2:] == (None, None)
+    assert "nan" not in " ".join(map(plan_table.shown, row))
 
 
 def test_an_interval_that_is_given_costs_no_less_than_the_best() -> None:

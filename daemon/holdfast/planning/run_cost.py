@@ -102,8 +102,8 @@ def slowdown(cluster_rate: float, down_h: float, saving: Saving, waiting: Capaci
     return math.expm1(exponent) / (undisturbed * cluster_rate * saving.interval_h)
 
 
-_TOO_MUCH = 300.0
-"""e^300 times the ideal time is never."""
+_TOO_MUCH = 10.0
+"""e^10, 22,000 times the ideal time, is never."""
 
 
 def share_lost(slow: float) -> float:

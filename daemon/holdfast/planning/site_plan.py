@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -128,8 +129,7 @@ def costs(inputs: PlanInputs) -> PlanTable:
                 got.saved.with_h / _DAY_H,
                 100 * run_cost.share_lost(got.without),
                 100 * run_cost.share_lost(got.with_it),
-                got.saved.hours / _DAY_H,
-                got.saved.money(inputs.price),
+                *_spared(got.saved, inputs.price),
             ))  # fmt: skip
     columns = (
         "RATE", "NODES", "MTBF H", "DAYS WITHOUT", "DAYS WITH", "LOST WITHOUT %", "LOST WITH %", "DAYS SAVED", "$ SAVED"
@@ -142,6 +142,11 @@ def costs(inputs: PlanInputs) -> PlanTable:
         "Daly's complete model: lost work, saves, failures during a recovery",
     )
     return PlanTable("costs", "Training time and money", columns, tuple(rows), notes)
+
+
+def _spared(saved: run_cost.SavedTime, price: float) -> tuple[Cell, Cell]:
+    """Days and money; None: without it the run never ends, so that there is nothing to compare with."""
+    return (saved.hours / _DAY_H, saved.money(price)) if math.isfinite(saved.hours) else (None, None)
 
 
 def intervals(inputs: PlanInputs) -> PlanTable:
