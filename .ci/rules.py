@@ -56,7 +56,7 @@ def would_be_words(tree: ast.Module) -> Iterator[Found]:
         if key == "observe" or (isinstance(node, ast.Constant) and node.value in ("would_severity", "would_remedy")):
             yield (
                 node,
-                "reads what a finding would be from its evidence: use its fields (model/observed.py reads the wire)",
+                "reads what a finding would be from its evidence: use its fields (model/incidents/observed.py reads the wire)",
             )
 
 
@@ -74,13 +74,16 @@ def untyped_answers(tree: ast.Module) -> Iterator[Found]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Subscript):
             if isinstance(_key_of(node), str):
-                yield node, "picks a field of an answer by its name: read the answer into its shape (cli/answers.py)"
+                yield (
+                    node,
+                    "picks a field of an answer by its name: read the answer into its shape (cli/common/answers.py)",
+                )
             elif ast.unparse(node) in ("dict[str, Any]", "Mapping[str, Any]"):
                 yield node, "takes an answer as a dict: use its shape (holdfast.api)"
 
 
-_DAEMON, _STEPS = "daemon/holdfast", "daemon/holdfast/model/steps.py"
-_ACTIONS = "daemon/holdfast/model/action.py"
+_DAEMON, _STEPS = "daemon/holdfast", "daemon/holdfast/model/actions/steps.py"
+_ACTIONS = "daemon/holdfast/model/actions/action.py"
 _READS = re.compile("r?split|r?partition|startswith|endswith|removeprefix|removesuffix|r?index|r?find")
 """Methods that read a text by its parts."""
 
@@ -102,7 +105,7 @@ def spelled_steps(tree: ast.Module) -> Iterator[Found]:
     for node in (*joined, *plain):
         parts = node.values if isinstance(node, ast.JoinedStr) else [node]
         if spelled.search("".join(map(_part_of_step, parts))):
-            yield node, "spells a step: use its constructor in model/steps.py"
+            yield node, "spells a step: use its constructor in model/actions/steps.py"
 
 
 def _part_of_step(part: ast.expr) -> str:
@@ -119,7 +122,7 @@ def parsed_keys(tree: ast.Module) -> Iterator[Found]:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _READS.fullmatch(node.func.attr):
             last, before = _names(node.func.value)
             if last == "key" or "step" in (last, before):
-                yield node, "parses a key: use model/steps.py (Key.parse, Intent.step, Intent.attempt)"
+                yield node, "parses a key: use model/actions/steps.py (Key.parse, Intent.step, Intent.attempt)"
 
 
 def _names(value: ast.expr) -> tuple[str, str]:
@@ -150,13 +153,16 @@ def _other_doors(tree: ast.Module) -> Iterator[Found]:
             continue
         name = _called(node)
         if name == "Incident":
-            yield node, "Incident(...): use open_incident of holdfast.model.transitions"
+            yield node, "Incident(...): use open_incident of holdfast.model.incidents.transitions"
         for keyword in node.keywords:
             of_the_state = keyword.arg in _OF_THE_STATE or (keyword.arg == "state" and name == "replace")
             if of_the_state and not _of_something_else(node, keyword):
-                yield keyword.value, f"{keyword.arg}=: use raise_to, move or close of holdfast.model.transitions"
+                yield (
+                    keyword.value,
+                    f"{keyword.arg}=: use raise_to, move or close of holdfast.model.incidents.transitions",
+                )
             if name == "replace" and ast.unparse(keyword).startswith("kind=IncidentKind."):
-                yield keyword.value, "kind=: only not_dead of holdfast.model.transitions changes it"
+                yield keyword.value, "kind=: only not_dead of holdfast.model.incidents.transitions changes it"
 
 
 _STOPPERS = frozenset({"Requeue", "HoldJob", "SetDown", "MayStop"})
@@ -300,7 +306,7 @@ def undeclared_windows(tree: ast.Module) -> Iterator[Found]:
         if any(isinstance(value, int | float) and value * _UNIT_S.get(str(unit), 0) >= 3600 for unit, value in given):
             yield (
                 node,
-                "a private time window: declare it in model/lookback.py, which says what the store must load for it",
+                "a private time window: declare it in model/policies/lookback.py, which says what the store must load for it",
             )
 
 
@@ -311,7 +317,7 @@ def host_names(tree: ast.Module) -> Iterator[Found]:
             yield node, "a host name says which machine, not which process: use lease_holder.claim"
 
 
-_ROOM_NAMES = "daemon/holdfast/model/room_names.py"
+_ROOM_NAMES = "daemon/holdfast/model/elastic_jobs/room_names.py"
 _ROOM = re.compile(r"job-(\{\}|\d|\(|\\d|\[0)")
 """Prefix of the name of a rendezvous, or of a pattern that matches one. ``{}``: a placeholder."""
 
@@ -327,12 +333,15 @@ def rooms_by_id(tree: ast.Module) -> Iterator[Found]:
             if _ROOM.match(text) or text == "job-":
                 yield (
                     node,
-                    "spells a rendezvous: job ids are used again, use RoomName or job_label (model/room_names.py)",
+                    "spells a rendezvous: job ids are used again, use RoomName or job_label (model/elastic_jobs/room_names.py)",
                 )
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _READS.fullmatch(node.func.attr):
             of = ast.unparse(node.func.value)
             if re.search(r"(^|[._])room(_name|\.name)?$", of):
-                yield node, "takes the name of a rendezvous apart: use RoomName.parse (model/room_names.py)"
+                yield (
+                    node,
+                    "takes the name of a rendezvous apart: use RoomName.parse (model/elastic_jobs/room_names.py)",
+                )
 
 
 _CHECKS = "healthchecks/holdfast_checks"
@@ -429,9 +438,9 @@ RULES: tuple[Rule, ...] = (
         "prose",
         (*_LOOP, f"{_DAEMON}/model", f"{_DAEMON}/store", f"{_DAEMON}/api"),
         decisions_on_prose,
-        but=(f"{_DAEMON}/store/upgrades.py", f"{_DAEMON}/api/wire.py", f"{_DAEMON}/store/columns.py"),
+        but=(f"{_DAEMON}/store/upgrades.py", f"{_DAEMON}/api/requests/wire.py", f"{_DAEMON}/store/columns.py"),
     ),
-    Rule("one-door", ("daemon/holdfast",), _other_doors, but=("daemon/holdfast/model/transitions.py",)),
+    Rule("one-door", ("daemon/holdfast",), _other_doors, but=("daemon/holdfast/model/incidents/transitions.py",)),
     Rule(
         "result-constructors",
         ("healthchecks/holdfast_checks", "daemon/holdfast"),
@@ -442,13 +451,13 @@ RULES: tuple[Rule, ...] = (
         "would-be-words",
         ("healthchecks/holdfast_checks", _DAEMON),
         would_be_words,
-        but=(f"{_DAEMON}/model/observed.py", f"{_DAEMON}/store/upgrades.py"),
+        but=(f"{_DAEMON}/model/incidents/observed.py", f"{_DAEMON}/store/upgrades.py"),
     ),
     Rule(
         "untyped-answers",
         (f"{_DAEMON}/cli",),
         untyped_answers,
-        but=(f"{_DAEMON}/api/client.py", f"{_DAEMON}/cli/answers.py"),
+        but=(f"{_DAEMON}/api/client.py", f"{_DAEMON}/cli/common/answers.py"),
     ),
     Rule("spelled-step", (_DAEMON,), spelled_steps, but=(_STEPS,)),
     Rule("parsed-key", (_DAEMON,), parsed_keys, but=(_STEPS,)),

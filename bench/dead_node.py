@@ -19,7 +19,7 @@ from bench.kit import figures
 from bench.kit.slurmview import Watcher
 from bench.kit.stage import Stage, Struck, came_back, print_changes, print_logs, resumed_from, site
 
-from holdfast.controller import pace
+from holdfast.controller.timing import pace
 from holdfast.model.errors import HoldfastError
 
 HEAL_WITHIN_S = 240.0

@@ -20,12 +20,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 from bench.kit import figures
 
-from holdfast_train.durable import DurableCheckpoints, Training
 from holdfast_train.membership import StepPosition
 from holdfast_train.ranks import RankGroup
+from holdfast_train.saves.durable import DurableCheckpoints, Training
+from holdfast_train.saves.stored import StateOrigin
 from holdfast_train.settings import TrainSettings
 from holdfast_train.sizes import parse_sizes
-from holdfast_train.stored import StateOrigin
 
 _WIDTH = 1024
 _COMPUTE_S = 0.1

@@ -28,20 +28,20 @@ from bench.kit import figures
 from bench.kit.year import Year, write
 
 from holdfast.api.app import create_app
-from holdfast.api.auth import hash_token
+from holdfast.api.callers.auth import hash_token
+from holdfast.api.callers.readers import ReaderBounds, ReaderQuotas
 from holdfast.api.deps import Api, ApiDeps, frames_after
-from holdfast.api.readers import ReaderBounds, ReaderQuotas
 from holdfast.clock import SystemClock
-from holdfast.controller.agents import AgentRegistry
-from holdfast.controller.background import BackgroundWatch
-from holdfast.controller.figures_keeper import FiguresKeeper
+from holdfast.controller.keeping.figures_keeper import FiguresKeeper
+from holdfast.controller.keeping.totals_keeper import TotalsKeeper
+from holdfast.controller.observing.agents import AgentRegistry
+from holdfast.controller.observing.background import BackgroundWatch
 from holdfast.controller.orders import OrderHub
-from holdfast.controller.totals_keeper import TotalsKeeper
 from holdfast.metrics.tally import Tally
 from holdfast.model.book import Book, World
-from holdfast.model.cluster import ClusterView, Node
 from holdfast.model.errors import Unavailable
-from holdfast.model.policy import Policy
+from holdfast.model.policies.policy import Policy
+from holdfast.model.slurm.cluster import ClusterView, Node
 from holdfast.store import SqlStore, open_store
 
 GOAL_S = 1.0

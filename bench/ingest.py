@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from bench.kit import figures, procs
 from bench.kit.head import Head, Run, head
 
-from holdfast.controller import pace
+from holdfast.controller.timing import pace
 from support.postgres import postgres_binaries, running_server
 
 CONNECTIONS = 64

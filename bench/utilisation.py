@@ -19,8 +19,8 @@ from statistics import median
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(1, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from holdfast.model.policy import Mode
-from holdfast.model.sizes import parse_sizes
+from holdfast.model.elastic_jobs.sizes import parse_sizes
+from holdfast.model.policies.policy import Mode
 from support.simulated.arrays import ElasticSite
 from support.simulated.site import POLICY
 from support.simulated.slurm import SimJob

@@ -21,32 +21,39 @@ from prometheus_client.registry import Collector
 
 import package_graph
 from holdfast.api.app import TAGS, create_app
-from holdfast.api.connections import Bounds, Connections
 from holdfast.api.counters import ApiCounters
 from holdfast.api.deps import ApiDeps, ApiSettings
-from holdfast.api.gauges import ClusterGauges, ProcessGauges
-from holdfast.api.record_totals import RecordTotals
+from holdfast.api.figures.gauges import ClusterGauges, ProcessGauges
+from holdfast.api.figures.record_totals import RecordTotals
+from holdfast.api.transport.connections import Bounds, Connections
 from holdfast.cli.app import EPILOG, app
 from holdfast.clock import SystemClock
 from holdfast.config import drain_rules
 from holdfast.config.example import SettingRow, rows
 from holdfast.config.node_sets import NODES
 from holdfast.config.profiles import PROFILES
-from holdfast.controller.agents import AgentRegistry
+from holdfast.controller.keeping.steps_untaken import UntakenWatch
+from holdfast.controller.observing.agents import AgentRegistry
 from holdfast.controller.orders import OrderHub
-from holdfast.controller.steps_untaken import UntakenWatch
 from holdfast.decisions.parts import Certificate
 from holdfast.decisions.turn import STAGES
 from holdfast.metrics.tally import Tally
 from holdfast.metrics.timings import Phase
-from holdfast.model.action import ACTION_TYPES
-from holdfast.model.drain_rules import DrainRule
-from holdfast.model.endings import ENDINGS, EndingProof
+from holdfast.model.actions.action import ACTION_TYPES
+from holdfast.model.actions.endings import ENDINGS, EndingProof
+from holdfast.model.actions.restraints import WAYS, Restraint
 from holdfast.model.event import EventKind
-from holdfast.model.incident import TRANSITIONS, IncidentKind, IncidentState, MovedBy, RecoveryPhase, Transition
+from holdfast.model.incidents.incident import (
+    TRANSITIONS,
+    IncidentKind,
+    IncidentState,
+    MovedBy,
+    RecoveryPhase,
+    Transition,
+)
 from holdfast.model.parts import DiskRoom, NotifierState, ProcessSeen
-from holdfast.model.policy import Mode, Policy
-from holdfast.model.restraints import WAYS, Restraint
+from holdfast.model.policies.drain_rules import DrainRule
+from holdfast.model.policies.policy import Mode, Policy
 from holdfast_checks import coverage, reference
 from holdfast_checks.cli import page
 from holdfast_checks.settings.option import REQUIRED, declaration_of, default_of

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.model.action import SetDown
+from holdfast.model.actions.action import SetDown
 from holdfast.model.ids import slurm_reason
-from holdfast.model.incident import IncidentState
+from holdfast.model.incidents.incident import IncidentState
 from holdfast.providers.hyperpod.answers import PodNode, read_summary
 from support.simulated import Site
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
 import subprocess
-import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -250,40 +249,34 @@ def test_ci_runs_the_tests_and_nothing_else() -> None:
     assert commands == ["set -eu", 'cd "$(dirname "$0")/.."', "exec ./dev test </dev/null"]
 
 
-def _half(folder: Path, codes: str, failed: int) -> subprocess.CompletedProcess[str]:
-    """``run_half`` of dev, with a pytest that ends with these codes, one call after the other, and leaves this many failures."""
-    cache = folder / ".pytest_cache" / "v" / "cache"
-    cache.mkdir(parents=True)
-    (cache / "lastfailed").write_text(json.dumps({f"test_{n}": True for n in range(failed)}))
-    fake = folder / "pytest"
-    fake.write_text(f'#!/bin/sh\necho "$@" >>calls\nset -- {codes}\nshift $(($(wc -l <calls) - 1))\nexit $1\n')
-    fake.chmod(0o755)
+def _tests(folder: Path, halves: str, lint: str) -> subprocess.Popen[str]:
+    """``run_tests`` of dev, with these commands of the shell for the halves and for lint."""
+    stub = folder / "python"
+    stub.write_text(f"#!/bin/sh\n{halves}\n")
+    stub.chmod(0o755)
     text = (ROOT / "dev").read_text(encoding="utf-8")
-    function = text[text.index("MOST_AGAIN=") : text.index("run_tests() {")]
-    script = f'set -eu\nsay() {{ echo "$*"; }}\n{function}\nrun_half -m slurm\n'
-    path = f"{folder}:{Path(sys.executable).parent}:/usr/bin:/bin"
-    return subprocess.run(
-        ["sh", "-c", script], check=False, cwd=folder, env={"PATH": path}, capture_output=True, text=True
-    )
+    function = text[text.index("run_tests() {") : text.index("run_docs() {")]
+    script = f'set -eu\nCACHE=.\nsay() {{ echo "$*"; }}\nlint() {{ {lint}; }}\n{function}\nrun_tests tests/cli -x\n'
+    env = {"PATH": f"{folder}:/usr/bin:/bin"}
+    return subprocess.Popen(["sh", "-c", script], cwd=folder, env=env, stdout=subprocess.PIPE, text=True)
 
 
 @pytest.mark.parametrize(
-    ("codes", "failed", "code", "calls"),
-    [
-        ("0", 0, 0, 1),
-        ("1 0", 2, 0, 2),
-        ("1 1", 2, 1, 2),
-        ("1 5", 2, 5, 2),  # none of them was found again
-        ("1 0", 6, 1, 1),  # too many
-        ("2 0", 1, 2, 1),  # interrupted
-        ("3 0", 0, 3, 1),  # pytest itself failed
-    ],
+    ("halves", "lint", "code"), [("exit 0", "true", 0), ("exit 3", "true", 3), ("exit 0", "return 1", 1)]
 )
-def test_what_fails_runs_once_more_alone(tmp_path: Path, codes: str, failed: int, code: int, calls: int) -> None:
-    done = _half(tmp_path, codes, failed)
-    assert done.returncode == code, done.stderr
-    lines = (tmp_path / "calls").read_text().splitlines()
-    assert len(lines) == calls
-    assert ("UNSTABLE: 2 failed" in done.stdout) == ((code, calls) == (0, 2))
-    if calls == 2:
-        assert lines[1] == "-q --last-failed --last-failed-no-failures none -m slurm"
+def test_tests_and_lint_are_one_status(tmp_path: Path, halves: str, lint: str, code: int) -> None:
+    with _tests(tmp_path, f'echo "$@" >given\n{halves}', lint) as process:
+        assert process.wait(30) == code
+    assert (tmp_path / "given").read_text() == "tests/support/halves.py tests/cli -x\n"
+
+
+@pytest.mark.slow
+def test_a_signal_to_dev_alone_ends_the_tests_before_dev_ends(tmp_path: Path) -> None:
+    waits = "trap 'sleep 1; touch ended; exit 130' TERM\ntouch begun\nwhile :; do sleep 0.1; done"
+    with _tests(tmp_path, waits, "exec sleep 60") as process:
+        deadline = time.monotonic() + 30
+        while not (tmp_path / "begun").exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        process.terminate()
+        assert process.wait(30) == 130
+        assert (tmp_path / "ended").exists()

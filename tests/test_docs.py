@@ -249,6 +249,12 @@ def test_milestones_are_events() -> None:
     assert set(named) <= known
 
 
+def _calls_an_operator(call: ast.Call) -> bool:
+    """Whether this makes a message to operators; one with a ``user`` is the job's owner's, who has no runbook."""
+    named = isinstance(call.func, ast.Name) and call.func.id == "Notify"
+    return named and not any(word.arg == "user" for word in call.keywords)
+
+
 def _subjects() -> Iterator[tuple[str, list[str]]]:
     """Every message to an operator: where it is made, and the fixed words of its subject."""
     for file in sorted((ROOT / "daemon" / "holdfast" / "decisions").rglob("*.py")):
@@ -259,7 +265,7 @@ def _subjects() -> Iterator[tuple[str, list[str]]]:
             if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
         }
         for node in ast.walk(module):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Notify":
+            if isinstance(node, ast.Call) and _calls_an_operator(node):
                 subject = node.args[0]
                 subject = given[subject.id] if isinstance(subject, ast.Name) else subject
                 for each in (subject.body, subject.orelse) if isinstance(subject, ast.IfExp) else (subject,):
@@ -284,7 +290,7 @@ def _notices() -> Iterator[tuple[str, list[str]]]:
     """Every message to an operator: where it is made, and what it says of its level and topic."""
     for file in sorted((ROOT / "daemon" / "holdfast" / "decisions").rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Notify":
+            if isinstance(node, ast.Call) and _calls_an_operator(node):
                 said = [*node.args[2:4], *(word.value for word in node.keywords)]
                 yield f"{file.name}:{node.lineno}", [ast.unparse(each) for each in said]
 

@@ -12,14 +12,14 @@ import pytest
 
 import holdfast
 import holdfast_checks
-from holdfast.api import history
+from holdfast.api.shown import history
 from holdfast.decisions import overview
 from holdfast.decisions.elastic import ledger
 from holdfast.decisions.nodes import foreign_drains
 from holdfast.decisions.nodes.hands_off import Hands, HandsOff
 from holdfast.decisions.probing.suspects import CHECKS
 from holdfast.model.event import EventKind
-from holdfast.model.incident import ABOUT_JOBS, IncidentState
+from holdfast.model.incidents.incident import ABOUT_JOBS, IncidentState
 from support.rooms import T0
 
 _NOT_READ = (".migrations", ".__main__", ".practice", ".cli.")

@@ -50,7 +50,7 @@ def test_a_circle_of_folders_is_found_where_no_module_is_on_one() -> None:
 def test_the_whole_product_is_in_the_graph() -> None:
     names = set(grouped(module_imports(), package))
     assert {"agent", "api", "cli", "model", "holdfast_checks", "holdfast_checkpoint", "holdfast_train"} <= names
-    assert module_imports()["holdfast.model.incident"]
+    assert module_imports()["holdfast.model.incidents.incident"]
 
 
 def test_a_circle_is_found_with_what_is_on_it_and_nothing_else() -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 from bench.kit import flood, procs
 
 from holdfast.agent.sending.client import ControllerClient, Controllers
-from holdfast.api.auth import hash_token
+from holdfast.api.callers.auth import hash_token
 from holdfast.model.errors import Unavailable
 from holdfast.store import SqlStore, open_store
 
@@ -29,9 +29,7 @@ _UP_WITHIN_S = 60.0
 HONEST = 5
 BEAT_S = 1.0
 HEALTH_S = 0.2
-_STRANGER = (
-    "from holdfast.api.connections import Bounds; Bounds.many_behind = lambda _, address: address == '127.0.0.1'"
-)
+_STRANGER = "from holdfast.api.transport.connections import Bounds; Bounds.many_behind = lambda _, address: address == '127.0.0.1'"
 """Loopback stands for many clients, but for one address of it."""
 VIEWER, STOLEN = "viewer-token", "stolen-token"
 

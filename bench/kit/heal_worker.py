@@ -13,7 +13,8 @@ import time
 
 import torch
 
-from holdfast_train import GlobalBatch, Session, catchup
+from holdfast_train import GlobalBatch, Session
+from holdfast_train.peers import catchup
 
 PARAMETERS = 24
 _ADAM = 12

@@ -18,7 +18,7 @@ from bench.kit.procs import end_cleanly
 from bench.kit.slurmview import Trace, Watcher
 
 from holdfast.config.controller import load, read
-from holdfast.controller import pace
+from holdfast.controller.timing import pace
 from holdfast.logs import set_up
 from holdfast.model.errors import NotFound, OutsideError, Unavailable
 from holdfast.practice import jobs
@@ -52,7 +52,7 @@ def running(base: str = "/tmp", **options: Any) -> Iterator[PracticeSite]:
     end_cleanly()
     folder = Path(tempfile.mkdtemp(prefix="hfbench-", dir=base))
     folder.chmod(0o755)
-    made = PracticeSite.create(folder, **options, name="bench")
+    made = PracticeSite.create(folder, **options, name="bench", nursery=False)
     try:
         made.up()
         yield made

@@ -10,12 +10,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from holdfast.model.action import Action, Drain, Intent, IntentState, Launch, Notify, Requeue, SendOrder, Undrain, Verb
+from holdfast.model.actions.action import (
+    Action,
+    Drain,
+    Intent,
+    IntentState,
+    Launch,
+    Notify,
+    Requeue,
+    SendOrder,
+    Undrain,
+    Verb,
+)
 from holdfast.model.book import Change
-from holdfast.model.cluster import JobKey
 from holdfast.model.event import Event, EventKind
 from holdfast.model.ids import UPKEEP
-from holdfast.model.incident import Incident, IncidentState, Recovery, RecoveryPhase
+from holdfast.model.incidents.incident import Incident, IncidentState, Recovery, RecoveryPhase
+from holdfast.model.slurm.cluster import JobKey
 from holdfast.store import SqlStore
 from holdfast_checks.result import Remedy, Severity
 

@@ -24,13 +24,13 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from holdfast.api.answers.job_shapes import JobShape, JobsShape, WhyShape
+from holdfast.api.answers.node_shapes import ClusterShape, NodeShape, NodeStory
+from holdfast.api.answers.operator_shapes import WindowShape
+from holdfast.api.answers.shape import Shape
+from holdfast.api.answers.shapes import EventShape, EventsShape, IncidentShape, IncidentsShape, IncidentStory
+from holdfast.api.answers.status_shapes import StatusShape
 from holdfast.api.client import ApiClient
-from holdfast.api.job_shapes import JobShape, JobsShape, WhyShape
-from holdfast.api.node_shapes import ClusterShape, NodeShape, NodeStory
-from holdfast.api.operator_shapes import WindowShape
-from holdfast.api.shape import Shape
-from holdfast.api.shapes import EventShape, EventsShape, IncidentShape, IncidentsShape, IncidentStory
-from holdfast.api.status_shapes import StatusShape
 from holdfast.model.errors import HoldfastError, NotFound, Rejected, Unavailable, Usage
 
 __all__ = ["Holdfast", "HoldfastError", "NotFound", "Rejected", "Unavailable", "Usage"]

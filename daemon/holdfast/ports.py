@@ -13,22 +13,22 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeVar
 
-from holdfast.model.action import Intent, IntentState
+from holdfast.model.actions.action import Intent, IntentState
+from holdfast.model.actions.budgets import BudgetExtension
+from holdfast.model.agents.report import Report
 from holdfast.model.background import Topology
 from holdfast.model.book import Book, Change, NodeMark, NodeRecord
-from holdfast.model.budgets import BudgetExtension
-from holdfast.model.cluster import ClusterView, Job, Node, Partition, Reservation
+from holdfast.model.elastic_jobs.room_names import KnownRoom
+from holdfast.model.elastic_jobs.rooms import OpenRoom, RoomRecord, RoomRules, RoomView
 from holdfast.model.event import Event, EventKind
-from holdfast.model.incident import Incident, Recovery
-from holdfast.model.job_ends import JobEnd
+from holdfast.model.incidents.incident import Incident, Recovery
+from holdfast.model.jobs.job_ends import JobEnd
 from holdfast.model.machine import Instance, Notice, ProviderCan, ProviderView
-from holdfast.model.maintenance import Window
-from holdfast.model.node_orders import NodeOrder
 from holdfast.model.notice import Matter, Message
-from holdfast.model.report import Report
-from holdfast.model.room_names import KnownRoom
-from holdfast.model.rooms import OpenRoom, RoomRecord, RoomRules, RoomView
-from holdfast.model.suppression import Suppression
+from holdfast.model.operators.maintenance import Window
+from holdfast.model.operators.node_orders import NodeOrder
+from holdfast.model.operators.suppression import Suppression
+from holdfast.model.slurm.cluster import ClusterView, Job, Node, Partition, Reservation
 
 _Verb = TypeVar("_Verb", bound=Callable[..., object])
 
@@ -435,8 +435,8 @@ class Store(Protocol):
     def take_orders(
         self, node: str, instance_id: str, boot_id: str, now: datetime, *, observes: bool = False
     ) -> tuple[Intent, ...]:
-        """Orders for this agent that are neither settled nor expired nor held (:mod:`holdfast.model.held_orders`); PLANNED ones become
-        STARTED (delivered). A delivered one is handed out again until its outcome is in: the agent acts at most once per id.
+        """Orders for this agent that are neither settled nor expired nor held (:mod:`holdfast.model.actions.held_orders`); PLANNED ones
+        become STARTED (delivered). A delivered one is handed out again until its outcome is in: the agent acts at most once per id.
 
         ``observes``: the controller's mode is observe."""
         ...

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from holdfast.actor.accepts import forbidden
-from holdfast.model.action import Drain, HoldJob, Intent, IntentState, Notify, Reboot, Requeue
-from holdfast.model.cluster import JobKey
+from holdfast.model.actions.action import Drain, HoldJob, Intent, IntentState, Notify, Reboot, Requeue
 from holdfast.model.errors import Unavailable
 from holdfast.model.event import EventKind
-from holdfast.model.node_sets import NodeSet
-from holdfast.model.policy import Mode, Policy
-from holdfast.model.proposals import proposal_id
+from holdfast.model.operators.proposals import proposal_id
+from holdfast.model.policies.node_sets import NodeSet
+from holdfast.model.policies.policy import Mode, Policy
+from holdfast.model.slurm.cluster import JobKey
 from support.simulated import Site
 from support.simulated.site import POLICY
 

@@ -12,8 +12,8 @@ import pytest
 
 from holdfast.actor.begun import Begun
 from holdfast.actor.limits import LEAST_OUT, ActorLimits, LimitedStep, limited, most
-from holdfast.controller.lanes import pools
-from holdfast.model.action import (
+from holdfast.controller.timing.lanes import pools
+from holdfast.model.actions.action import (
     Action,
     AdoptSpare,
     Drain,
@@ -28,15 +28,16 @@ from holdfast.model.action import (
     Requeue,
     SetDown,
     StopStart,
+    TakeOverDrain,
     Terminate,
     Undrain,
 )
 from holdfast.model.book import Change, NodeMark
-from holdfast.model.cluster import JobKey, NodeReason
 from holdfast.model.errors import LeaderFencedOff, Unavailable
-from holdfast.model.maintenance import KeepWindow
-from holdfast.model.node_orders import DrainForOperator, ReleaseForOperator
-from holdfast.model.policy import Policy, RepairPolicy
+from holdfast.model.operators.maintenance import KeepWindow
+from holdfast.model.operators.node_orders import DrainForOperator, ReleaseForOperator
+from holdfast.model.policies.policy import Policy, RepairPolicy
+from holdfast.model.slurm.cluster import JobKey, NodeReason
 from holdfast.slurm.holding import HeldByReservation
 from support.simulated.site import Site
 
@@ -60,6 +61,7 @@ def limits(
         (AdoptSpare("n1"), LimitedStep.OUT),
         (DrainForOperator("n1", "operator ops: psu"), LimitedStep.OUT),
         (ReleaseForOperator("n1", SEEN), LimitedStep.RELEASED),
+        (TakeOverDrain("n1", "a reason", SEEN), LimitedStep.RELEASED),
         (Requeue(JOB, 0), LimitedStep.STOPPED),
         (HoldJob(JOB, "why"), LimitedStep.STOPPED),
         (Terminate("i-1", "n1"), LimitedStep.ENDED),

@@ -6,7 +6,7 @@ import inspect
 
 import pytest
 
-from holdfast.model.action import IntentState
+from holdfast.model.actions.action import IntentState
 from holdfast.ports import Provider, Scheduler, reading
 from support.simulated import Site
 

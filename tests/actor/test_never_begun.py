@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from holdfast.actor.actor import STALE_S
-from holdfast.controller.expiring import LATE, MOST_UNFETCHED, UNFETCHED, expired
-from holdfast.model.action import Intent, IntentState, SendOrder, Verb
-from holdfast.model.incident import IncidentState
-from holdfast.model.policy import Mode
+from holdfast.controller.keeping.expiring import LATE, MOST_UNFETCHED, UNFETCHED, expired
+from holdfast.model.actions.action import Intent, IntentState, SendOrder, Verb
+from holdfast.model.incidents.incident import IncidentState
+from holdfast.model.policies.policy import Mode
 from holdfast_checks.result import Remedy
 from support.simulated import Site
 

@@ -10,10 +10,10 @@ import pytest
 
 from holdfast.actor.adapters import Outside
 from holdfast.actor.carry_out import carry_out
-from holdfast.model.action import Intent, IntentState, Reboot, Replace, Requeue, SetDown, StopStart, Terminate
+from holdfast.model.actions.action import Intent, IntentState, Reboot, Replace, Requeue, SetDown, StopStart, Terminate
 from holdfast.model.book import NodeMark
-from holdfast.model.cluster import ClusterView
 from holdfast.model.ids import slurm_reason
+from holdfast.model.slurm.cluster import ClusterView
 from holdfast.ports import IntentOutcome, Scheduler
 from holdfast_checks.result import Remedy
 from support.simulated import Site

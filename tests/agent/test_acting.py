@@ -11,10 +11,10 @@ import pytest
 
 from holdfast.agent.acting import Acting
 from holdfast.agent.sources.checks import settings_of
-from holdfast.api.ingest import given_checks
+from holdfast.api.agents.ingest import given_checks
 from holdfast.config.agent import AgentConfig
-from holdfast.model.cluster import Node
-from holdfast.model.policy import Policy
+from holdfast.model.policies.policy import Policy
+from holdfast.model.slurm.cluster import Node
 from holdfast_checks.acting import CheckPolicy, Lists
 from holdfast_checks.acting_file import FILE, kept
 from holdfast_checks.cli import config as by_hand

@@ -9,7 +9,7 @@ import tarfile
 import pytest
 
 from holdfast.agent.sending.memory import AgentMemory
-from holdfast.model.action import Verb
+from holdfast.model.actions.action import Verb
 from support.agent_bench import PCI, XID, FakeController, Folder, running
 
 pytestmark = pytest.mark.slow

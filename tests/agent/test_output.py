@@ -13,9 +13,9 @@ from holdfast.agent.node.readers import ReaderPool
 from holdfast.agent.orders import output
 from holdfast.agent.orders.orders import OrderResult, ReceivedOrder
 from holdfast.agent.orders.output import path_of, read_output
-from holdfast.model.answers import output_read
+from holdfast.model.agents.answers import output_read
 from holdfast.model.errors import Rejected
-from holdfast.model.job_ends import Sign
+from holdfast.model.jobs.job_ends import Sign
 from holdfast_checks.probes.child import Children
 
 NOBODY = 65534

@@ -158,7 +158,7 @@ def test_a_controller_that_hangs_holds_up_nobody_else_on_the_socket(desk: Desk, 
             "fatal": "",
             "observed": "",
         }
-        assert time.monotonic() - began_s < 3.0
+        assert time.monotonic() - began_s < 15.0
         go_on.set()
         assert launcher.hear() == LINE
 

@@ -20,17 +20,17 @@ from holdfast.agent.jobs.job_socket import JobSocket
 from holdfast.agent.jobs.rendezvous import Rooms
 from holdfast.agent.sending.client import ControllerClient, Controllers
 from holdfast.api.app import create_app
-from holdfast.api.auth import hash_token
+from holdfast.api.callers.auth import hash_token
 from holdfast.api.deps import ApiDeps
-from holdfast.api.server import build_server
+from holdfast.api.transport.server import build_server
 from holdfast.clock import SystemClock
-from holdfast.controller.agents import AgentRegistry
+from holdfast.controller.observing.agents import AgentRegistry
 from holdfast.controller.orders import OrderHub
 from holdfast.model.book import Book, World
-from holdfast.model.cluster import ClusterView, Job, JobKey
+from holdfast.model.elastic_jobs.rooms import OpenRoom, RoomRules, RoomView
 from holdfast.model.errors import Unavailable
-from holdfast.model.policy import Policy
-from holdfast.model.rooms import OpenRoom, RoomRules, RoomView
+from holdfast.model.policies.policy import Policy
+from holdfast.model.slurm.cluster import ClusterView, Job, JobKey
 from holdfast.ports import QuorumRooms
 from holdfast.store import open_store
 from support.job_socket import Job as Connection

@@ -14,7 +14,7 @@ from holdfast.agent.jobs.questions import parse_question
 from holdfast.agent.sending import deadletters
 from holdfast.agent.sending.deadletters import MOST_BYTES, NAME, DeadLetters
 from holdfast.agent.sending.statements import KINDS, Malformed, parse
-from holdfast.api.wire import StatementItem
+from holdfast.api.requests.wire import StatementItem
 
 _NUMBERS = st.integers(-1, 3) | st.sampled_from([2**31 - 1, 2**31, 2**32, 2**63 - 1, 2**63, 10**400])
 _TEXTS = st.text(max_size=5) | st.sampled_from(["\x80", "\x9f", "\u2028", "\u2029", "\x7f", "x" * 4100])

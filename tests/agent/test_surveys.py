@@ -24,7 +24,7 @@ from holdfast.agent.orders.surveys import parse as parse_answer
 from holdfast.agent.sending.outbox import OutboxItem
 from holdfast.agent.sending.statements import Malformed, parse
 from holdfast.model.errors import Rejected
-from holdfast.model.surveys import SURVEYED, CheckpointSurvey, Written, dump_written, survey_of
+from holdfast.model.jobs.surveys import SURVEYED, CheckpointSurvey, Written, dump_written, survey_of
 from holdfast_checks.probes.child import Children
 
 UID = os.geteuid()

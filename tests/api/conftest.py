@@ -17,22 +17,22 @@ from fastapi import FastAPI
 from sqlalchemy import URL
 
 from holdfast.api.app import create_app
-from holdfast.api.auth import Authenticator, hash_token
+from holdfast.api.callers.auth import Authenticator, hash_token
+from holdfast.api.callers.quota import AgentQuota
+from holdfast.api.callers.readers import ReaderQuotas
+from holdfast.api.callers.stranger_turns import Strangers
 from holdfast.api.deps import Api, ApiDeps, ApiStore
-from holdfast.api.quota import AgentQuota
-from holdfast.api.readers import ReaderQuotas
 from holdfast.api.shared import SharedAnswers
-from holdfast.api.stranger_turns import Strangers
-from holdfast.controller.agents import AgentRegistry
+from holdfast.controller.keeping.steps_untaken import UntakenWatch
+from holdfast.controller.observing.agents import AgentRegistry
 from holdfast.controller.orders import OrderHub
-from holdfast.controller.steps_untaken import UntakenWatch
-from holdfast.model.action import Intent
+from holdfast.model.access.tokens import TokenRow
+from holdfast.model.actions.action import Intent
+from holdfast.model.agents.report import Report
 from holdfast.model.book import Change, World
 from holdfast.model.errors import Unavailable
-from holdfast.model.incident import Incident
-from holdfast.model.policy import Mode, Policy
-from holdfast.model.report import Report
-from holdfast.model.tokens import TokenRow
+from holdfast.model.incidents.incident import Incident
+from holdfast.model.policies.policy import Mode, Policy
 from holdfast.ports import Accepted
 from holdfast.store import SqlStore, open_store
 from holdfast.store.engines import parse_url

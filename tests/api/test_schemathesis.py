@@ -19,9 +19,9 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from holdfast.api import reading
+from holdfast.api.reads import reading
 from holdfast.model.book import Book, World
-from holdfast.model.policy import Policy
+from holdfast.model.policies.policy import Policy
 from support.rooms import T0, MemoryRooms, four_groups, view_of
 
 pytestmark = pytest.mark.slow

@@ -146,11 +146,11 @@ def test_an_ordinary_line_costs_little(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def _seconds_a_line(texts: tuple[str, ...]) -> float:
-    began = time.perf_counter()
+    began = time.thread_time()
     for _ in range(100):
         for text in texts:
             judge_record(text, NODE, 1.0)
-    return (time.perf_counter() - began) / (100 * len(texts))
+    return (time.thread_time() - began) / (100 * len(texts))
 
 
 @pytest.mark.parametrize("text", [*(line.text for line in LINES), XID], ids=lambda text: text[:60])
@@ -158,6 +158,6 @@ def test_a_line_without_end_costs_no_more_than_its_length(text: str) -> None:
     for piece in (" ", "(", "0", "a", text, "[Hardware Error]: ", "\n", ": "):
         for head in (text, text[: len(text) // 2], text[:16]):
             hostile = (head + piece * (200_000 // len(piece)))[:200_000]
-            began = time.perf_counter()
+            began = time.thread_time()
             judge_record(hostile, NODE)
-            assert time.perf_counter() - began < 2.0, (head, piece)
+            assert time.thread_time() - began < 2.0, (head, piece)

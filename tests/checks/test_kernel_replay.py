@@ -185,16 +185,16 @@ def test_a_line_of_a_megabyte_takes_no_time(make: Callable[[str, int], str]) -> 
 
 
 def _seconds(line: str) -> float:
-    began = time.perf_counter()
+    began = time.thread_time()
     assert all(result.code in ("79", "74") for result in replay([line]))
-    return time.perf_counter() - began
+    return time.thread_time() - began
 
 
 def test_a_large_log_is_read_in_one_go() -> None:
     lines = [f"[{n}.000001] {ORDINARY[n % len(ORDINARY)]}" for n in range(20_000)]
-    began = time.perf_counter()
+    began = time.thread_time()
     assert len({result.code for result in replay(lines)}) <= 1
-    assert (time.perf_counter() - began) / len(lines) < 100e-6
+    assert (time.thread_time() - began) / len(lines) < 100e-6
 
 
 def test_the_words_of_a_line() -> None:

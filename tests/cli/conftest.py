@@ -15,19 +15,19 @@ from pathlib import Path
 import pytest
 
 from holdfast.api.app import create_app
-from holdfast.api.auth import hash_token
+from holdfast.api.callers.auth import hash_token
 from holdfast.api.deps import ApiDeps
-from holdfast.api.server import build_server
+from holdfast.api.transport.server import build_server
 from holdfast.cli.app import run
 from holdfast.clock import SystemClock
-from holdfast.controller.agents import AgentRegistry, Hello
+from holdfast.controller.observing.agents import AgentRegistry, Hello
 from holdfast.controller.orders import OrderHub
 from holdfast.model.background import Background, Lemon, Outage
 from holdfast.model.book import Book, Brake, BrakeKind, Change, World
-from holdfast.model.cluster import ClusterView, JobKey, Node, Reservation
 from holdfast.model.event import Event, EventKind
-from holdfast.model.incident import Incident, IncidentState, Recovery, RecoveryPhase
-from holdfast.model.policy import Policy, SparePolicy
+from holdfast.model.incidents.incident import Incident, IncidentState, Recovery, RecoveryPhase
+from holdfast.model.policies.policy import Policy, SparePolicy
+from holdfast.model.slurm.cluster import ClusterView, JobKey, Node, Reservation
 from holdfast.store import SqlStore, open_store
 from holdfast_checks.result import Remedy, Severity
 

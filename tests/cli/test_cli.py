@@ -16,7 +16,8 @@ import pytest
 
 from holdfast.api import client
 from holdfast.api.client import ApiClient
-from holdfast.cli import audit, local
+from holdfast.cli.offline import local
+from holdfast.cli.views import audit
 from holdfast.store import open_store
 from holdfast_checkpoint import Checkpointer
 
@@ -58,12 +59,20 @@ def test_every_read_verb_has_json(holdfast: Any, site: dict[str, str], verb: tup
 SHOWN = [
     (
         ("nodes",),
-        ["n1", "IDLE+DRAIN", "heard", "unknown", ID, "brake drains holds: 4 drains in 10 minutes", "fell off the bus"],
+        [
+            "n1",
+            "IDLE+DRAIN",
+            "reporting",
+            "unknown",
+            ID,
+            "brake drains holds: 4 drains in 10 minutes",
+            "fell off the bus",
+        ],
     ),
     (
         ("nodes", "n1"),
         [
-            "n1  IDLE+DRAIN  8 GPUs, agent heard",  # word: what the verb prints
+            "n1  IDLE+DRAIN  8 GPUs, agent reporting",
             "score 1; 1 fault in 28 days",
             "gpu.xid 79",
             "i-1",

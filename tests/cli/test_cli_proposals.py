@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.api.node_shapes import NodeShape
-from holdfast.api.proposal_shapes import NodePolicyShape, ProposalShape
-from holdfast.api.status_shapes import StatusShape
-from holdfast.cli import proposing
-from holdfast.cli.reading import proposal_line
-from holdfast.cli.restraints import held_lines
-from holdfast.cli.spares import policy_line
+from holdfast.api.answers.node_shapes import NodeShape
+from holdfast.api.answers.proposal_shapes import NodePolicyShape, ProposalShape
+from holdfast.api.answers.status_shapes import StatusShape
+from holdfast.cli.common.restraints import held_lines
+from holdfast.cli.nodes.spares import policy_line
+from holdfast.cli.orders import proposing
+from holdfast.cli.views.reading import proposal_line
 
 ID = "0h3k5d2m8x1q.2"
 SHOWN = {

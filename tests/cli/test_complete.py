@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from typer._completion_classes import ZshComplete
 
-from holdfast.api.overview_shapes import NamesShape
-from holdfast.cli import complete
+from holdfast.api.answers.overview_shapes import NamesShape
+from holdfast.cli.common import complete
 
 ID = "0h3k5d2m8x1q"
 

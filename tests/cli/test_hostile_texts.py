@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from holdfast.api.client import _refusal
-from holdfast.cli import node_sheet, show
 from holdfast.cli.app import run
-from holdfast.cli.csv_rows import cell
+from holdfast.cli.common import show
+from holdfast.cli.common.csv_rows import cell
+from holdfast.cli.nodes import node_sheet
 from holdfast.model.errors import Rejected, Usage
 
 HOSTILE = "a\x1b]0;title\x07b \x9b31m \u202e gnp.1 \u2066 \x7f \u2028 c"

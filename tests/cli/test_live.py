@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli.live import drawn, printed, with_seconds
+from holdfast.cli.common.live import drawn, printed, with_seconds
 from holdfast.model.errors import Unavailable
 
 ARGUMENTS = [

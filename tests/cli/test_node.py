@@ -5,16 +5,18 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
+import typer
 
-from holdfast.api.history_shapes import NodeHealthShape, NodeSheetShape
-from holdfast.cli import node as verbs
-from holdfast.cli.csv_rows import cell
-from holdfast.cli.node_sheet import markdown, plain
+from holdfast.api.shown.history_shapes import NodeHealthShape, NodeSheetShape
+from holdfast.cli.common.csv_rows import cell
+from holdfast.cli.nodes import node as verbs
+from holdfast.cli.nodes.node_sheet import markdown, plain
 
 ID = "0h3k5d2m8x1q"
 NOW = datetime(2026, 11, 26, 19, 30, tzinfo=UTC)
@@ -41,7 +43,7 @@ def test_the_history_has_no_column_in_which_nothing_is(holdfast: Any, site: dict
 def test_a_narrow_terminal_has_room_for_what_happened(
     holdfast: Any, site: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.cli.reading.narrow", lambda: True)
+    monkeypatch.setattr("holdfast.cli.views.reading.narrow", lambda: True)
     assert "INCIDENT" not in holdfast("node", "history", "n1", **site).out.splitlines()[2]
 
 
@@ -104,6 +106,49 @@ def test_orders_are_taken_down_or_refused_in_one_line(holdfast: Any, site: dict[
     for wrong in (("node", "drain", "n1"), ("node", "release", "n1"), ("node", "note", "n1")):
         assert holdfast(*wrong, **site).status == 2
     assert holdfast("node", "note", "n1", "x", "--ticket", "a b", **site).status == 2
+
+
+class Ordering:
+    """An API that takes every order."""
+
+    sent: ClassVar[list[tuple[str, Any]]] = []
+
+    def __init__(self, _url: object) -> None: ...
+
+    def post(self, path: str, body: Any) -> Any:
+        self.sent.append((path, body))
+        return {"order_id": ID, "text": "machine i-1 of n1 is replaced once no job holds the node"}
+
+
+def test_a_replacement_is_of_the_machine_that_was_shown(monkeypatch: Any, capsys: Any) -> None:
+    monkeypatch.setattr(verbs, "ApiClient", Ordering)
+    monkeypatch.setattr(verbs, "_machine_of", lambda _client, _name: "i-1")
+    monkeypatch.setattr(Ordering, "sent", [])
+    assert verbs.replace("n1", "board", "OPS-1", "bad fan", yes=True) == 0
+    body = {"reason": "board", "ticket": "OPS-1", "over": "bad fan", "machine": "i-1"}
+    assert Ordering.sent == [("/v1/nodes/n1/replace", body)]
+    shown = capsys.readouterr().out
+    assert "machine i-1 and what is on it will be gone" in shown
+    assert "ordered: machine i-1 of n1 is replaced" in shown
+
+
+@pytest.mark.parametrize("answer", [True, False])
+def test_a_replacement_is_asked_about(monkeypatch: Any, answer: bool) -> None:
+    monkeypatch.setattr(verbs, "ApiClient", Ordering)
+    monkeypatch.setattr(verbs, "_machine_of", lambda _client, _name: "i-1")
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(typer, "confirm", lambda _question: answer)
+    monkeypatch.setattr(Ordering, "sent", [])
+    assert verbs.replace("n1", "", "", "", yes=False) == (0 if answer else 1)
+    assert len(Ordering.sent) == int(answer)
+
+
+def test_a_replacement_is_refused_in_one_line(holdfast: Any, site: dict[str, str]) -> None:
+    asked = holdfast("node", "replace", "n1", **site)
+    assert (asked.status, asked.err.count("\n")) == (1, 1)
+    assert "which machine serves n1 is not known" in asked.err
+    refused = holdfast("node", "replace", "n9", "--yes", **site)
+    assert (refused.status, refused.err.count("\n")) == (1, 1)
 
 
 def test_an_order_is_waited_for(capsys: Any) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.api.overview_shapes import DoingShape, NightLineShape, NightShape, OverviewShape, WaitingShape
-from holdfast.api.status_shapes import PartShape
-from holdfast.cli.overview import MOST_LINES, screen
+from holdfast.api.answers.overview_shapes import DoingShape, NightLineShape, NightShape, OverviewShape, WaitingShape
+from holdfast.api.answers.status_shapes import PartShape
+from holdfast.cli.views.overview import MOST_LINES, screen
 
 NOW = datetime(2026, 1, 28, 9, 30, tzinfo=UTC)
 GOOD = (
@@ -117,7 +117,7 @@ ITSELF
     provider, agents, certificate, connections
   mode act: nodes are drained and repaired, jobs are recovered
 NOW
-  no open incident
+  nothing under way
 """
 BUSY = """\
 Healing n17: repairing (Launch n17). 1 thing needs you.

@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from holdfast.cli.schema import schema_of
+from holdfast.cli.offline.schema import schema_of
 
 TRACE = "node,start,end,cause\na,1,2,GPU\nb,1,3,fan\na,9,10,GPU\n"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli import runbooks
+from holdfast.cli.offline import runbooks
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -11,7 +11,7 @@ import jsonschema_rs
 import pytest
 
 from holdfast.cli.app import command
-from holdfast.cli.schema import SHAPES, schema_of
+from holdfast.cli.offline.schema import SHAPES, schema_of
 
 OF_THIS_RELEASE_ALONE = {
     "checkpoint latest",

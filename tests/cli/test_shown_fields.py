@@ -12,10 +12,9 @@ from typing import Any, get_args, get_origin
 
 import pytest
 
-from holdfast.api.client import ApiClient
-from holdfast.api.job_shapes import JobShape, JobsShape
-from holdfast.api.shape import Shape
-from holdfast.api.shapes import (
+from holdfast.api.answers.job_shapes import JobShape, JobsShape
+from holdfast.api.answers.shape import Shape
+from holdfast.api.answers.shapes import (
     EventShape,
     FindingShape,
     IncidentShape,
@@ -23,11 +22,13 @@ from holdfast.api.shapes import (
     IncidentStory,
     JobKeyShape,
     RecoveryShape,
+    ReplacementShape,
 )
-from holdfast.api.views import finding_shape, incident_shape
+from holdfast.api.client import ApiClient
+from holdfast.api.shown.views import finding_shape, incident_shape
 from holdfast.cli.app import run
-from holdfast.model.incident import Incident, Recovery
-from holdfast.model.report import Finding, SeenFinding
+from holdfast.model.agents.report import Finding, SeenFinding
+from holdfast.model.incidents.incident import Incident, Recovery
 from support.store_nouns import NOW, finding, incident, recovery
 
 NOT_IN_THE_API: dict[type[Any], dict[str, str]] = {
@@ -40,6 +41,7 @@ NOT_IN_THE_API: dict[type[Any], dict[str, str]] = {
         "drain_lost_at": "the note and the timeline say that slurmctld forgot the drain, and when",
         "job_uid": "whose job: `holdfast jobs` shows the job and its user",
         "by_job": "says which brake counts the drain, and the headline what was found",
+        "by_order": "the kind says that an order opened it, the check whether a finding leads by now",
         "code": "stands in the headline, after the check",
         "by_program": "says how many nodes with this fault make the job the suspect; the hold's reason names them",
         "resumed_in_doubt": "the note says that it waits for an operator, and why",
@@ -166,6 +168,7 @@ def another(kind: Any, value: Any) -> Any:
         (list, [4711] if int in kinds else ["something else"]),
         (Mapping, {"something": "else"}),
         (datetime, datetime(2026, 1, 31, 7, 8, 9, 5000, tzinfo=UTC)),
+        (ReplacementShape, ReplacementShape(by="ops", at=NOW, reason="board", ticket="OPS-1", instance_id="i-1")),
         (JobKeyShape, JobKeyShape(cluster="other", job_id=7, submit_time=NOW)),
         (bool, not value),
         (int, 4711),

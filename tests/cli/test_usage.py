@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.api.shapes import EventShape
-from holdfast.cli.problems import said
-from holdfast.cli.reading import main_events
+from holdfast.api.answers.shapes import EventShape
+from holdfast.cli.common.problems import said
+from holdfast.cli.views.reading import main_events
 from holdfast.model.errors import HoldfastError, NotFound, Rejected, Unavailable, Usage
 from holdfast.practice.cluster.site import PracticeSite
 from holdfast.practice.demo import timeline

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from holdfast.cli.when import both, clock, last_evening, parse_when
+from holdfast.cli.common.when import both, clock, last_evening, parse_when
 from holdfast.model.errors import Usage
 
 BERLIN = ZoneInfo("Europe/Berlin")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.api.answers.job_shapes import WhyShape
 from holdfast.api.client import ApiClient
-from holdfast.api.job_shapes import WhyShape
 from holdfast.cli.app import run
-from holdfast.cli.why import why_lines
+from holdfast.cli.views.why import why_lines
 
 END = {
     "restarts": 0,

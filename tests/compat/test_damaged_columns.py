@@ -17,9 +17,9 @@ from sqlalchemy import JSON, text
 from holdfast import unknown
 from holdfast.api.client import NO_HEADERS, ApiClient
 from holdfast.cli.app import run
-from holdfast.model.action import IntentState, SendOrder, UnknownAction
-from holdfast.model.incident import IncidentKind
-from holdfast.model.steps import StepKey
+from holdfast.model.actions.action import IntentState, SendOrder, UnknownAction
+from holdfast.model.actions.steps import StepKey
+from holdfast.model.incidents.incident import IncidentKind
 from holdfast.store import SqlStore, open_store
 from holdfast.store.columns import SafeText
 from holdfast.store.engines import parse_url, writer_engine

@@ -38,7 +38,7 @@ from holdfast_checks.cli import keep
 from holdfast_checks.probes import known
 from holdfast_checks.registry import NotGathered
 from holdfast_checks.seen_right import SeenRight
-from holdfast_train.events import read_event
+from holdfast_train.failure.events import read_event
 from recording.agents import DONE, ME, Wire, _remember
 
 NEWER = """ALTER TABLE items ADD COLUMN shard TEXT NOT NULL DEFAULT 'a'; ALTER TABLE orders ADD COLUMN colour TEXT;

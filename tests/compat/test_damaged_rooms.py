@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.controller.quorum_link import QuorumLink
-from holdfast.controller.quorum_note import NOTE, read_note
-from holdfast.controller.quorum_watch import QuorumWatch
+from holdfast.controller.quorum.quorum_link import QuorumLink
+from holdfast.controller.quorum.quorum_note import NOTE, read_note
+from holdfast.controller.quorum.quorum_watch import QuorumWatch
 from holdfast.decisions.elastic.ledger import Read, fold
 from holdfast.model.book import World
+from holdfast.model.elastic_jobs.rooms import RoomRecord
 from holdfast.model.event import EventKind
-from holdfast.model.policy import Policy
-from holdfast.model.rooms import RoomRecord
+from holdfast.model.policies.policy import Policy
 from holdfast.quorum.nouns import Departure, RoomEvent
 from holdfast.quorum.state import QuorumStore
 from holdfast.store import SqlStore, open_store

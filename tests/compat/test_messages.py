@@ -21,10 +21,10 @@ from holdfast.agent.sending.outbox import Outbox, OutboxItem
 from holdfast.agent.sending.sender import Sender, SenderIdentity
 from holdfast.agent.sending.statements import KINDS, parse
 from holdfast.agent.sources.gpus import INVENTORY_KEY, KnownGpus
-from holdfast.controller.quorum_link import QuorumLink
-from holdfast.model.action import Verb
+from holdfast.controller.quorum.quorum_link import QuorumLink
+from holdfast.model.actions.action import Verb
+from holdfast.model.elastic_jobs.rooms import RoomRules
 from holdfast.model.errors import NotFound
-from holdfast.model.rooms import RoomRules
 from holdfast.quorum.state import QuorumStore
 from holdfast.store import SqlStore, open_store
 from recording.releases import document, folder, releases, script

@@ -19,7 +19,7 @@ from holdfast.agent.sending.client import ControllerAnswer
 from holdfast.agent.sending.memory import AgentMemory
 from holdfast.agent.sending.outbox import Outbox, OutboxItem
 from holdfast.agent.sending.sender import Sender, SenderIdentity
-from holdfast.api.quota import AgentQuota
+from holdfast.api.callers.quota import AgentQuota
 from holdfast.store import SqlStore, open_store
 from holdfast_checks.result import Remedy, Severity, Verdict
 from recording.releases import document, releases

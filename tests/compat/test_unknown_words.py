@@ -12,12 +12,12 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
 
-from holdfast.model.action import ACTION_TYPES, Intent, IntentState, SendOrder, UnknownAction, Verb
+from holdfast.model.actions.action import ACTION_TYPES, Intent, IntentState, SendOrder, UnknownAction, Verb
+from holdfast.model.agents.report import Finding, Inventory
 from holdfast.model.book import Brake, CheckpointRecord, NodeMark, NodeRecord
-from holdfast.model.incident import Incident, IncidentKind, IncidentState, Recovery, RecoveryPhase
+from holdfast.model.incidents.incident import Incident, IncidentKind, IncidentState, Recovery, RecoveryPhase
 from holdfast.model.machine import ProviderView
-from holdfast.model.report import Finding, Inventory
-from holdfast.model.suppression import Suppression
+from holdfast.model.operators.suppression import Suppression
 from holdfast.store.codec import UnreadableDocument, decode, encode, read_action
 from holdfast.store.rows import _intent
 from holdfast_checks.words import declared, safe

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.decisions.common import node_incidents
-from holdfast.model.incident import IncidentKind
+from holdfast.model.incidents.incident import IncidentKind
 from holdfast.store import SqlStore, open_store
 from holdfast_checks.result import Remedy, Severity
 from support.simulated.site import Site

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from holdfast import unknown
-from holdfast.model.action import IntentState
-from holdfast.model.incident import IncidentKind, IncidentState, RecoveryPhase
+from holdfast.model.actions.action import IntentState
+from holdfast.model.incidents.incident import IncidentKind, IncidentState, RecoveryPhase
 from holdfast.store import SqlStore, open_store
 from holdfast_checks.result import Remedy, Severity
 from recording import world

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.api.client import ApiClient
 from holdfast.cli.app import run
-from holdfast.model.action import Intent, Launch, Terminate
+from holdfast.model.actions.action import Intent, Launch, Terminate
 from holdfast.store import SqlStore, open_store
 from recording import world
 from recording.releases import Recorded, moments

@@ -14,7 +14,7 @@ from holdfast.config.example import example, rows
 from holdfast.config.profiles import PROFILES
 from holdfast.decisions.common.check_policy import checks_for
 from holdfast.model.errors import ConfigError
-from holdfast.model.policy import Mode, Policy
+from holdfast.model.policies.policy import Mode, Policy
 from holdfast.providers import KINDS, PROVIDERS, CommandSettings, Ec2Settings, HyperpodSettings
 from holdfast_checks.acting import CheckPolicy, Lists
 from holdfast_checks.settings.option import Required, declaration_of, is_declared

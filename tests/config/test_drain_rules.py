@@ -10,8 +10,8 @@ import pytest
 from holdfast.config.controller import load
 from holdfast.config.drain_rules import EXAMPLE
 from holdfast.config.example import example
-from holdfast.model.drain_rules import MOST_CHARS, DrainRule, may_hang
 from holdfast.model.errors import ConfigError
+from holdfast.model.policies.drain_rules import MOST_CHARS, DrainRule, may_hang
 
 
 def _load(folder: Path, text: str) -> tuple[DrainRule, ...]:

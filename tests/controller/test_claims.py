@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from holdfast.controller.claims import ShownJobs, known_claims
+from holdfast.controller.observing.claims import ShownJobs, known_claims
 from holdfast.model.book import Book, CheckpointRecord, World
-from holdfast.model.cluster import ClusterView, Job, JobKey
+from holdfast.model.slurm.cluster import ClusterView, Job, JobKey
 from support.simulated import EPOCH
 from support.simulated.site import POLICY
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.model.action import DropHold, IntentState
+from holdfast.model.actions.action import DropHold, IntentState
 from holdfast.model.machine import NoticeKind
 from support.simulated import Site
 from support.simulated.anything import Anything

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.model.action import CheckInstance
+from holdfast.model.actions.action import CheckInstance
 from support.simulated import Site
 
 

@@ -6,7 +6,7 @@ from datetime import datetime
 
 import pytest
 
-from holdfast.controller.figures_keeper import BATCH, LATE, FiguresKeeper
+from holdfast.controller.keeping.figures_keeper import BATCH, LATE, FiguresKeeper
 from support.simulated.clock import SimClock
 
 

@@ -10,10 +10,10 @@ from dataclasses import replace
 import pytest
 
 from holdfast.controller import loop as loop_module
-from holdfast.controller import slurm_reader
-from holdfast.model.cluster import ClusterView, Node
+from holdfast.controller.observing import slurm_reader
 from holdfast.model.errors import Unavailable
-from holdfast.model.incident import IncidentState
+from holdfast.model.incidents.incident import IncidentState
+from holdfast.model.slurm.cluster import ClusterView, Node
 from holdfast_checks.result import Remedy, Severity
 from support.simulated.site import Site
 

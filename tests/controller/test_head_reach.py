@@ -6,7 +6,7 @@ import socket
 import time
 from dataclasses import replace
 
-from holdfast.controller.head_reach import HeadReached, connect, resolve
+from holdfast.controller.observing.head_reach import HeadReached, connect, resolve
 from support.descriptors import descriptors_left
 from support.simulated import Site
 from support.simulated.provider import FULL

@@ -6,9 +6,9 @@ from concurrent.futures import wait
 from datetime import datetime
 from threading import Event
 
-from holdfast.controller.lanes import LANES, PROVIDER, SLURM, WORKERS, pools
-from holdfast.controller.steps_untaken import takeable
-from holdfast.model.action import Drain, Intent, IntentState, Launch
+from holdfast.controller.keeping.steps_untaken import takeable
+from holdfast.controller.timing.lanes import LANES, PROVIDER, SLURM, WORKERS, pools
+from holdfast.model.actions.action import Drain, Intent, IntentState, Launch
 from holdfast.model.book import Change
 from support.simulated.site import Site
 from support.store_nouns import intent

@@ -14,7 +14,7 @@ import pytest
 from holdfast import unexpected
 from holdfast.controller import loop as loop_module
 from holdfast.controller.loop import ControlLoop
-from holdfast.controller.quorum_watch import QuorumWatch
+from holdfast.controller.quorum.quorum_watch import QuorumWatch
 from support.simulated import Site
 
 BRIEF_S = 5.0

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from holdfast.model.event import EventKind
-from holdfast.model.node_orders import NodeOrder, OrderVerb
+from holdfast.model.operators.node_orders import NodeOrder, OrderVerb
 from holdfast.ports import Operation
 from holdfast.store import open_store
 from holdfast_checks.result import Severity

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.controller import pace
-from holdfast.controller.observe import COLD_START_S
+from holdfast.controller.observing.observe import COLD_START_S
+from holdfast.controller.timing import pace
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.controller.quorum_note import NOTE
-from holdfast.controller.quorum_watch import QuorumWatch
+from holdfast.controller.quorum.quorum_note import NOTE
+from holdfast.controller.quorum.quorum_watch import QuorumWatch
 from holdfast.decisions.elastic.ledger import Read, fold
 from holdfast.model.book import Book, World
+from holdfast.model.elastic_jobs.rooms import RoomRecord, RoomRules
 from holdfast.model.errors import LeaderFencedOff
 from holdfast.model.event import Event, EventKind
-from holdfast.model.policy import Policy
-from holdfast.model.rooms import RoomRecord, RoomRules
+from holdfast.model.policies.policy import Policy
 from holdfast.quorum.nouns import RoomEvent
 from support.rooms import T0, MemoryRooms, four_groups, group_job, view_of
 from support.simulated.clock import SimClock
@@ -198,7 +198,7 @@ class Watched:
 
 
 def test_a_controller_that_reads_on_after_a_restart_repeats_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.controller.quorum_watch.PAGE", 3)
+    monkeypatch.setattr("holdfast.controller.quorum.quorum_watch.PAGE", 3)
     place = Watched()
     expected = play(place.rooms)
     for _ in range(3):

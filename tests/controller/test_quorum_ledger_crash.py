@@ -14,9 +14,9 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from bench.kit.rooms import Rooms
 
-from holdfast.controller.quorum_link import QuorumLink
+from holdfast.controller.quorum.quorum_link import QuorumLink
 from holdfast.decisions.elastic.ledger import Read, fold
-from holdfast.model.rooms import RoomRules
+from holdfast.model.elastic_jobs.rooms import RoomRules
 from holdfast.store import open_store
 from support.practice import eventually
 from support.rooms import T0, socket_of
@@ -25,9 +25,9 @@ READER = """
 import sys
 from holdfast.clock import SystemClock
 from holdfast.controller import quorum_watch
-from holdfast.controller.quorum_link import QuorumLink
+from holdfast.controller.quorum.quorum_link import QuorumLink
 from holdfast.model.book import Book, World
-from holdfast.model.policy import Policy
+from holdfast.model.policies.policy import Policy
 from holdfast.store import open_store
 
 folder, fence = sys.argv[1], int(sys.argv[2])

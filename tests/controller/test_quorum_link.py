@@ -18,9 +18,9 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from bench.kit.rooms import Rooms
 
-from holdfast.controller.quorum_link import QuorumLink
+from holdfast.controller.quorum.quorum_link import QuorumLink
+from holdfast.model.elastic_jobs.rooms import OpenRoom, RoomRules
 from holdfast.model.errors import NotFound, OutsideError, Rejected, Unavailable
-from holdfast.model.rooms import OpenRoom, RoomRules
 from holdfast.ports import QuorumRooms
 from support.practice import eventually
 from support.rooms import Caller, MemoryRooms, socket_of
@@ -107,7 +107,7 @@ def test_the_record_is_read_on_from_a_number_and_outlives_the_room(place: Place)
 
 
 def test_when_it_began_counts_from_its_last_opening(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.controller.quorum_link._PAGE", 2)
+    monkeypatch.setattr("holdfast.controller.quorum.quorum_link._PAGE", 2)
     opened = place.rooms.open(place.name, RULES)
     assert place.rooms.began(place.name) is None
     place.meet(opened, 0, "72.0")

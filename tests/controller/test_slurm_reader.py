@@ -14,13 +14,9 @@ from typing import cast
 import pytest
 
 from holdfast.controller import loop as loop_module
-from holdfast.controller import slurm_reader
-from holdfast.controller.elastic_pace import ELASTIC_S, MOVES_BURST, ElasticPace
-from holdfast.controller.job_pace import LONGEST_S, MOST_JOBS, SHORTEST_S, JobPace
-from holdfast.controller.job_pace import pause_s as job_pause_s
-from holdfast.controller.job_reads import LOOKED_FOR_MAX, LOOKS_BURST, LOOKS_PER_S, Looks
 from holdfast.controller.loop import ControlLoop
-from holdfast.controller.slurm_reader import (
+from holdfast.controller.observing import slurm_reader
+from holdfast.controller.observing.slurm_reader import (
     BUSY_S,
     IDLE_S,
     SlurmReader,
@@ -29,17 +25,21 @@ from holdfast.controller.slurm_reader import (
     moving_jobs,
     pause_s,
 )
+from holdfast.controller.timing.elastic_pace import ELASTIC_S, MOVES_BURST, ElasticPace
+from holdfast.controller.timing.job_pace import LONGEST_S, MOST_JOBS, SHORTEST_S, JobPace
+from holdfast.controller.timing.job_pace import pause_s as job_pause_s
+from holdfast.controller.timing.job_reads import LOOKED_FOR_MAX, LOOKS_BURST, LOOKS_PER_S, Looks
 from holdfast.decisions.common.elastic_jobs import elastic_jobs
 from holdfast.decisions.common.node_agents import order_to
 from holdfast.head.controller_main import _rung
 from holdfast.head.serving import Controller
-from holdfast.model import steps
-from holdfast.model.action import Action, CheckInstance, Drain, Intent, IntentState, Notify, Verb
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import Action, CheckInstance, Drain, Intent, IntentState, Notify, Verb
+from holdfast.model.actions.steps import StepKey
 from holdfast.model.book import Change
-from holdfast.model.cluster import ClusterView
-from holdfast.model.incident import IncidentState, RecoveryPhase
-from holdfast.model.policy import Policy
-from holdfast.model.steps import StepKey
+from holdfast.model.incidents.incident import IncidentState, RecoveryPhase
+from holdfast.model.policies.policy import Policy
+from holdfast.model.slurm.cluster import ClusterView
 from holdfast_checks.result import Remedy, Severity
 from support.simulated import EPOCH
 from support.simulated.arrays import ElasticSite

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.controller.stage_times import StageTimes
+from holdfast.controller.timing.stage_times import StageTimes
 from holdfast.decisions import turn as turns
 from holdfast.decisions.turn import STAGES, TurnStage, turn
 from holdfast.model.book import Change, World

@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from holdfast.controller.steps_untaken import STARTED_S, UNTAKEN_S, UntakenWatch
-from holdfast.model.policy import Mode
+from holdfast.controller.keeping.steps_untaken import STARTED_S, UNTAKEN_S, UntakenWatch
+from holdfast.model.policies.policy import Mode
 from support.simulated.site import Site
 
 

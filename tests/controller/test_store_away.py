@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from holdfast.controller import loop as loop_module
-from holdfast.controller.cycles import MOST_FAILED_CYCLES, SHOWN_AFTER
 from holdfast.controller.loop import LEASE_TTL_S, ControlLoop
+from holdfast.controller.timing.cycles import MOST_FAILED_CYCLES, SHOWN_AFTER
 from holdfast.model.errors import LeaderFencedOff, Stale, Unavailable
 from support.simulated import Site
 

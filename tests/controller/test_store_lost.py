@@ -9,12 +9,12 @@ from datetime import timedelta
 import pytest
 
 from holdfast.decisions.machines.orphans import GRACE_S, orphans
-from holdfast.model.action import Assign, Intent, IntentState, Notify, Terminate
+from holdfast.model.actions.action import Assign, Intent, IntentState, Notify, Terminate
 from holdfast.model.book import Book, NodeRecord, World
 from holdfast.model.errors import Unavailable
-from holdfast.model.incident import Incident, IncidentState
+from holdfast.model.incidents.incident import Incident, IncidentState
 from holdfast.model.machine import Instance, ProviderView
-from holdfast.model.policy import Mode, Policy
+from holdfast.model.policies.policy import Mode, Policy
 from holdfast_checks.result import Remedy, Severity
 from support.simulated import EPOCH, MemoryStore, Site
 from support.simulated.provider import FULL

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.controller import totals_keeper
-from holdfast.controller.totals_keeper import CLUSTER_NOTE, NOTE, SAVE_EVERY_S, TotalsKeeper
+from holdfast.controller.keeping import totals_keeper
+from holdfast.controller.keeping.totals_keeper import CLUSTER_NOTE, NOTE, SAVE_EVERY_S, TotalsKeeper
 from holdfast.metrics.tally import Tally
 from holdfast.model.book import Change
 from holdfast.model.event import Event, EventKind

@@ -13,9 +13,9 @@ from holdfast.actor import actor, carry_out, second_look
 from holdfast.actor.provider_watch import PROVIDER
 from holdfast.agent.sources.kernel import UNJUDGED, KernelLog
 from holdfast.agent.timing.loop import Loop
-from holdfast.controller.observe import SLURM
-from holdfast.controller.quorum_watch import _survived
-from holdfast.model.action import Drain, Intent, IntentState
+from holdfast.controller.observing.observe import SLURM
+from holdfast.controller.quorum.quorum_watch import _survived
+from holdfast.model.actions.action import Drain, Intent, IntentState
 from holdfast.model.book import Book
 from support.simulated import Site
 

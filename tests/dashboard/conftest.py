@@ -11,9 +11,10 @@ import anyio
 import httpx
 import pytest
 
-from holdfast.api.auth import hash_token
+from holdfast.api.callers.auth import hash_token
 from holdfast.config.sections import DashboardSection
 from holdfast.dashboard.attach import attach
+from holdfast.dashboard.proxied import ProxyTrust
 from holdfast.store import open_store
 from support.served_site import ServedSite
 from support.simulated.site import Site
@@ -58,14 +59,19 @@ def make_browser(tmp_path: Path) -> Iterator[Callable[..., Browser]]:
     """A browser at a site of this many nodes; ``before`` is done to the site first."""
     with closing(open_store(f"sqlite:///{tmp_path / 'h.db'}")) as store:
 
-        def made(nodes: int = 4, before: Callable[[Site], None] = lambda _site: None) -> Browser:
+        def made(
+            nodes: int = 4,
+            before: Callable[[Site], None] = lambda _site: None,
+            proxy: ProxyTrust | None = None,
+            sign_out: str = "",
+        ) -> Browser:
             site = Site(nodes, store=store)
             site.run(2)
             before(site)
             served = ServedSite(site, store)
             for role, who in (("operator", "op"), ("viewer", "eve"), ("user", "1000"), ("agent", "n1")):
                 store.add_token(role, who, hash_token(f"token-{who}"), site.clock.now())
-            attach(served.app, DashboardSection(hosts=("head.example",)))
+            attach(served.app, DashboardSection(hosts=("head.example",), proxy_sign_out=sign_out), proxy)
             return Browser(site, served)
 
         yield made

@@ -17,7 +17,7 @@ from playwright.sync_api import Page as Tab
 from playwright.sync_api import expect, sync_playwright
 
 from dashboard.conftest import Browser
-from holdfast.api.connections import Bounds
+from holdfast.api.transport.connections import Bounds
 from holdfast_checks.result import Remedy
 from support.serving import running
 from support.simulated.site import Site

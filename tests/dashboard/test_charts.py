@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.dashboard import charts
 from holdfast.dashboard.screen import GridCell, GridGroup, NodeTrouble
-from holdfast.model.fleet import NodeGroup
+from holdfast.model.incidents.fleet import NodeGroup
 
 AT = datetime(2026, 3, 2, 12, tzinfo=UTC)
 
@@ -91,3 +91,21 @@ def test_runs_of_a_job_on_its_axis() -> None:
     bars = charts.runs([end(0, 10, 5), end(1, 5, 0), never])
     assert [(b.restarts, b.x, b.width) for b in bars] == [(0, 0.0, 500.0), (1, 500.0, 500.0)]
     assert charts.runs([never]) == ()
+
+
+def test_failures_are_counted_by_their_cause() -> None:
+    found = [
+        ("gpu.xid", "n1"),
+        ("host.disk", "n3"),
+        ("gpu.xid", "n1"),
+        ("gpu.xid", "n2"),
+        ("gpu.ecc", "n1"),
+        ("job", ""),
+    ]
+    assert [(c.cause, c.count, c.nodes, c.width) for c in charts.causes(found)] == [
+        ("gpu.xid", 3, 2, 1000.0),
+        ("gpu.ecc", 1, 1, 333.3),
+        ("host.disk", 1, 1, 333.3),
+        ("job", 1, 0, 333.3),
+    ]
+    assert charts.causes([]) == ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from html import unescape
 from types import SimpleNamespace
 
@@ -11,9 +12,9 @@ import httpx
 import pytest
 
 from dashboard.conftest import ORIGIN, SAME_SITE, Browser
+from holdfast.api.answers.overview_shapes import WaitingShape
+from holdfast.api.callers.readers import ReaderBounds, ReaderQuotas
 from holdfast.api.client import ApiClient
-from holdfast.api.overview_shapes import WaitingShape
-from holdfast.api.readers import ReaderBounds, ReaderQuotas
 from holdfast.cli.app import run
 from holdfast.dashboard import pages
 from holdfast.dashboard.charts import timeline
@@ -22,7 +23,9 @@ from holdfast.dashboard.pages import Pages
 from holdfast.dashboard.render import assets, environment
 from holdfast.dashboard.screen import NodeTrouble
 from holdfast.model.errors import Unavailable
-from holdfast.model.incident import IncidentState
+from holdfast.model.incidents.incident import IncidentState
+from holdfast.model.policies.node_sets import NodeSet
+from holdfast_checks.acting import CheckPolicy, Lists
 from holdfast_checks.result import Remedy
 from support.simulated.clock import EPOCH
 from support.simulated.site import Site
@@ -219,7 +222,7 @@ def test_a_job_is_not_called_unknown_because_nothing_can_be_read(
     assert "Nothing is known" not in answer.text
 
 
-def test_a_long_audit_log_leads_on_to_its_newest_orders(
+def test_a_long_audit_log_begins_with_its_newest_orders_and_leads_on_to_older_ones(
     make_browser: MakeBrowser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pages, "MOST_ORDERS", 2)
@@ -228,10 +231,12 @@ def test_a_long_audit_log_leads_on_to_its_newest_orders(
     for number in range(3):
         browser.post("/ui/do/note", target="n1", reason=f"note {number}")
     first = browser.get("/ui/audit").text
-    assert "note 2" not in first
-    newer = re.search(r'href="([^"]+)">Newer ones<', first)
-    assert newer is not None
-    assert "note 2" in browser.get(unescape(newer[1])).text
+    assert first.index("note 2") < first.index("note 1")
+    assert "note 0" not in first
+    older = re.search(r'href="([^"]+)">Older ones<', first)
+    assert older is not None
+    rest = browser.get(unescape(older[1])).text
+    assert ("note 0" in rest, "note 1" in rest, "Older ones" in rest) == (True, False, False)
 
 
 def test_the_command_line_prints_the_way_in(
@@ -471,3 +476,46 @@ def test_what_waits_and_what_was_wrong_are_short_however_many_and_long() -> None
     now = shown.text("pieces/now.html", screen=SimpleNamespace(overview=overview, cluster=""))
     assert now.count("<li>") == 50
     assert "and 4046 more" in now
+
+
+def test_the_fleet_page_counts_failures_by_cause(make_browser: MakeBrowser) -> None:
+    browser = make_browser(before=faulty)
+    browser.sign_in()
+    page = browser.get("/ui/fleet").text
+    assert "1 incidents of the last 30 days" in page
+    assert re.search(r"<td>gpu.xid</td><td class=\"number\">1</td><td class=\"number\">1</td>", page)
+
+
+def test_the_settings_page_shows_the_policy_of_checks(make_browser: MakeBrowser) -> None:
+    browser = make_browser()
+    deps = browser.served.app.state.api.deps
+    sets = (NodeSet("big", nodes="n1", thresholds={"gpu": {"temperature_margin_c": 7.0}}),)
+    deps.policy = replace(deps.policy, nodes=sets, checks=CheckPolicy(Lists(observe_only=("gpu.xid",))))
+    browser.sign_in()
+    page = browser.get("/ui/settings").text
+    assert "<td>gpu.xid</td><td>observes</td><td>[checks]</td><td>yes</td>" in page
+    assert "<td>gpu.temperature_margin_c</td><td>7</td><td>big</td>" in page
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "text"),
+    [("/ui/nothing", 404, "GET /ui/nothing"), ("/ui/incidents?cursor=x", 422, "cursor"), ("/ui/node/n%00", 422, "")],
+)
+def test_what_cannot_be_shown_is_said_on_a_page(make_browser: MakeBrowser, path: str, status: int, text: str) -> None:
+    browser = make_browser()
+    browser.sign_in()
+    answer = browser.get(path)
+    assert (answer.status_code, answer.headers["content-type"]) == (status, "text/html; charset=utf-8")
+    assert "This cannot be shown" in answer.text
+    assert text in answer.text
+    assert browser.get("/v1/nothing").headers["content-type"] == "application/json"
+
+
+def test_who_asks_too_often_reads_when_to_come_back(make_browser: MakeBrowser) -> None:
+    browser = make_browser()
+    browser.sign_in("eve")
+    api = browser.served.app.state.api
+    api.readers = ReaderQuotas(browser.site.clock.monotonic_s, ReaderBounds(requests=0, requests_per_s=0.001))
+    answer = browser.get("/")
+    assert (answer.status_code, "This cannot be shown" in answer.text) == (429, True)
+    assert int(answer.headers["retry-after"]) > 0

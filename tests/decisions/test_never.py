@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.actor.carry_out import carry_out
 from holdfast.decisions.common.slurm_view import fresh_view
-from holdfast.model.action import (
+from holdfast.model.actions.action import (
     Action,
     AdoptSpare,
     HoldJob,
@@ -23,9 +23,9 @@ from holdfast.model.action import (
     Terminate,
     Verb,
 )
-from holdfast.model.cluster import Reservation
-from holdfast.model.incident import IncidentKind, IncidentState, RecoveryPhase
-from holdfast.model.report import OrderOutcome
+from holdfast.model.agents.report import OrderOutcome
+from holdfast.model.incidents.incident import IncidentKind, IncidentState, RecoveryPhase
+from holdfast.model.slurm.cluster import Reservation
 from holdfast.ports import IntentOutcome
 from support.simulated import EPOCH, Machine, Site
 

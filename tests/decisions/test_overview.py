@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from holdfast.decisions.overview import at_work, in_flight, next_due, overview, waits
-from holdfast.model.action import Drain, Intent, IntentState, Launch, Notify
+from holdfast.model.actions.action import Drain, Intent, IntentState, Launch, Notify
 from holdfast.model.book import Book, Brake, BrakeKind, World
-from holdfast.model.incident import Incident, IncidentKind, IncidentState
-from holdfast.model.maintenance import Window
+from holdfast.model.incidents.incident import Incident, IncidentKind, IncidentState
 from holdfast.model.notice import Message, NoticeLevel, PendingAddress, PendingMessage, Topic
+from holdfast.model.operators.maintenance import Window
+from holdfast.model.operators.proposals import ProposalRecord, ProposalState, Question, StepKind
 from holdfast.model.parts import Condition, PartName, PartState
-from holdfast.model.policy import Mode, Policy
-from holdfast.model.proposals import ProposalRecord, ProposalState, Question, StepKind
+from holdfast.model.policies.policy import Mode, Policy
 from support.simulated.site import Site
 from support.store_nouns import NOW, incident, later
 

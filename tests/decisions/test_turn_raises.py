@@ -10,13 +10,14 @@ from dataclasses import replace
 import pytest
 
 from holdfast import unexpected
-from holdfast.controller import cycles, loop
+from holdfast.controller import loop
+from holdfast.controller.timing import cycles
 from holdfast.decisions import careful, turn
 from holdfast.decisions.careful import TurnFailed, blame, careful_turn
 from holdfast.decisions.inputs import NO_DECISION, Input, InputKind, inputs, without
 from holdfast.model.book import Change, World
-from holdfast.model.cluster import Node
-from holdfast.model.incident import IncidentKind, IncidentState
+from holdfast.model.incidents.incident import IncidentKind, IncidentState
+from holdfast.model.slurm.cluster import Node
 from holdfast_checks.result import Remedy, Severity
 from support.simulated import Site
 

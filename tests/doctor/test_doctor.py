@@ -12,12 +12,12 @@ import pytest
 
 from holdfast.doctor import AdviceLevel, DoctorFacts, SlurmFacts, diagnose, exit_code
 from holdfast.doctor.facts import ControllerFacts, MetadataFacts, PluginFacts, SlurmScript, SpankLine
-from holdfast.model.cluster import Node, Partition, Reservation
+from holdfast.model.agents.report import AgentView
 from holdfast.model.machine import ProviderCan
-from holdfast.model.node_sets import NodeSet
 from holdfast.model.parts import Condition, DiskRoom, PartName, PartState
-from holdfast.model.policy import JobPolicy, Mode, Policy, RepairPolicy
-from holdfast.model.report import AgentView
+from holdfast.model.policies.node_sets import NodeSet
+from holdfast.model.policies.policy import JobPolicy, Mode, Policy, RepairPolicy
+from holdfast.model.slurm.cluster import Node, Partition, Reservation
 
 DATA = Path(__file__).parent / "data"
 DOCS = Path(__file__).parents[2] / "docs" / "doctor.md"
@@ -545,7 +545,7 @@ def test_power_saving_fix_fits_the_release() -> None:
 
 def test_every_advice_is_tried_here_and_documented() -> None:
     """Ids in the sources, in the tests and in the documentation are the same set."""
-    sources = (Path(__file__).parents[2] / "daemon" / "holdfast" / "doctor").glob("*.py")
+    sources = (Path(__file__).parents[2] / "daemon" / "holdfast" / "doctor").rglob("*.py")
     used = {
         found
         for file in sources

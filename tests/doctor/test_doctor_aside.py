@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from holdfast.doctor import diagnose
 from holdfast.doctor.edge import DoctorSite, _rooms_aside
 from holdfast.doctor.facts import Aside, DoctorFacts
+from holdfast.model.agents.report import AgentView
 from holdfast.model.errors import Rejected
-from holdfast.model.policy import Policy
-from holdfast.model.report import AgentView
+from holdfast.model.policies.policy import Policy
 from holdfast_checks.aside import FilesSetAside
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -14,10 +14,10 @@ import pytest
 from holdfast.config.controller import load
 from holdfast.doctor import AdviceLevel, DoctorSite, gather, run, site_of
 from holdfast.doctor.edge import NO_SUCH_RESERVATION, may_change, may_reserve
-from holdfast.doctor.provider_edge import NO_SUCH_NODE
-from holdfast.model.cluster import ClusterView, Partition
+from holdfast.doctor.gather.provider_edge import NO_SUCH_NODE
 from holdfast.model.errors import HoldfastError, NotFound, NotPermitted, Rejected, Unavailable
-from holdfast.model.policy import Mode
+from holdfast.model.policies.policy import Mode
+from holdfast.model.slurm.cluster import ClusterView, Partition
 from holdfast.ports import Scheduler
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)

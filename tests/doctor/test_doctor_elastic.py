@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from holdfast.doctor import AdviceLevel, DoctorFacts, SlurmFacts
-from holdfast.doctor.elastic import RULES
-from holdfast.model.cluster import Partition
-from holdfast.model.policy import Policy
+from holdfast.doctor.subjects.elastic import RULES
+from holdfast.model.policies.policy import Policy
+from holdfast.model.slurm.cluster import Partition
 
 TRAIN = Partition("train", "OFF", 10, 0, ("n1", "n2"))
 FLEX = Partition("flex", "REQUEUE", 1, 30, ("n1", "n2"))

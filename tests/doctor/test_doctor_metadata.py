@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from doctor.test_doctor import good
-from holdfast.doctor import AdviceLevel, diagnose, metadata_edge
+from holdfast.doctor import AdviceLevel, diagnose
 from holdfast.doctor.facts import MetadataFacts
+from holdfast.doctor.gather import metadata_edge
 from holdfast.model.machine import MetadataOptions
 from holdfast_checks.probes.imds_users import MetadataReached
 from holdfast_checks.registry import NotGathered

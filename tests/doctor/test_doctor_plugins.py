@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.doctor.elf import exported_uint32
 from holdfast.doctor.facts import SlurmFacts
-from holdfast.doctor.plugin_facts import look
+from holdfast.doctor.gather.elf import exported_uint32
+from holdfast.doctor.gather.plugin_facts import look
 from support.slurm_plugins import SLURM_INCLUDE, has_headers, make
 
 

@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from holdfast.doctor.provider_edge import NO_SUCH_NODE, examine, metadata_options
+from holdfast.doctor.gather.provider_edge import NO_SUCH_NODE, examine, metadata_options
 from holdfast.model.errors import InsufficientCapacity, NotFound, NotPermitted, OutsideError, Rejected, Unavailable
 from holdfast.model.machine import Instance, MetadataOptions, ProviderCan
 from holdfast.ports import Provider

@@ -12,8 +12,8 @@ from doctor.test_doctor_edge import NOW, FewWords, scheduler
 from holdfast.config.controller import load
 from holdfast.doctor import AdviceLevel, DoctorFacts, DoctorSite, diagnose, gather, site_of
 from holdfast.doctor.facts import QuorumFacts
+from holdfast.model.elastic_jobs.rooms import RoomView
 from holdfast.model.errors import OutsideError, Rejected, Unavailable
-from holdfast.model.rooms import RoomView
 from support.rooms import MemoryRooms
 
 WELL = QuorumFacts("10.0.0.5")

@@ -9,7 +9,7 @@ import pytest
 
 from doctor.test_doctor import NOW, good
 from holdfast.doctor import AdviceLevel, diagnose
-from holdfast.model.tokens import TokenRow
+from holdfast.model.access.tokens import TokenRow
 
 DAY = timedelta(days=1)
 USED = NOW - DAY

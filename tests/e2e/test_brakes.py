@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.model.event import EventKind
-from holdfast.model.incident import RecoveryPhase
+from holdfast.model.incidents.incident import RecoveryPhase
 from holdfast.practice.cluster.client import get
 from support.practice import eventually
 from support.site import PATIENCE_S, MakeDrill

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.agent.orders.checkpoint_verbs import VERBS
-from holdfast.model.incident import RecoveryPhase
+from holdfast.model.incidents.incident import RecoveryPhase
 from support.practice import eventually
 from support.site import PATIENCE_S, Drill, MakeDrill
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.model.action import IntentState, SendOrder, Verb
-from holdfast.model.incident import IncidentState
+from holdfast.model.actions.action import IntentState, SendOrder, Verb
+from holdfast.model.incidents.incident import IncidentState
 from support.practice import eventually
 from support.site import PATIENCE_S, Drill, MakeDrill
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from holdfast.metrics.timings import Phase, measure
-from holdfast.model.cluster import Job
-from holdfast.model.elastic import REQUEUE_EXIT
+from holdfast.model.elastic_jobs.elastic import REQUEUE_EXIT
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import EventKind
-from holdfast.model.incident import Incident
+from holdfast.model.incidents.incident import Incident
+from holdfast.model.slurm.cluster import Job
 from holdfast.practice.cluster.processes import start_ticks
 from holdfast.practice.elastic import steps
 from holdfast.practice.elastic.run import MICRO_BATCHES, ElasticRun

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.controller.quorum_link import QuorumLink
+from holdfast.controller.quorum.quorum_link import QuorumLink
 from holdfast.decisions.elastic.ledger import Read, fold
 from holdfast.metrics.timings import Phase, measure
 from holdfast.model.event import Event, EventKind

@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 from holdfast.model.errors import Rejected
-from holdfast.model.incident import Incident, IncidentState
+from holdfast.model.incidents.incident import Incident, IncidentState
 from support.practice import eventually
 from support.site import PATIENCE_S, Drill, MakeDrill
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.model.event import EventKind
-from holdfast.model.incident import RecoveryPhase
+from holdfast.model.incidents.incident import RecoveryPhase
 from support.practice import eventually
 from support.site import PATIENCE_S, Drill, MakeDrill
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.decisions.repair.ladder import LADDER, Rung
-from holdfast.model.incident import IncidentState
+from holdfast.model.incidents.incident import IncidentState
 from support.practice import eventually
 from support.site import PATIENCE_S, Drill, raise_site, raze
 

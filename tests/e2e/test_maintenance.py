@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.model.incident import IncidentState
-from holdfast.model.maintenance import Window
+from holdfast.model.incidents.incident import IncidentState
+from holdfast.model.operators.maintenance import Window
 from holdfast.ports import Operation
 from holdfast.practice.cluster.reboot import LONGER
 from support.practice import eventually

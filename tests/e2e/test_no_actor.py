@@ -7,7 +7,7 @@ import urllib.request
 
 import pytest
 
-from holdfast.controller.steps_untaken import UNTAKEN_S
+from holdfast.controller.keeping.steps_untaken import UNTAKEN_S
 from holdfast.practice.cluster.client import get
 from support.practice import eventually
 from support.site import PATIENCE_S, Drill, MakeDrill

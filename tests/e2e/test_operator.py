@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from holdfast.model.incident import IncidentState
+from holdfast.model.incidents.incident import IncidentState
 from holdfast.ports import Operation
 from holdfast.practice.cluster.site import SPARES
 from support.practice import eventually

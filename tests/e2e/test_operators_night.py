@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from holdfast.model.incident import IncidentState
+from holdfast.model.incidents.incident import IncidentState
 from holdfast.practice.cluster.deliveries import Delivery, arrange
 from support.practice import eventually
 from support.site import PATIENCE_S, Drill, MakeDrill

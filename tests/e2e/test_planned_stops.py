@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast.model.action import SendOrder, Verb
+from holdfast.model.actions.action import SendOrder, Verb
 from holdfast.model.event import EventKind
-from holdfast.model.incident import IncidentState
+from holdfast.model.incidents.incident import IncidentState
 from support.practice import eventually
 from support.site import PATIENCE_S, Drill, MakeDrill
 

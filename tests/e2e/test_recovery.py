@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.model.incident import IncidentState, RecoveryPhase
-from holdfast.model.opt_in import CONSENT_WORD
+from holdfast.model.incidents.incident import IncidentState, RecoveryPhase
+from holdfast.model.jobs.opt_in import CONSENT_WORD
 from holdfast.practice.faults.xids import kernel_line
 from holdfast.practice.nvml import state as nvml
 from support.practice import eventually

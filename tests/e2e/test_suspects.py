@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast.decisions.probing.suspects import UNEXPLAINED
-from holdfast.model.action import Drain
-from holdfast.model.incident import Incident, IncidentState
+from holdfast.model.actions.action import Drain
+from holdfast.model.incidents.incident import Incident, IncidentState
 from support.practice import eventually
 from support.site import PATIENCE_S, MakeDrill
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.model.incident import RecoveryPhase
-from holdfast.model.job_ends import Cause, Reading
+from holdfast.model.incidents.incident import RecoveryPhase
+from holdfast.model.jobs.job_ends import Cause, Reading
 from holdfast_checkpoint import latest
 from support.practice import eventually
 from support.site import PATIENCE_S, Drill, MakeDrill

@@ -7,9 +7,9 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.model.action import IntentState
-from holdfast.model.incident import IncidentState, RecoveryPhase
-from holdfast.model.job_ends import Cause, JobEnd, Reading
+from holdfast.model.actions.action import IntentState
+from holdfast.model.incidents.incident import IncidentState, RecoveryPhase
+from holdfast.model.jobs.job_ends import Cause, JobEnd, Reading
 from support.practice import eventually
 from support.site import PATIENCE_S, Drill
 

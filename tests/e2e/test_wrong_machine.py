@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.decisions.repair.ladder import LADDER
-from holdfast.model.incident import Incident, IncidentKind
+from holdfast.model.incidents.incident import Incident, IncidentKind
 from holdfast.practice.cluster.hosting import agent_argv
 from support.practice import eventually
 from support.site import PATIENCE_S, Drill, raise_site, raze

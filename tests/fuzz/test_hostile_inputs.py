@@ -29,17 +29,17 @@ from holdfast.agent.sending.pace import INTERVAL, HeartbeatPace
 from holdfast.agent.sending.sender import SenderIdentity, refused_items
 from holdfast.agent.sending.statements import Malformed, parse
 from holdfast.agent.sources.neighbours import NeighbourProbes
-from holdfast.api.body import parse_object
-from holdfast.api.convert import to_report
 from holdfast.api.errors import ApiError
-from holdfast.api.wire import HeartbeatBody, ReportBody, check_version, parse_items
-from holdfast.api.wire import parse as parse_body
-from holdfast.model.elastic import parse_comment
+from holdfast.api.requests.body import parse_object
+from holdfast.api.requests.convert import to_report
+from holdfast.api.requests.wire import HeartbeatBody, ReportBody, check_version, parse_items
+from holdfast.api.requests.wire import parse as parse_body
+from holdfast.model.elastic_jobs.elastic import parse_comment
+from holdfast.model.elastic_jobs.noderange import node_sizes
+from holdfast.model.elastic_jobs.sizes import BadSizes
 from holdfast.model.errors import Rejected, Unavailable
-from holdfast.model.noderange import node_sizes
-from holdfast.model.opt_in import OptInMeaning, read_comment, wants_notes, why_not
-from holdfast.model.output_signs import signs_of
-from holdfast.model.sizes import BadSizes
+from holdfast.model.jobs.opt_in import OptInMeaning, read_comment, wants_notes, why_not
+from holdfast.model.jobs.output_signs import signs_of
 from holdfast_checkpoint.base.confined import Bad
 from holdfast_checkpoint.base.manifest import (
     CheckpointManifest,

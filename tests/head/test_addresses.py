@@ -7,6 +7,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -111,6 +112,21 @@ def test_a_mail_arrives_and_no_text_of_a_finding_adds_a_header(mails: MailServer
     assert "\x1b" not in subject
     assert subject.startswith("n1 fails")
     assert "You can: act" in str(mail)
+
+
+@pytest.mark.parametrize(
+    ("level", "over", "kind"),
+    [
+        (NoticeLevel.NEEDS_SOMEBODY, False, "failure"),
+        (NoticeLevel.NEEDS_SOMEBODY, True, "info"),
+        (NoticeLevel.HEALED, False, "info"),
+        (NoticeLevel.DIGEST, False, "info"),
+    ],
+)
+def test_a_message_has_the_type_of_its_level(receiver: Receiver, level: NoticeLevel, over: bool, kind: str) -> None:
+    to = address("urls[0]", f"json://127.0.0.1:{receiver.port}/", CLOCK)
+    to.send(replace(message(over=over), level=level))
+    assert [body["type"] for _, body, _ in receiver.got] == [kind]
 
 
 def test_a_refused_mail_is_not_delivered_and_shows_no_secret(mails: MailServer) -> None:

@@ -12,7 +12,7 @@ from threading import Event
 import pytest
 
 from holdfast.api.deps import ApiDeps
-from holdfast.api.status import vitals
+from holdfast.api.reads.status import vitals
 from holdfast.config.controller import read
 from holdfast.decisions.parts import Vitals, parts_of
 from holdfast.head import cannot_start as module

@@ -27,7 +27,7 @@ from holdfast.model.parts import (
     ProcessState,
     not_ready,
 )
-from holdfast.model.policy import Mode
+from holdfast.model.policies.policy import Mode
 from support.simulated.clock import EPOCH, SimClock
 
 GOOD, WARNING, FAILED, UNKNOWN = Condition.GOOD, Condition.WARNING, Condition.FAILED, Condition.UNKNOWN

@@ -19,12 +19,12 @@ from holdfast.actor.notice_desk import NoticeDesk, Place
 from holdfast.clock import SystemClock
 from holdfast.decisions.notices.texts import NoticeLinks
 from holdfast.head.addresses import address
-from holdfast.model import steps
-from holdfast.model.action import Intent, IntentState, Notify
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import Intent, IntentState, Notify
+from holdfast.model.actions.steps import StepKey
 from holdfast.model.book import Change
-from holdfast.model.incident import IncidentState
+from holdfast.model.incidents.incident import IncidentState
 from holdfast.model.notice import NoticeLevel, Topic
-from holdfast.model.steps import StepKey
 from holdfast.ports import Operation
 from support.elastic_groups import free_port
 from support.simulated.store import MemoryStore

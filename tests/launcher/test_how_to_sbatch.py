@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.model.elastic import parse_comment
+from holdfast.model.elastic_jobs.elastic import parse_comment
 from holdfast.practice import Practice
 from support.launching import SHOW, shown_in
 from support.practice import end_jobs, eventually, said

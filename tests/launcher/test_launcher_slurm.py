@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.model.elastic import parse_comment
+from holdfast.model.elastic_jobs.elastic import parse_comment
 from holdfast.model.errors import Rejected
 from holdfast.practice import Practice
 from support.launching import AWARE, SHOW, shown_in

@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.cli.app import run
 from holdfast.launcher.arrays import ArrayRequest, foreign_words, named, script_comment, shown, split, take_comment
-from holdfast.model.elastic import ElasticSpec, parse_comment
-from holdfast.model.sizes import parse_sizes
+from holdfast.model.elastic_jobs.elastic import ElasticSpec, parse_comment
+from holdfast.model.elastic_jobs.sizes import parse_sizes
 
 BOTH = ("--base-partition", "train", "--flex-partition", "flex")
 

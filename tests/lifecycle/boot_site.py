@@ -70,7 +70,7 @@ exec unshare --user --map-root-user --mount \\
 """Rank 0 as it is; any other in a container with an interpreter that is invisible from outside, as rootless containers have it."""
 STUCK = """import signal, sys, time
 PLACES = (
-    ("holdfast.controller.observe", "Observer", "world"),
+    ("holdfast.controller.observing.observe", "Observer", "world"),
     ("holdfast.actor.actor", "Actor", "_hand_out"),
     ("holdfast.agent.timing.loop", "Loop", "turn"),
     ("holdfast.quorum.control", "Control", "stay"),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.api.auth import hash_token
+from holdfast.api.callers.auth import hash_token
 from lifecycle.lifecycle_support import SCRIPTS, fake_command, run_script, write
 
 pytestmark = pytest.mark.slow

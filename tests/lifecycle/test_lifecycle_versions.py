@@ -10,7 +10,7 @@ import pytest
 from lifecycle.processes import Head, agent_config, eventually, running
 
 pytestmark = pytest.mark.slow
-TOMORROW = "import holdfast.model.report as r; r.WIRE_VERSION += 1"
+TOMORROW = "import holdfast.model.agents.report as r; r.WIRE_VERSION += 1"
 
 
 @pytest.mark.timeout(120)

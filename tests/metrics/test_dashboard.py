@@ -19,15 +19,15 @@ import pytest
 import yaml
 
 from holdfast.api.app import create_app
-from holdfast.api.auth import hash_token
-from holdfast.api.connections import Bounds, Connections
+from holdfast.api.callers.auth import hash_token
 from holdfast.api.deps import ApiDeps
-from holdfast.controller.totals_keeper import TotalsKeeper
+from holdfast.api.transport.connections import Bounds, Connections
+from holdfast.controller.keeping.totals_keeper import TotalsKeeper
 from holdfast.decisions.parts import Certificate
 from holdfast.head.disk import disk_room
 from holdfast.metrics.trouble import TroubleState
 from holdfast.model.parts import NotifierState
-from holdfast.model.policy import SparePolicy
+from holdfast.model.policies.policy import SparePolicy
 from holdfast.store import SqlStore, open_store
 from support.serving import running, until
 from support.simulated.site import POLICY, Site

@@ -9,7 +9,7 @@ import pytest
 from holdfast.metrics.figures import IncidentFigures, figures_of
 from holdfast.metrics.night import MANUAL_MINUTES, night, saved
 from holdfast.model.event import Event, EventKind
-from holdfast.model.incident import IncidentState
+from holdfast.model.incidents.incident import IncidentState
 from support.store_nouns import incident, later
 
 K = EventKind

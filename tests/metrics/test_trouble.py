@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from holdfast.metrics.trouble import TroubleState, gpu_of, held_jobs, in_service_with_fault, instance_type_of, troubled
+from holdfast.model.agents.report import AgentView
 from holdfast.model.book import Book, NodeMark, NodeRecord, World
-from holdfast.model.cluster import ClusterView, Node
 from holdfast.model.ids import slurm_reason
-from holdfast.model.incident import Incident, IncidentKind, IncidentState
-from holdfast.model.policy import Policy
-from holdfast.model.report import AgentView
+from holdfast.model.incidents.incident import Incident, IncidentKind, IncidentState
+from holdfast.model.policies.policy import Policy
+from holdfast.model.slurm.cluster import ClusterView, Node
 from holdfast_checks.result import Remedy, Severity
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

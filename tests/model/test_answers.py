@@ -8,8 +8,8 @@ import pytest
 
 from holdfast.agent.orders.orders import OrderResult, ReceivedOrder, refusal
 from holdfast.agent.sending.sender import SenderIdentity
-from holdfast.model import answers
-from holdfast.model.answers import CheckWord, PairWord, Refusal
+from holdfast.model.agents import answers
+from holdfast.model.agents.answers import CheckWord, PairWord, Refusal
 
 ME = SenderIdentity("n1", "i-1", "boot-1")
 

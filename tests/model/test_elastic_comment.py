@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.model.elastic import ElasticSpec, member, parse_comment, start_name
-from holdfast.model.sizes import BadSizes, Sizes, parse_sizes
+from holdfast.model.elastic_jobs.elastic import ElasticSpec, member, parse_comment, start_name
+from holdfast.model.elastic_jobs.sizes import BadSizes, Sizes, parse_sizes
 
 
 @pytest.mark.parametrize(

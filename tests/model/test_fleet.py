@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.model.fleet import fleet_text, group_of, natural
+from holdfast.model.incidents.fleet import fleet_text, group_of, natural
 
 GROUPS = [
     (("IDLE",), (), ("heard",), False, "in_service"),

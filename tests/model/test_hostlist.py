@@ -7,7 +7,7 @@ from ClusterShell.NodeSet import NodeSet as ShellNodes
 from ClusterShell.NodeSet import NodeSetParseError
 
 from holdfast.model.errors import Rejected
-from holdfast.model.hostlist import compress, expand, names_node
+from holdfast.model.slurm.hostlist import compress, expand, names_node
 
 
 @pytest.mark.parametrize(

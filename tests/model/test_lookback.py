@@ -10,9 +10,18 @@ from typing import Any
 import pytest
 
 from holdfast.config.controller import SECTIONS
-from holdfast.model.hangs import HangPolicy
-from holdfast.model.lookback import MOST_S, SHIPPED, WINDOWS, KeptData, LookbackWindow, check_windows, longest, needed
-from holdfast.model.policy import BrakePolicy, HistoryPolicy, JobPolicy, Policy, RepairPolicy, SparePolicy
+from holdfast.model.policies.hangs import HangPolicy
+from holdfast.model.policies.lookback import (
+    MOST_S,
+    SHIPPED,
+    WINDOWS,
+    KeptData,
+    LookbackWindow,
+    check_windows,
+    longest,
+    needed,
+)
+from holdfast.model.policies.policy import BrakePolicy, HistoryPolicy, JobPolicy, Policy, RepairPolicy, SparePolicy
 
 YEAR = timedelta(days=400)
 DAY_S = 86_400
@@ -63,7 +72,7 @@ def settings() -> dict[str, Any]:
 
 def test_every_setting_is_declared_or_known_to_look_at_nothing_past() -> None:
     assert len(settings()) > 50
-    assert set(settings()) - DECLARED.keys() - NOTHING_PAST == set(), "declare it in model/lookback.py"
+    assert set(settings()) - DECLARED.keys() - NOTHING_PAST == set(), "declare it in model/policies/lookback.py"
     assert set(NOTHING_PAST) - set(settings()) == set()
     assert NOTHING_PAST & DECLARED.keys() == set()
 

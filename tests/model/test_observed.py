@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.api.convert import to_report
-from holdfast.api.wire import FindingItem, ReportBody
-from holdfast.model.observed import WouldBe, with_would_be, would_be
-from holdfast.model.report import Finding
+from holdfast.api.requests.convert import to_report
+from holdfast.api.requests.wire import FindingItem, ReportBody
+from holdfast.model.agents.report import Finding
+from holdfast.model.incidents.observed import WouldBe, with_would_be, would_be
 from holdfast.store.codec import decode, encode
 from holdfast_checks.result import Grade, Remedy, Scalar, Severity, Verdict
 from support.store_nouns import NOW, finding

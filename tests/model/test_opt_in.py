@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.model.opt_in import OptInMeaning, read_comment, why_not
+from holdfast.model.jobs.opt_in import OptInMeaning, read_comment, why_not
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.model.output_path import OutputOf, as_given, filled_in
+from holdfast.model.jobs.output_path import OutputOf, as_given, filled_in
 
 JOB = OutputOf(7, "train", "ada", "host1.cluster", restarts=2)
 ELEMENT = OutputOf(8, "train", "ada", "host1", array_job_id=5, array_task_id=13)

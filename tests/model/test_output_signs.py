@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from holdfast.model.job_ends import Clue, Sign
-from holdfast.model.output_signs import signs_of
+from holdfast.model.jobs.job_ends import Clue, Sign
+from holdfast.model.jobs.output_signs import signs_of
 
 LINES = [
     ("srun: error: Node failure on n2", Sign.NODE_FAILED, "n2"),

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.model import steps
-from holdfast.model.action import ACTION_TYPES, Drain, Intent, IntentState
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import ACTION_TYPES, Drain, Intent, IntentState
+from holdfast.model.actions.steps import Step, StepKey
 from holdfast.model.book import Book
-from holdfast.model.cluster import JobKey
-from holdfast.model.steps import Step, StepKey
+from holdfast.model.slurm.cluster import JobKey
 
 AT = datetime(2026, 7, 1, 12, 30, 15, 600_000, tzinfo=UTC)
 JOB = JobKey("c", 4711, AT)
@@ -32,6 +32,8 @@ TEXTS = [
     (steps.drop_hold("holdfast-0h3k5d2m8x1q-4711", HOUR), "DropHold/holdfast-0h3k5d2m8x1q-4711.495012"),
     (steps.drain_for_operator("0h3k5d2m8x1q", "n1"), "DrainForOperator/n1.0h3k5d2m8x1q"),
     (steps.release_for_operator("0h3k5d2m8x1q", "n1"), "ReleaseForOperator/n1.0h3k5d2m8x1q"),
+    (steps.take_over_drain("0h3k5d2m8x1q", "n1"), "TakeOverDrain/n1.0h3k5d2m8x1q"),
+    (steps.notify_order("0h3k5d2m8x1q"), "Notify/order.0h3k5d2m8x1q"),
     (steps.keep_window("0h3k5d2m8x1q", 0xBEEF, HOUR), "KeepWindow/0h3k5d2m8x1q.0000beef.495012"),
     (steps.requeue(JOB, 2), "Requeue/4711r2"),
     (steps.requeue_rest(JOB, 2), "Requeue/4711r2.rest"),
@@ -59,6 +61,7 @@ TEXTS = [
     (steps.collect_evidence("n1"), "SendOrder/evidence/n1"),
     (steps.collect_stacks("n1", JOB, 2), "SendOrder/stacks/n1.4711r2"),
     (steps.read_output(JOB, 2), "SendOrder/output/4711r2@1782909015"),
+    (steps.leave_job_note(JOB, 2), "SendOrder/job_note/4711r2"),
     (steps.probe_peer("n1"), "SendOrder/probe/n1"),
     (steps.probe_pair("n1", "5"), "SendOrder/pair/n1.5"),
     (steps.save("n1", JOB, 2), "SendOrder/save/4711r2.n1"),
@@ -87,7 +90,8 @@ TEXTS = [
     (steps.notify_no_machine(), "Notify/launch"),
     (steps.notify_awaiting_human(3), "Notify/awaiting_human.3"),
     (steps.notify_frozen(AT, 2), "Notify/frozen.1782909015.2"),
-    (steps.notify_file_system("fs1:/export"), "Notify/file_system.2964b66a"),
+    (steps.notify_owner(JOB, 2, "held"), "Notify/owner.4711r2.held"),
+    (steps.notify_file_system("fs1:/export", AT), "Notify/file_system.2964b66a.1782909015"),
     (steps.notify_dispute(), "Notify/dispute"),
     (steps.notify_hang(), "Notify/hangs"),
     (steps.notify_one_cause(), "Notify/one_cause"),

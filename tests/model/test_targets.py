@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from holdfast.model.action import (
+from holdfast.model.actions.action import (
     ACTION_TYPES,
     Action,
     AdoptSpare,
@@ -30,17 +30,18 @@ from holdfast.model.action import (
     SendOrder,
     SetDown,
     StopStart,
+    TakeOverDrain,
     TellOwner,
     Terminate,
     Undrain,
     Verb,
     action_event,
 )
-from holdfast.model.cluster import JobKey, NodeReason
 from holdfast.model.event import EventKind
-from holdfast.model.maintenance import KeepWindow
-from holdfast.model.node_orders import DrainForOperator, ReleaseForOperator
-from holdfast.model.resizing import DelayStart, SetThrottle
+from holdfast.model.operators.maintenance import KeepWindow
+from holdfast.model.operators.node_orders import DrainForOperator, ReleaseForOperator
+from holdfast.model.policies.resizing import DelayStart, SetThrottle
+from holdfast.model.slurm.cluster import JobKey, NodeReason
 from holdfast.model.target import Target
 
 AT = datetime(2026, 7, 1, tzinfo=UTC)
@@ -72,6 +73,7 @@ TARGETS: list[tuple[Action, Target, str]] = [
     (SetThrottle(JOB, 6, 2), Target(job=JOB), "7"),
     (HoldNodes("holdfast-x-7", ("n1",), "ada", JOB, 60), Target(job=JOB, reservation="holdfast-x-7"), "7"),
     (DrainForOperator("n1", "operator ops: psu"), Target(node="n1"), "n1"),
+    (TakeOverDrain("n1", "why", NodeReason("psu", "ops", AT)), Target(node="n1"), "n1"),
     (ReleaseForOperator("n1", NodeReason("psu", "ops", AT)), Target(node="n1"), "n1"),
     (KeepWindow("holdfast-maint-x", ("n1",), AT), Target(reservation="holdfast-maint-x"), "holdfast-maint-x"),
     (DropHold("holdfast-x-7"), Target(reservation="holdfast-x-7"), "holdfast-x-7"),

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from holdfast.model.event import EventKind
-from holdfast.model.incident import Incident, IncidentKind, IncidentState, MovedBy, legal
-from holdfast.model.transitions import (
+from holdfast.model.incidents.incident import Incident, IncidentKind, IncidentState, MovedBy, legal
+from holdfast.model.incidents.transitions import (
     Detection,
     IllegalTransition,
     NewIncident,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.controller.background import write_lemons
+from holdfast.controller.observing.background import write_lemons
 from support.slurm_plugins import PLUGINS
 
 _MODULE = PLUGINS / "lua" / "holdfast.lua"

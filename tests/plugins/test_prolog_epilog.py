@@ -85,7 +85,7 @@ def test_a_slow_agent_is_not_waited_for(helper: Path, fake_agent: FakeAgent) -> 
     fake_agent.answer, fake_agent.delay_s = FATAL, 5.0
     status, said, took_s = run("prolog.sh", helper, fake_agent.path)
     assert (status, said) == (0, "")
-    assert 0.9 < took_s < 3.0
+    assert 0.9 < took_s < 4.8
 
 
 def test_no_agent_a_dead_ones_socket_and_a_full_queue(helper: Path, short_folder: Path) -> None:

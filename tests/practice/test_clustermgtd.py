@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from holdfast.model.cluster import Node
+from holdfast.model.slurm.cluster import Node
 from support.clustermgtd import healthy, is_drained, is_up
 from support.parallelcluster import ClusterSite
 from support.simulated.slurm import PowerSaving

@@ -19,7 +19,7 @@ from holdfast.providers import KINDS
 from holdfast.providers.asg.adapter import AsgProvider
 from holdfast.providers.asg.groups import AutoScalingGroup, AutoScalingMember, read_group
 from holdfast.providers.asg.settings import AsgSettings
-from holdfast.providers.ec2.requests import ASG_TAG
+from holdfast.providers.aws.instances import ASG_TAG
 from support.cut import CutError, cut_at
 from support.ec2_shown import machines, state_of, tags_of
 

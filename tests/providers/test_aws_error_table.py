@@ -24,7 +24,7 @@ from holdfast.model.errors import (
     Throttled,
     Unavailable,
 )
-from holdfast.providers.aws_errors import kind_of, translate, translated
+from holdfast.providers.aws.errors import kind_of, translate, translated
 
 
 def answer(code: str, message: str = "text", status: int = 400) -> ClientError:

@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 
 from holdfast.model.errors import Rejected
-from holdfast.model.incident import IncidentState
-from holdfast.model.policy import BrakePolicy, Policy
+from holdfast.model.incidents.incident import IncidentState
+from holdfast.model.policies.policy import BrakePolicy, Policy
 from holdfast.practice.aws import REGION, practice_env
 from holdfast.practice.aws.client import EmulatorControl, running_emulator
 from holdfast.practice.aws.faults import ApiFault
 from holdfast.practice.aws.seed import TEMPLATE, open_ec2
-from holdfast.providers.ec2.requests import CANDIDATE, launch_tags
+from holdfast.providers.aws.instances import CANDIDATE
+from holdfast.providers.ec2.requests import launch_tags
 from holdfast.providers.ec2.settings import Ec2Settings, Offer
 from holdfast_checks.result import Remedy, Severity
 from support.aws_kinds import AsgKind, Ec2Kind, HyperpodKind

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from holdfast.model.errors import OutsideError
-from holdfast.model.incident import IncidentState
+from holdfast.model.incidents.incident import IncidentState
 from holdfast.model.machine import Instance
 from holdfast.providers.command.adapter import CommandProvider
 from holdfast.providers.command.contract import EXITS

@@ -14,8 +14,8 @@ from holdfast.practice.aws.client import EmulatorControl
 from holdfast.practice.aws.faults import FOREVER, ApiFault
 from holdfast.practice.aws.seed import TEMPLATE, open_ec2, seed
 from holdfast.providers import KINDS
+from holdfast.providers.aws.instances import ASG_TAG
 from holdfast.providers.ec2.adapter import Ec2Provider
-from holdfast.providers.ec2.requests import ASG_TAG
 from holdfast.providers.ec2.settings import Ec2Settings, Offer
 
 if TYPE_CHECKING:

@@ -13,10 +13,11 @@ from holdfast.model.machine import NoticeKind
 from holdfast.practice.aws.client import EmulatorControl
 from holdfast.practice.aws.faults import ApiFault
 from holdfast.practice.aws.seed import open_ec2, seed
+from holdfast.providers.aws.capacity import Reserved
+from holdfast.providers.aws.instances import reason_codes
+from holdfast.providers.aws.notices import read_ends, read_status
 from holdfast.providers.ec2.adapter import Ec2Provider
-from holdfast.providers.ec2.capacity import Reserved, why_skip
-from holdfast.providers.ec2.notices import read_ends, read_status
-from holdfast.providers.ec2.requests import reason_codes
+from holdfast.providers.ec2.launch import why_skip
 from holdfast.providers.ec2.settings import Offer
 
 Make = Callable[..., Ec2Provider]

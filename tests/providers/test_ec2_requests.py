@@ -10,16 +10,8 @@ import pytest
 from holdfast.model.errors import ConfigError, NotFound, Rejected
 from holdfast.model.machine import MetadataOptions
 from holdfast.providers import Ec2Settings, Offer, TagKeys, open_provider
-from holdfast.providers.ec2.requests import (
-    CLIENT_TOKEN_MAX,
-    TOKEN_MAX,
-    client_token,
-    judge_status,
-    read_instance,
-    read_metadata_options,
-    run_request,
-    serves,
-)
+from holdfast.providers.aws.instances import judge_status, read_instance, read_metadata_options, serves
+from holdfast.providers.ec2.requests import CLIENT_TOKEN_MAX, TOKEN_MAX, client_token, run_request
 
 SETTINGS = Ec2Settings(cluster="c", region="us-east-1", launch_template="gpu")
 KEYS = TagKeys()

@@ -14,8 +14,8 @@ from holdfast.model.machine import Instance
 from holdfast.practice.aws.client import EmulatorControl
 from holdfast.practice.aws.faults import ApiFault
 from holdfast.practice.aws.seed import TEMPLATE, open_ec2, seed
+from holdfast.providers.aws.instances import ASG_TAG
 from holdfast.providers.ec2.adapter import Ec2Provider
-from holdfast.providers.ec2.requests import ASG_TAG
 from holdfast.providers.ec2.stop_start import StopOrder, cannot_stop, read_order
 from support.cut import CutError, cut_at
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.config.controller import ControllerSettings, read
-from holdfast.doctor.provider_edge import examine
+from holdfast.doctor.gather.provider_edge import examine
 from holdfast.practice.aws import REGION
 from holdfast.practice.aws.client import EmulatorControl
 from holdfast.practice.aws.faults import ApiFault

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from holdfast.providers import KINDS
+from holdfast.providers.aws.tags import TagKeys
 from holdfast.providers.ec2.requests import run_request
-from holdfast.providers.ec2.settings import Ec2Settings, Offer, TagKeys
+from holdfast.providers.ec2.settings import Ec2Settings, Offer
 
 ROOT = Path(__file__).parents[2]
 IAM = ROOT / "docs" / "iam"
@@ -87,11 +88,15 @@ def test_what_the_code_calls_is_granted_and_nothing_else(provider: str) -> None:
     own = called(provider)
     assert own, "the calls are found"
     assert own <= granted(provider)
-    others = {
-        other for source in sources_of(provider) for other in re.findall(r"from holdfast\.providers\.(\w+)", source)
-    }
-    borrowed = {action for other in others & {*WITH_RIGHTS} for action in called(other)}
+    shares = any("from holdfast.providers.aws." in source for source in sources_of(provider))
+    borrowed = called("aws") if shares else set()
     assert granted(provider) - own - borrowed <= {"iam:PassRole"}
+
+
+@pytest.mark.slow
+def test_what_providers_on_aws_share_is_granted_where_all_of_it_is_used() -> None:
+    assert called("aws")
+    assert called("aws") <= granted("ec2")
 
 
 @pytest.mark.parametrize("provider", WITH_RIGHTS)

@@ -15,7 +15,7 @@ from holdfast.model.errors import OutsideError, Unavailable
 from holdfast.ports import Provider
 from holdfast.practice.aws.client import EmulatorControl
 from holdfast.practice.aws.seed import seed, seed_group
-from holdfast.providers.ec2.requests import ASG_TAG, LIVE_STATES
+from holdfast.providers.aws.instances import ASG_TAG, LIVE_STATES
 from holdfast.providers.ec2.settings import Offer
 from support.ec2_shown import machines, state_of, tags_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.decisions.common import node_incidents
-from holdfast.model.incident import IncidentState
+from holdfast.model.incidents.incident import IncidentState
 from holdfast_checks.result import Severity
 from support.clustermgtd import LOOP_S
 from support.parallelcluster import ClusterSite

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.actor.adapters import Outside
 from holdfast.actor.carry_out import carry_out
-from holdfast.model.action import Action, Assign, Intent, IntentState, Reboot, Replace, StopStart, Terminate
+from holdfast.model.actions.action import Action, Assign, Intent, IntentState, Reboot, Replace, StopStart, Terminate
 from holdfast.model.book import NodeMark
 from holdfast.model.errors import Rejected
 from holdfast.ports import IntentOutcome

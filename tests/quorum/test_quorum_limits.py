@@ -21,8 +21,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from bench.kit.rooms import Rooms
 
 from holdfast.bucket import Bucket
-from holdfast.controller.quorum_link import QuorumLink
-from holdfast.model.rooms import OpenRoom, RoomRules
+from holdfast.controller.quorum.quorum_link import QuorumLink
+from holdfast.model.elastic_jobs.rooms import OpenRoom, RoomRules
 from holdfast.quorum import control, fences, messages
 from holdfast.quorum.fences import GONE_MAX, KEPT_S, NEWEST_MAX, is_outdated
 from holdfast.quorum.host import RendezvousHost

@@ -11,8 +11,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from holdfast.api.ingest import order_json
-from holdfast.model.action import SendOrder
+from holdfast.api.agents.ingest import order_json
+from holdfast.model.actions.action import SendOrder
 from holdfast.store import open_store
 from recording import agents, answers, quorum
 from recording.moments import Camera, Moment, fewest

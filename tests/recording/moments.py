@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from holdfast.model.action import Intent
+from holdfast.model.actions.action import Intent
 from recording import stores, world
 from support.simulated.site import Site
 

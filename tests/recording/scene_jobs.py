@@ -7,10 +7,10 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from holdfast.model.action import Intent, SendOrder, Verb
+from holdfast.model.actions.action import Intent, SendOrder, Verb
+from holdfast.model.agents.report import OrderOutcome
 from holdfast.model.machine import Notice, NoticeKind
-from holdfast.model.node_orders import NodeOrder, OrderVerb
-from holdfast.model.report import OrderOutcome
+from holdfast.model.operators.node_orders import NodeOrder, OrderVerb
 from holdfast.ports import Operation
 from holdfast_checks.result import Remedy, Severity
 from support.simulated.machines import Machine
@@ -111,9 +111,11 @@ def stands(site: Site) -> None:
 
 
 def ordered(site: Site, verb: OrderVerb, number: str, node: str) -> None:
-    """An operator orders a drain or a release through Holdfast."""
-    now, over = site.clock.now(), site.slurm.node(node).given_reason
-    order = NodeOrder(number, node, verb, now, "ops", "fan on order", "OPS-12", over)
+    """An operator orders a drain, a release or another machine through Holdfast."""
+    shown, now = site.slurm.node(node), site.clock.now()
+    over = shown.given_reason if shown.out_of_service or verb is not OrderVerb.REPLACE else None
+    machine = site.machine(node).instance_id if verb is OrderVerb.REPLACE else ""
+    order = NodeOrder(number, node, verb, now, "ops", "fan on order", "OPS-12", over, machine)
     site.store.operate(Operation(f"{verb.value}_node", "ops", node, order.reason, order=order, node=node), now)
 
 

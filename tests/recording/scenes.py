@@ -9,9 +9,9 @@ from dataclasses import replace
 from datetime import timedelta
 
 from holdfast.model.machine import NoticeKind
-from holdfast.model.node_orders import OrderVerb
-from holdfast.model.policy import Mode
-from holdfast.model.suppression import Suppression
+from holdfast.model.operators.node_orders import OrderVerb
+from holdfast.model.operators.suppression import Suppression
+from holdfast.model.policies.policy import Mode
 from holdfast.ports import Operation, Store
 from holdfast_checks.result import Remedy, Severity
 from recording.scene_jobs import (
@@ -305,6 +305,23 @@ def by_others(store: Store, watch: Watch) -> None:
     site.store.operate(Operation("note_node", "ops", "n1", "fan swapped", node="n1", ticket="OPS-12"), site.clock.now())
 
 
+def machine_ordered(store: Store, watch: Watch) -> None:
+    """An operator orders another machine for a node that another one drained, and for one whose machine is exchanged meanwhile."""
+    policy = replace(POLICY, repair=replace(POLICY.repair, budget_cluster_share=1.0))
+    site = Site(4, store=store, policy=policy)
+    watch(site)
+    site.slurm.operator_drains("n1", "bad fan", "eve")
+    site.run(5)
+    ordered(site, OrderVerb.REPLACE, "0000000000ac", "n1")
+    site.run(200, step_s=2)
+    job = started(site, 1)
+    node = job.nodes[0]
+    ordered(site, OrderVerb.REPLACE, "0000000000ad", node)
+    site.run(10)
+    site.slurm.operator_drains(node, "mine", "eve")
+    site.run(10)
+
+
 SCENES: Mapping[str, Callable[[Store, Watch], None]] = {
     scene.__name__: scene
     for scene in (
@@ -328,5 +345,6 @@ SCENES: Mapping[str, Callable[[Store, Watch], None]] = {
         spares,
         store_lost,
         by_others,
+        machine_ordered,
     )
 }

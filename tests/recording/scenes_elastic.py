@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from holdfast.controller.quorum_watch import QuorumWatch
-from holdfast.model.resizing import ElasticPolicy
-from holdfast.model.rooms import RoomRules
+from holdfast.controller.quorum.quorum_watch import QuorumWatch
+from holdfast.model.elastic_jobs.rooms import RoomRules
+from holdfast.model.policies.resizing import ElasticPolicy
 from holdfast.ports import Store
 from recording.scene_jobs import stands
 from support.rooms import MemoryRooms

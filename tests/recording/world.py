@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, get_type_hints
 
-from holdfast.model.cluster import Reservation
 from holdfast.model.machine import Instance, Notice, ProviderCan
+from holdfast.model.slurm.cluster import Reservation
 from holdfast.ports import Store
 from recording.values import build, plain, restore
 from support.simulated.arrays import ArraySlurm, ElasticSite

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.model.policy import Policy
+from holdfast.model.policies.policy import Policy
 from holdfast.planning import nodes_out
 from holdfast.planning.nodes_out import SpareMethod
 from holdfast.planning.run_cost import Downtime

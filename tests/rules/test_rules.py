@@ -62,7 +62,7 @@ PLANTED: tuple[tuple[str, str, str], ...] = (
     ("stops-elsewhere", DECIDE, "order = node_agents.order_to(agent, Verb.LEAVE, 30.0, args)"),
     ("stops-elsewhere", DECIDE, "SendOrder(node, machine, boot, verb=action.Verb.END_JOB, expires_s=1.0, args={})"),
     ("guessed-action", DECIDE, 'node = getattr(intent.action, "node", None)'),
-    ("guessed-action", "daemon/holdfast/model/action.py", 'job = getattr(action, "job", None)'),
+    ("guessed-action", "daemon/holdfast/model/actions/action.py", 'job = getattr(action, "job", None)'),
     ("guessed-action", DECIDE, 'if hasattr(ordered.action, "boot_id"): pass'),
     ("prose", DECIDE, 'over = recovery.consent in ("it failed by itself", "it lost the node")'),  # word: code
     ("prose", DECIDE, "if incident.note != _ONE_CAUSE: pass"),
@@ -85,7 +85,7 @@ PLANTED: tuple[tuple[str, str, str], ...] = (
     ("room-by-id", "daemon/holdfast/quorum/x.py", 'room = "job-" + str(number)'),  # word: code
     ("room-by-id", "bench/kit/x.py", 'rooms.open(f"job-{base}-{submitted_s}", rules)'),  # word: code
     ("room-by-id", "daemon/holdfast/api/x.py", 'examples = ["job-71"]'),
-    ("room-by-id", "daemon/holdfast/model/rooms.py", 'read = re.compile(r"job-(\\d+)")'),
+    ("room-by-id", "daemon/holdfast/model/elastic_jobs/rooms.py", 'read = re.compile(r"job-(\\d+)")'),
     ("room-by-id", DECIDE, 'base = int(record.room.removeprefix("x").strip())'),  # word: code
     ("room-by-id", DECIDE, 'base = room.name.split("-")[1]'),  # word: code
     ("undeclared-window", DECIDE, "since = world.now - timedelta(days=7)"),
@@ -100,12 +100,15 @@ FINE: tuple[tuple[str, str], ...] = (
     ("daemon/holdfast/controller/x.py", "replace(intent, state=outcome.state); replace(machine, state='pending')"),
     ("daemon/holdfast/controller/x.py", "replace(incident, note='', dead=True); text.replace('state', 'x')"),
     ("daemon/holdfast/controller/x.py", "NewIncident(kind=IncidentKind.PAIR); replace(event, kind=EventKind.OPERATOR)"),
-    ("daemon/holdfast/model/transitions.py", "replace(incident, state=state, state_since=at, closed_at=None)"),
+    (
+        "daemon/holdfast/model/incidents/transitions.py",
+        "replace(incident, state=state, state_since=at, closed_at=None)",
+    ),
     ("healthchecks/holdfast_checks/checks/x.py", "Result.ok('host.x'); Grade.of(Severity.FATAL)"),
     ("healthchecks/holdfast_checks/checks/x.py", "BatchResult('host.x')"),
     ("healthchecks/holdfast_checks/result.py", "Result('host.x', Verdict.OK)"),
     ("tests/checks/test_x.py", "Result('host.x', verdict)"),
-    ("daemon/holdfast/model/steps.py", 'text = f"Drain/{node}"'),
+    ("daemon/holdfast/model/actions/steps.py", 'text = f"Drain/{node}"'),
     (DECIDE, '"""Drains of ``Drain/node`` are told apart by Drain, not by Drain/."""'),  # word: code
     (DECIDE, 'text = f"the provider drains/{node}"'),
     (DECIDE, 'path = f"{kind}/{name}"'),
@@ -116,7 +119,7 @@ FINE: tuple[tuple[str, str], ...] = (
     (DECIDE, "kept = run.text in done or intent.step.text == other or held.get(recovery.job.text)"),
     (DECIDE, 'shown = raw["note"], raw.get("summary"), "reason" in raw, reason.replace(",", " ")'),
     (DECIDE, "held = job.reason in HELD  # rule prose: Slurm's own words"),
-    ("daemon/holdfast/model/room_names.py", 'label = f"job-{base_array_id}"'),
+    ("daemon/holdfast/model/elastic_jobs/room_names.py", 'label = f"job-{base_array_id}"'),
     (
         DECIDE,
         'name = room.name_of_job; text = f"{job_label(base)} grows"; threads = "job-socket", f"--job-name={name}"',  # word: code
@@ -127,7 +130,7 @@ FINE: tuple[tuple[str, str], ...] = (
     ("daemon/holdfast/api/client.py", 'token = env["HOLDFAST_TOKEN"]'),
     (DECIDE, "worse = finding.would_severity is Severity.FATAL and not finding.observed"),
     ("daemon/holdfast/config/x.py", 'MODES = ("observe", "act")'),
-    ("daemon/holdfast/model/observed.py", 'said = evidence.get("would_severity")'),
+    ("daemon/holdfast/model/incidents/observed.py", 'said = evidence.get("would_severity")'),
     (
         "daemon/holdfast/store/x.py",
         "found = read_word(Severity, row.severity, 'x'); every = list(Severity); Severity('fatal')",

@@ -15,8 +15,8 @@ import pytest
 from holdfast.decisions.common.node_drains import is_marked
 from holdfast.model.background import Topology
 from holdfast.model.book import NodeMark
-from holdfast.model.cluster import Job, Partition
 from holdfast.model.errors import NotFound, Rejected, Unavailable
+from holdfast.model.slurm.cluster import Job, Partition
 from holdfast.ports import Scheduler
 from holdfast.practice import Injector, Practice
 from support.practice import eventually

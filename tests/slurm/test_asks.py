@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.model.asks import Asks, Has
+from holdfast.model.slurm.asks import Asks, Has
 from holdfast.slurm import parse
 from holdfast.slurm.asks import asks
 from holdfast.slurm.records import Own

@@ -13,9 +13,9 @@ import pytest
 from holdfast.agent.node.processes import SlurmNode
 from holdfast.agent.sources.gres import GresWatch
 from holdfast.decisions.common.gpu_link import GpuLink, link
+from holdfast.model.agents.report import AgentView
 from holdfast.model.book import Book, World
-from holdfast.model.cluster import ClusterView
-from holdfast.model.report import AgentView
+from holdfast.model.slurm.cluster import ClusterView
 from holdfast.practice import Practice
 from holdfast.slurm.commands import SlurmCommands
 from support.practice import eventually

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.model.cluster import Job
+from holdfast.model.slurm.cluster import Job
 from holdfast.slurm import parse, records, squeue
 from holdfast.slurm.details import Details
 from holdfast.slurm.job_listing import MOST_ALONE, JobListing, Stillness

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.model.cluster import Job
 from holdfast.model.errors import NotFound, NotPermitted, Rejected, Unavailable
+from holdfast.model.slurm.cluster import Job
 from holdfast.slurm import parse, records
 from holdfast.slurm.details import details, gpu_indices, shared_indices
 from holdfast.slurm.hosts import hosts, users_hosts

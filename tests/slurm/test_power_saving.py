@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.model.cluster import Node
 from holdfast.model.machine import Instance
+from holdfast.model.slurm.cluster import Node
 from holdfast.practice import Practice
 from holdfast.providers import ParallelClusterSettings
 from holdfast.providers.parallelcluster.adapter import ParallelClusterProvider

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from holdfast.model.cluster import Job, Node
+from holdfast.model.slurm.cluster import Job, Node
 from holdfast.ports import Scheduler
 from holdfast.practice import Practice
 from holdfast.slurm import open_scheduler

@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 import pytest
 
 from holdfast.decisions.nodes.hands_off import Hands, HandsOff, found
-from holdfast.model.cluster import Node
 from holdfast.model.ids import slurm_reason
-from holdfast.model.policy import MaintenancePolicy
+from holdfast.model.policies.policy import MaintenancePolicy
+from holdfast.model.slurm.cluster import Node
 from holdfast.practice.cluster.cluster import Practice
 from holdfast.slurm.commands import SlurmCommands
 from support.practice import eventually

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.model.agents.report import Statement
 from holdfast.model.book import Book, CheckpointRecord
-from holdfast.model.report import Statement
 from holdfast.store.checkpoints import REUSE_AFTER, StoredCheckpoint, state
 from support.store_nouns import NOW, later, statement
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.model.action import ACTION_TYPES, Action, Intent, Notify, SendOrder
-from holdfast.model.incident import Incident, Recovery
-from holdfast.model.report import Finding
+from holdfast.model.actions.action import ACTION_TYPES, Action, Intent, Notify, SendOrder
+from holdfast.model.agents.report import Finding
+from holdfast.model.incidents.incident import Incident, Recovery
 from holdfast.store.codec import decode, decode_action, decode_with, encode, plain
 from support.store_nouns import finding, incident, intent, recovery
 

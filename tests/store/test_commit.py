@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.model.action import Drain, IntentState, Launch, Requeue, Terminate, Verb
+from holdfast.model.actions.action import Drain, IntentState, Launch, Requeue, Terminate, Verb
 from holdfast.model.book import Book, Brake, BrakeKind, Change, NodeMark, NodeRecord
 from holdfast.model.errors import LeaderFencedOff, NotFound, Rejected
 from holdfast.model.event import EventKind
-from holdfast.model.incident import IncidentState, RecoveryPhase
+from holdfast.model.incidents.incident import IncidentState, RecoveryPhase
 from holdfast.ports import IntentOutcome, Lease, Operation, Store
 from holdfast.store import SqlStore, open_store
 from support.store_nouns import (

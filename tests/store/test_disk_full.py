@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.controller.cycles import SHOWN_AFTER
 from holdfast.controller.loop import LEASE_TTL_S
+from holdfast.controller.timing.cycles import SHOWN_AFTER
 from holdfast.model.errors import Unavailable
 from holdfast.store import SqlStore, open_store
 from support.simulated import Site

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from holdfast.model.agents.report import OrderOutcome
 from holdfast.model.book import Change
-from holdfast.model.report import OrderOutcome
 from holdfast.store import SqlStore
 from support.store_nouns import NOW, closed, incident, later, order, report
 

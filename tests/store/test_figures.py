@@ -21,7 +21,7 @@ from holdfast.metrics.timings import KINDS
 from holdfast.model.book import Change
 from holdfast.model.errors import LeaderFencedOff
 from holdfast.model.event import Event, EventKind
-from holdfast.model.incident import IncidentState
+from holdfast.model.incidents.incident import IncidentState
 from holdfast.store import SqlStore, open_store
 from holdfast.store import figures as stored
 from support.store_nouns import NOW, incident, later

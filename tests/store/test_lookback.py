@@ -9,12 +9,12 @@ import pytest
 
 from holdfast.decisions.machines.orphans import orphans
 from holdfast.decisions.recovery import restart_budget
-from holdfast.model.action import IntentState, Launch, Terminate
+from holdfast.model.actions.action import IntentState, Launch, Terminate
 from holdfast.model.book import Book, Change, World
-from holdfast.model.incident import Incident, Recovery, RecoveryPhase
-from holdfast.model.lookback import Lookback, needed
+from holdfast.model.incidents.incident import Incident, Recovery, RecoveryPhase
 from holdfast.model.machine import Instance, ProviderView
-from holdfast.model.policy import HistoryPolicy, JobPolicy, Policy, RepairPolicy
+from holdfast.model.policies.lookback import Lookback, needed
+from holdfast.model.policies.policy import HistoryPolicy, JobPolicy, Policy, RepairPolicy
 from holdfast.store import SqlStore, open_store
 from support.simulated.provider import FULL
 from support.store_nouns import NOW, closed, event, incident, intent, job_key, later, recovery

@@ -10,9 +10,9 @@ import pytest
 from alembic import command
 from sqlalchemy import JSON, Boolean, Engine, column, insert, inspect, select, table
 
+from holdfast.model.access.handover import watched
+from holdfast.model.access.tokens import Mark, marks
 from holdfast.model.book import CheckpointRecord
-from holdfast.model.handover import watched
-from holdfast.model.tokens import Mark, marks
 from holdfast.store import open_store
 from holdfast.store import tables as t
 from holdfast.store.codec import decode, encode

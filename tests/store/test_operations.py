@@ -10,15 +10,15 @@ import pytest
 from alembic import command
 from alembic.runtime.migration import MigrationContext
 
-from holdfast.model.action import IntentState
+from holdfast.model.actions.action import IntentState
+from holdfast.model.actions.budgets import BudgetExtension, BudgetKind
 from holdfast.model.book import Brake, BrakeKind, Change
-from holdfast.model.budgets import BudgetExtension, BudgetKind
+from holdfast.model.elastic_jobs.room_names import KnownRoom
 from holdfast.model.errors import LeaderFencedOff, NotFound, Rejected, Stale, Unavailable
 from holdfast.model.event import EventKind
 from holdfast.model.ids import UPKEEP
-from holdfast.model.incident import IncidentState, RecoveryPhase
-from holdfast.model.room_names import KnownRoom
-from holdfast.model.suppression import Suppression
+from holdfast.model.incidents.incident import IncidentState, RecoveryPhase
+from holdfast.model.operators.suppression import Suppression
 from holdfast.ports import Operation
 from holdfast.store import SqlStore, open_store, read_tokens
 from holdfast.store.engines import parse_url, writer_engine

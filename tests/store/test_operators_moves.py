@@ -9,7 +9,7 @@ import pytest
 from holdfast.model.book import Change
 from holdfast.model.errors import Rejected
 from holdfast.model.event import EventKind
-from holdfast.model.incident import TRANSITIONS, IncidentState, MovedBy
+from holdfast.model.incidents.incident import TRANSITIONS, IncidentState, MovedBy
 from holdfast.ports import Operation
 from holdfast.store import SqlStore
 from support.store_nouns import NOW, incident, later

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.model.agents.report import Statement
 from holdfast.model.book import Book, CheckpointRecord
-from holdfast.model.report import Statement
 from holdfast.store.checkpoints import REUSE_AFTER, StoredCheckpoint, state
 from holdfast.store.progress import SLOTS
 from support.store_nouns import later, statement

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.model.action import IntentState
+from holdfast.model.actions.action import IntentState
+from holdfast.model.agents.report import Clear, Finding, Inventory, OrderOutcome
 from holdfast.model.book import MOST_EXCHANGED, Change, NodeRecord
 from holdfast.model.errors import Rejected
 from holdfast.model.event import EventKind
-from holdfast.model.report import Clear, Finding, Inventory, OrderOutcome
 from holdfast.ports import Accepted
 from holdfast.store import SqlStore
 from holdfast.store.books import MOST_CLEARED

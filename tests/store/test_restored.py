@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from holdfast.model.action import IntentState
+from holdfast.model.actions.action import IntentState
 from holdfast.model.book import Change
 from holdfast.store.restore import mark_restored, restore
 from holdfast.store.sql import SqlStore, open_store

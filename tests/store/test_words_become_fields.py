@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from holdfast.decisions.common import consent
-from holdfast.model.action import Intent, IntentState, SetDown
-from holdfast.model.answers import Refusal, refusal_of
-from holdfast.model.incident import Ground, Recovery
+from holdfast.model.actions.action import Intent, IntentState, SetDown
+from holdfast.model.agents.answers import Refusal, refusal_of
+from holdfast.model.incidents.incident import Ground, Recovery
 from holdfast.store.codec import decode, decode_action, decode_with, encode
 from support.store_nouns import intent, order, recovery
 

@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol, cast
 
-from holdfast.model.cluster import HOLDING_STATES
 from holdfast.model.errors import Unavailable
 from holdfast.model.ids import incident_of_reason
-from holdfast.model.incident import Incident
-from holdfast.model.policy import Policy
+from holdfast.model.incidents.incident import Incident
+from holdfast.model.policies.policy import Policy
+from holdfast.model.slurm.cluster import HOLDING_STATES
 from holdfast.ports import Provider, Store
 from holdfast.practice.aws.client import EmulatorControl
 from support.simulated import EPOCH, Machine, SimProvider, Site

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from holdfast.model.cluster import Node
 from holdfast.model.errors import OutsideError
+from holdfast.model.slurm.cluster import Node
 
 _LOG = logging.getLogger(__name__)
 

@@ -19,12 +19,12 @@ from threading import Lock
 from typing import Any
 
 from holdfast.config.controller import ControllerSettings, load
-from holdfast.controller.lanes import LANES
+from holdfast.controller.timing.lanes import LANES
 from holdfast.head import actor_main, controller_main, serving, wiring
 from holdfast.head.wiring import ActorParts
-from holdfast.model.action import Intent
+from holdfast.model.actions.action import Intent
+from holdfast.model.agents.report import Report
 from holdfast.model.book import Change
-from holdfast.model.report import Report
 from holdfast.ports import Accepted
 
 _ASKING = frozenset(

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch.nn import functional
 
 from holdfast_train import DurableCheckpoints, GlobalBatch, Session, restartable
-from holdfast_train.shards import local
+from holdfast_train.tensors.shards import local
 
 M, WIDTH, HIDDEN, STEP_SAMPLES = 6, 5, 7, 12
 

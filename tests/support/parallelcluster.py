@@ -7,9 +7,9 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Protocol, cast
 
-from holdfast.model.cluster import Node
 from holdfast.model.errors import NotFound
 from holdfast.model.machine import Instance
+from holdfast.model.slurm.cluster import Node
 from holdfast.practice.aws.seed import TEMPLATE, open_ec2
 from holdfast.providers.parallelcluster.adapter import ParallelClusterProvider
 from holdfast.providers.parallelcluster.ec2_machines import CLUSTER_TAG, COMPUTE, TYPE_TAG

@@ -17,7 +17,7 @@ from typing import Any
 
 import grpc
 
-from holdfast.model.elastic import REQUEUE_EXIT
+from holdfast.model.elastic_jobs.elastic import REQUEUE_EXIT
 from holdfast.quorum import messages
 from holdfast.quorum.identity import replica_name
 

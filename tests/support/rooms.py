@@ -10,9 +10,9 @@ from typing import Any
 
 import grpc
 
-from holdfast.model.cluster import ClusterView, Job, JobKey
+from holdfast.model.elastic_jobs.rooms import OpenRoom, RoomRecord, RoomRules, RoomView
 from holdfast.model.errors import NotFound, Rejected, Unavailable
-from holdfast.model.rooms import OpenRoom, RoomRecord, RoomRules, RoomView
+from holdfast.model.slurm.cluster import ClusterView, Job, JobKey
 from holdfast.quorum import messages
 from holdfast.quorum.identity import GroupIdentity, replica_name, room_token
 from holdfast.quorum.nouns import QuorumMember, RoomEvent, Rules

@@ -11,7 +11,7 @@ import httpx
 
 from holdfast.agent.sending.client import ControllerAnswer, ControllerClient
 from holdfast.api.app import create_app
-from holdfast.api.auth import hash_token
+from holdfast.api.callers.auth import hash_token
 from holdfast.api.deps import ApiDeps
 from holdfast.store import SqlStore
 from support.simulated.site import Site

@@ -17,9 +17,9 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from holdfast.api import protocols
-from holdfast.api.connections import Bounds, Connections, Ended
-from holdfast.api.server import build_server
+from holdfast.api.transport import protocols
+from holdfast.api.transport.connections import Bounds, Connections, Ended
+from holdfast.api.transport.server import build_server
 
 BRIEF = Bounds(200, 200, head_s=0.5, body_s=1.0, unread_s=0.5, idle_s=2.0)
 GET = b"GET /quick HTTP/1.1\r\nHost: x\r\n\r\n"

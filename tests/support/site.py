@@ -12,12 +12,12 @@ from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 
-from holdfast.model.action import Intent
-from holdfast.model.cluster import Job, Node
+from holdfast.model.actions.action import Intent
 from holdfast.model.errors import NotFound, Rejected
 from holdfast.model.event import Event, EventKind
-from holdfast.model.incident import Incident, Recovery
-from holdfast.model.opt_in import CONSENT_WORD
+from holdfast.model.incidents.incident import Incident, Recovery
+from holdfast.model.jobs.opt_in import CONSENT_WORD
+from holdfast.model.slurm.cluster import Job, Node
 from holdfast.practice import jobs
 from holdfast.practice.cluster.site import SPARES, PracticeSite
 from holdfast.practice.faults.inject import Injector

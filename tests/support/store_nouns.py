@@ -6,11 +6,11 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from holdfast.model.action import Action, Drain, Intent, IntentState, SendOrder, Verb
-from holdfast.model.cluster import JobKey
+from holdfast.model.actions.action import Action, Drain, Intent, IntentState, SendOrder, Verb
+from holdfast.model.agents.report import Finding, Report, Statement
 from holdfast.model.event import Event, EventKind
-from holdfast.model.incident import Incident, IncidentState, Recovery, RecoveryPhase
-from holdfast.model.report import Finding, Report, Statement
+from holdfast.model.incidents.incident import Incident, IncidentState, Recovery, RecoveryPhase
+from holdfast.model.slurm.cluster import JobKey
 from holdfast_checks.result import Remedy, Severity
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)

@@ -13,7 +13,7 @@ from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from typer.testing import CliRunner, Result
 
-from holdfast.api.certificates import ends_at
+from holdfast.api.transport.certificates import ends_at
 from holdfast.cli.app import app, run
 from holdfast.model.errors import ConfigError
 from holdfast.tls.folder import Maker, TlsFolder, read_certificates, read_state

@@ -16,7 +16,7 @@ pytest.importorskip("torchft.coordination", reason="the extra 'train' is not ins
 from bench.kit.rooms import Rooms
 
 from holdfast.practice.elastic import steps
-from holdfast_train.breaking import CollectiveGuard
+from holdfast_train.failure.breaking import CollectiveGuard
 from support.watched_job import M, start_group, write_tokens
 
 COLLECTIVE_TIMEOUT_S = 60

@@ -15,12 +15,12 @@ import pytest
 torch = pytest.importorskip("torch", reason="the extra 'train' is not installed")
 pytest.importorskip("torchft", reason="the extra 'train' is not installed")
 
-from holdfast_train import catchup  # noqa: E402
-from holdfast_train.buckets import Buckets  # noqa: E402
-from holdfast_train.history import History  # noqa: E402
-from holdfast_train.replica import At, CaughtUp, Replica  # noqa: E402
-from holdfast_train.sharing import Sharing  # noqa: E402
-from holdfast_train.transport import PeerTransport  # noqa: E402
+from holdfast_train.peers import catchup  # noqa: E402
+from holdfast_train.peers.history import History  # noqa: E402
+from holdfast_train.peers.replica import At, CaughtUp, Replica  # noqa: E402
+from holdfast_train.peers.sharing import Sharing  # noqa: E402
+from holdfast_train.peers.transport import PeerTransport  # noqa: E402
+from holdfast_train.tensors.buckets import Buckets  # noqa: E402
 
 pytestmark = pytest.mark.slow
 _SOON = timedelta(seconds=10)
@@ -216,7 +216,7 @@ def test_a_peer_that_came_another_way_gives_its_whole_state(groups: Callable[...
 def test_a_peer_that_fails_is_done_without(
     wrong: str, groups: Callable[..., Group], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("holdfast_train.serving", "holdfast_train.fetching"):
+    for module in ("holdfast_train.peers.serving", "holdfast_train.peers.fetching"):
         monkeypatch.setattr(f"{module}.CHUNK_BYTES", 1024)
     a, b, newcomer = groups(), groups(), groups()
     a.step()
@@ -349,7 +349,7 @@ def test_a_state_that_is_past_or_too_large_is_not_promised(caplog: pytest.LogCap
 
 
 def test_history_is_bounded_and_says_so_to_who_needs_what_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast_train.history.HISTORY_BYTES", 0)
+    monkeypatch.setattr("holdfast_train.peers.history.HISTORY_BYTES", 0)
     history = kept(torch.zeros(256), Clock())
     history.arm(1)
     go(history, 1)

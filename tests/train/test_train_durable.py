@@ -21,14 +21,14 @@ pytest.importorskip("torchft", reason="the extra 'train' is not installed")
 
 from holdfast_checkpoint import Layout, lease, survey_all, verify  # noqa: E402
 from holdfast_train import TrainError, Unusable  # noqa: E402
-from holdfast_train.durable import DurableCheckpoints, FinalSave, Training  # noqa: E402
-from holdfast_train.interval import daly_s, interval_s, mtbf_of_all_s  # noqa: E402
 from holdfast_train.membership import StepPosition  # noqa: E402
 from holdfast_train.ranks import RankGroup  # noqa: E402
+from holdfast_train.saves.durable import DurableCheckpoints, FinalSave, Training  # noqa: E402
+from holdfast_train.saves.interval import daly_s, interval_s, mtbf_of_all_s  # noqa: E402
+from holdfast_train.saves.stored import StateOrigin  # noqa: E402
 from holdfast_train.settings import TrainSettings  # noqa: E402
 from holdfast_train.sizes import parse_sizes  # noqa: E402
-from holdfast_train.statetree import Misfit, blank, join, split  # noqa: E402
-from holdfast_train.stored import StateOrigin  # noqa: E402
+from holdfast_train.tensors.statetree import Misfit, blank, join, split  # noqa: E402
 from holdfast_train.world import TrainingWorld  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")

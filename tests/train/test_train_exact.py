@@ -16,9 +16,9 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "training" / "examples"))
 from elastic import Model  # type: ignore[import-not-found]  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
-from holdfast_train.buckets import Buckets  # noqa: E402
-from holdfast_train.replica import Replica  # noqa: E402
-from holdfast_train.rng import seed_of  # noqa: E402
+from holdfast_train.peers.replica import Replica  # noqa: E402
+from holdfast_train.samples.rng import seed_of  # noqa: E402
+from holdfast_train.tensors.buckets import Buckets  # noqa: E402
 
 M, STEPS = 12, 20
 

@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="the extra 'train' is not installed")
 pytest.importorskip("torchft.coordination", reason="the extra 'train' is not installed")
 
-from holdfast_train.likeness import Likeness, digest  # noqa: E402
+from holdfast_train.peers.likeness import Likeness, digest  # noqa: E402
 
 
 class Part:

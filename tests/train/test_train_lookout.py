@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from holdfast_train.errors import Refused
-from holdfast_train.lookout import Lookout
+from holdfast_train.failure.lookout import Lookout
 
 EVICTED = Refused("Holdfast's rendezvous job-1: 0~9.0 cannot come back: evicted (gpu.xid 79)", 85)
 

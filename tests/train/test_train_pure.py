@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast_train import GlobalBatch, Order, Rule, Scaling, Sizes, Unusable, WarmupCosine, parse_sizes, seed_of
-from holdfast_train.order import permuted
+from holdfast_train.samples.order import permuted
 from holdfast_train.versions import check
 
 

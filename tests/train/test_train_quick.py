@@ -7,7 +7,7 @@ import sys
 
 PROGRAM = """
 import atexit, sys
-from holdfast_train.quick import end_quickly
+from holdfast_train.failure.quick import end_quickly
 
 class Slow:
     def __del__(self):

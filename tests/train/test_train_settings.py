@@ -13,9 +13,9 @@ import pytest
 
 from holdfast_checkpoint.base.runs import RunId
 from holdfast_train.errors import Unusable
-from holdfast_train.events import ElasticEvent, SignalWatch, read_event
+from holdfast_train.failure.events import ElasticEvent, SignalWatch, read_event
+from holdfast_train.peers.proof import replica_name
 from holdfast_train.progress import ProgressReporter
-from holdfast_train.proof import replica_name
 from holdfast_train.settings import address_towards, settings_from_env
 
 _ENV = {"HOLDFAST_QUORUM": "http://127.0.0.1:29510", "HOLDFAST_QUORUM_TOKEN": "t", "HOLDFAST_MAX_GROUPS": "4"}

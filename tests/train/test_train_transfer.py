@@ -16,9 +16,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the extra 'train' is not installed")
 
-from holdfast_train import serving, transport  # noqa: E402
-from holdfast_train.codec import Packed, pack, unpack  # noqa: E402
 from holdfast_train.errors import TransferFailed  # noqa: E402
+from holdfast_train.peers import serving, transport  # noqa: E402
+from holdfast_train.tensors.codec import Packed, pack, unpack  # noqa: E402
 
 pytestmark = pytest.mark.slow
 _SOON = timedelta(seconds=10)
@@ -71,7 +71,7 @@ def take(receiver: transport.PeerTransport, sender: transport.PeerTransport, ste
 def test_a_state_arrives_bit_by_bit_over_many_chunks(
     sender: transport.PeerTransport, receiver: transport.PeerTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("holdfast_train.serving", "holdfast_train.fetching"):
+    for module in ("holdfast_train.peers.serving", "holdfast_train.peers.fetching"):
         monkeypatch.setattr(f"{module}.CHUNK_BYTES", 1000)
     sender.send_checkpoint([1], 4, state(), _SOON)
     assert same(take(receiver, sender)["optim"], state()["optim"])

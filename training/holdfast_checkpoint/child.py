@@ -46,14 +46,15 @@ def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
     return dump_survey(judge(path, limits=limits, **options))
 
 
-def bound(deadline_s: float) -> None:
-    """Limit this process permanently: no children, no writing, no core dump, bounded memory, files and time."""
+def bound(deadline_s: float, file_bytes: int = 0) -> None:
+    """Limit this process permanently: no children, no core dump, bounded memory, files and time. ``file_bytes``: the largest file that
+    it may write; 0: none."""
     cpu_s = int(deadline_s) + 2
     for what, most in (
         (resource.RLIMIT_CPU, cpu_s),
         (resource.RLIMIT_AS, _MEMORY_BYTES),
         (resource.RLIMIT_NOFILE, _FILES_MAX),
-        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_FSIZE, file_bytes),
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_NPROC, 0),
     ):

@@ -6,17 +6,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast_train.batch import GlobalBatch
 from holdfast_train.errors import RankLost, Refused, TrainError, TransferFailed, Unusable, install_hook
-from holdfast_train.lr import Rule, Scaling, WarmupCosine
-from holdfast_train.order import Order
-from holdfast_train.rng import seed_of
+from holdfast_train.samples.batch import GlobalBatch
+from holdfast_train.samples.lr import Rule, Scaling, WarmupCosine
+from holdfast_train.samples.order import Order
+from holdfast_train.samples.rng import seed_of
 from holdfast_train.sizes import Sizes, parse_sizes
 
 if TYPE_CHECKING:
-    from holdfast_train.data import TokenFile
-    from holdfast_train.durable import DurableCheckpoints
-    from holdfast_train.restart import restartable
+    from holdfast_train.failure.restart import restartable
+    from holdfast_train.samples.data import TokenFile
+    from holdfast_train.saves.durable import DurableCheckpoints
     from holdfast_train.session import Attempt, Session
 
 __all__ = [
@@ -54,17 +54,17 @@ def __getattr__(name: str) -> Any:
         return getattr(session, name)
     if name == "restartable":
         check()
-        from holdfast_train.restart import restartable  # noqa: PLC0415
+        from holdfast_train.failure.restart import restartable  # noqa: PLC0415
 
         return restartable
     if name == "DurableCheckpoints":
         check()
-        from holdfast_train.durable import DurableCheckpoints  # noqa: PLC0415
+        from holdfast_train.saves.durable import DurableCheckpoints  # noqa: PLC0415
 
         return DurableCheckpoints
     if name == "TokenFile":
         check()
-        from holdfast_train.data import TokenFile  # noqa: PLC0415
+        from holdfast_train.samples.data import TokenFile  # noqa: PLC0415
 
         return TokenFile
     raise AttributeError(f"module 'holdfast_train' has no attribute {name!r}")

@@ -19,16 +19,16 @@ from torchft._torchft import LighthouseClient
 from torchft.manager import REPLICA_ID_KEY, Manager
 from torchft.process_group import ProcessGroupNCCL
 
-from holdfast_train.breaking import BreakableGloo, CollectiveGuard
-from holdfast_train.catchup import find_peers
 from holdfast_train.errors import QuorumAway, Refused, TrainError
-from holdfast_train.events import REQUEUE
-from holdfast_train.lines import Lines
-from holdfast_train.lookout import Lookout
-from holdfast_train.proof import replica_name
+from holdfast_train.failure.breaking import BreakableGloo, CollectiveGuard
+from holdfast_train.failure.events import REQUEUE
+from holdfast_train.failure.lines import Lines
+from holdfast_train.failure.lookout import Lookout
+from holdfast_train.peers.catchup import find_peers
+from holdfast_train.peers.proof import replica_name
+from holdfast_train.peers.transport import PeerTransport
 from holdfast_train.ranks import RankGroup
 from holdfast_train.settings import TrainSettings
-from holdfast_train.transport import PeerTransport
 
 log = logging.getLogger(__name__)
 

@@ -16,25 +16,25 @@ from typing import Any
 import torch
 from torch.distributed import ReduceOp
 
-from holdfast_train.batch import GlobalBatch
-from holdfast_train.buckets import Buckets
-from holdfast_train.codec import pack
-from holdfast_train.durable import DurableCheckpoints, Training
-from holdfast_train.ending import TrainingEnd
 from holdfast_train.errors import Refused, TrainError, TransferFailed, tell
-from holdfast_train.events import REQUEUE, SignalWatch
-from holdfast_train.likeness import Likeness
+from holdfast_train.failure.events import REQUEUE, SignalWatch
+from holdfast_train.failure.quick import end_quickly
+from holdfast_train.failure.restart import Era, KeptState, current, goes_on_after
 from holdfast_train.membership import Membership, StepPosition
+from holdfast_train.peers.likeness import Likeness
+from holdfast_train.peers.replica import Replica, Stateful
+from holdfast_train.peers.sharing import Sharing
 from holdfast_train.progress import ProgressReporter
-from holdfast_train.quick import end_quickly
 from holdfast_train.ranks import RankGroup
-from holdfast_train.replica import Replica, Stateful
-from holdfast_train.restart import Era, KeptState, current, goes_on_after
-from holdfast_train.rng import seed_of
+from holdfast_train.samples.batch import GlobalBatch
+from holdfast_train.samples.rng import seed_of
+from holdfast_train.saves.durable import DurableCheckpoints, Training
+from holdfast_train.saves.ending import TrainingEnd
+from holdfast_train.saves.stored import StateOrigin
 from holdfast_train.settings import TrainSettings, settings_from_env
-from holdfast_train.shards import check_sendable, local, model_state, optimizer_state, plain
-from holdfast_train.sharing import Sharing
-from holdfast_train.stored import StateOrigin
+from holdfast_train.tensors.buckets import Buckets
+from holdfast_train.tensors.codec import pack
+from holdfast_train.tensors.shards import check_sendable, local, model_state, optimizer_state, plain
 
 log = logging.getLogger(__name__)
 

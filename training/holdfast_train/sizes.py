@@ -1,9 +1,9 @@
-"""How many replica groups a job may have; the grammar is the daemon's (``holdfast.model.sizes``)."""
+"""How many replica groups a job may have; the grammar is the daemon's (``holdfast.model.elastic_jobs.sizes``)."""
 
 from __future__ import annotations
 
-from holdfast.model import sizes
-from holdfast.model.sizes import Sizes
+from holdfast.model.elastic_jobs import sizes
+from holdfast.model.elastic_jobs.sizes import Sizes
 from holdfast_train.errors import Unusable
 
 __all__ = ["Sizes", "parse_sizes"]

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from holdfast.decisions.brakes.planned_steps import forbids, goes_by_slurm, restricts
 from holdfast.decisions.common.het_jobs import whole
-from holdfast.model.action import Intent, IntentState
+from holdfast.model.actions.action import Intent, IntentState
 from holdfast.model.book import Book
-from holdfast.model.cluster import Job
 from holdfast.model.errors import NotFound, OutsideError
-from holdfast.model.policy import Policy
+from holdfast.model.policies.policy import Policy
+from holdfast.model.slurm.cluster import Job
 from holdfast.ports import IntentOutcome, Scheduler
 
 

@@ -23,9 +23,10 @@ from holdfast.actor.last_words import last_words
 from holdfast.actor.lease_guard import while_leading
 from holdfast.actor.limits import ActorLimits, Full, LimitedStep, limited
 from holdfast.actor.notice_desk import NoticeDesk
-from holdfast.actor.second_look import BRAKED, Recheck, look_again, outlived, overtaken
-from holdfast.controller.lanes import PEOPLE, lane, pools
-from holdfast.model.action import (
+from holdfast.actor.owner_desk import OwnerDesk
+from holdfast.actor.second_look import BRAKED, Recheck, look_again, not_taken_here, outlived, overtaken
+from holdfast.controller.timing.lanes import PEOPLE, lane, pools
+from holdfast.model.actions.action import (
     NEVER_BEGUN,
     Action,
     Intent,
@@ -40,7 +41,7 @@ from holdfast.model.action import (
 )
 from holdfast.model.book import Book
 from holdfast.model.errors import LeaderFencedOff, OutsideError
-from holdfast.model.policy import Mode, Policy
+from holdfast.model.policies.policy import Mode, Policy
 from holdfast.ports import IntentOutcome, Lease, Provider, Scheduler, Store
 
 log = logging.getLogger(__name__)
@@ -56,6 +57,8 @@ STALE = IntentOutcome(
 )
 _NOTICES = ("", PEOPLE)
 """Queue of the notices in this process: no incident has this id."""
+_OWNERS = ("owners", PEOPLE)
+"""The same of mails to jobs' owners."""
 _IRREVERSIBLE = (SetDown, Terminate, Replace, Reboot, StopStart, Launch)
 
 
@@ -76,7 +79,7 @@ class Actor:
     turned: Callable[[], None] = lambda: None
     """Called after each complete pass; notifies systemd that this process is alive."""
     pools: Callable[[], AbstractContextManager[Mapping[str, Executor]]] = pools
-    """Makes the workers of each lane (``controller/lanes.py``)."""
+    """Makes the workers of each lane (``controller/timing/lanes.py``)."""
     mode: Mode = Mode.ACT
     """Mode from this process's own configuration. In observe mode, steps that were planned earlier wait."""
     policy: Policy | None = None
@@ -87,6 +90,8 @@ class Actor:
     """Record of the steps that this actor has started; None: the store is trusted."""
     desk: NoticeDesk | None = None
     """Takes the notices to people; None: each is sent on its own, like any other step."""
+    owners: OwnerDesk | None = None
+    """Takes the mails to jobs' owners; None: they wait in the store."""
     problem: str = ""
     """Why the last pass failed, for the controller and for operators; empty: it succeeded."""
     held_back: str = ""
@@ -152,14 +157,23 @@ class Actor:
         """Hand the notices to the desk, which sends one after the other; the other steps are returned."""
         if self.desk is None:
             return intents
-        notices = [i for i in intents if isinstance(i.action, Notify)]
+        to_owners = [i for i in intents if isinstance(i.action, Notify) and i.action.user]
+        self._mail_owners(to_owners, fence, workers)
+        notices = [i for i in intents if isinstance(i.action, Notify) and not i.action.user]
         if _NOTICES not in self._busy and (notices or self.desk.due()):
             future = workers[PEOPLE].submit(self._send_notices, self.desk, notices, fence)
             self._busy[_NOTICES] = future
             future.add_done_callback(lambda _done: self.ring() if notices else None)
         return tuple(i for i in intents if not isinstance(i.action, Notify))
 
-    def _send_notices(self, desk: NoticeDesk, notices: list[Intent], fence: int) -> None:
+    def _mail_owners(self, notices: list[Intent], fence: int, workers: Mapping[str, Executor]) -> None:
+        """Hand the mails to jobs' owners to their desk, in a separate queue."""
+        if self.owners is None or _OWNERS in self._busy or not (notices or self.owners.due()):
+            return
+        future = workers[PEOPLE].submit(self._send_notices, self.owners, notices, fence)
+        self._busy[_OWNERS] = future
+
+    def _send_notices(self, desk: NoticeDesk | OwnerDesk, notices: list[Intent], fence: int) -> None:
         try:
             desk.turn(notices, fence)
         except LeaderFencedOff as error:
@@ -173,7 +187,11 @@ class Actor:
 
     def _looked_again(self, book: Book, intent: Intent, fence: int) -> Recheck:
         """Re-evaluate a step right before it starts. ``DECIDE_AGAIN``: it was settled without being started."""
-        ended = outlived(book, intent) or overtaken(book, intent, self.outside.clock.now())
+        ended = (
+            outlived(book, intent)
+            or overtaken(book, intent, self.outside.clock.now())
+            or not_taken_here(book, intent, node_orders=self.outside.node_orders)
+        )
         look = Recheck.DECIDE_AGAIN if ended is not None else look_again(book, intent, self.mode)
         if look is Recheck.DECIDE_AGAIN:
             self._settle(intent, fence, ended or BRAKED)

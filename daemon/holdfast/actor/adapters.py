@@ -7,17 +7,17 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from threading import Lock
 
-from holdfast.controller.head_reach import Connect, connect
+from holdfast.controller.observing.head_reach import Connect, connect
 from holdfast.decisions.common import node_drains, slurm_view
 from holdfast.decisions.common.het_jobs import whole
 from holdfast.decisions.machines.machine_proof import DOUBT, OTHER_NODE, UnprovenMachine
 from holdfast.decisions.nodes import hands_off
-from holdfast.model.action import IntentState
+from holdfast.model.actions.action import IntentState
 from holdfast.model.book import NodeMark
-from holdfast.model.cluster import HOLDING_STATES, Job, Node
 from holdfast.model.errors import HoldfastError, NotFound, Unavailable
 from holdfast.model.ids import incident_of_reason, is_reason
-from holdfast.model.policy import MaintenancePolicy
+from holdfast.model.policies.policy import MaintenancePolicy
+from holdfast.model.slurm.cluster import HOLDING_STATES, Job, Node
 from holdfast.ports import Clock, IntentOutcome, Notifier, Provider, Scheduler
 
 

@@ -16,7 +16,7 @@ from threading import Lock
 from typing import Any
 
 from holdfast.actor.own_file import ActorFile
-from holdfast.model.action import Action, Intent
+from holdfast.model.actions.action import Action, Intent
 
 _MOST = 4096
 """Far more than are ever under way; the oldest is forgotten and then checked like a new one."""

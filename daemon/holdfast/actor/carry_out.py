@@ -24,7 +24,7 @@ from holdfast.actor.adapters import (
 from holdfast.decisions.common import node_drains, slurm_view
 from holdfast.decisions.common.het_jobs import stragglers, whole
 from holdfast.decisions.nodes import slurm_drains
-from holdfast.model.action import (
+from holdfast.model.actions.action import (
     Action,
     AdoptSpare,
     AllowNodes,
@@ -47,18 +47,19 @@ from holdfast.model.action import (
     SendOrder,
     SetDown,
     StopStart,
+    TakeOverDrain,
     TellOwner,
     Terminate,
     Undrain,
     UnknownAction,
 )
 from holdfast.model.book import NodeMark
-from holdfast.model.cluster import HOLDING_STATES, Job, JobKey, Node
 from holdfast.model.errors import LeaderFencedOff, NotFound, NotPermitted, OutsideError, Rejected, Unavailable
 from holdfast.model.ids import held_reason, hold_of_name, incident_of_job_hold, incident_of_reason, is_reason
-from holdfast.model.maintenance import LONGEST, RESERVATION, KeepWindow
-from holdfast.model.node_orders import DrainForOperator, ReleaseForOperator
-from holdfast.model.resizing import DelayStart, SetThrottle
+from holdfast.model.operators.maintenance import LONGEST, RESERVATION, KeepWindow
+from holdfast.model.operators.node_orders import DrainForOperator, ReleaseForOperator
+from holdfast.model.policies.resizing import DelayStart, SetThrottle
+from holdfast.model.slurm.cluster import HOLDING_STATES, Job, JobKey, Node
 from holdfast.ports import IntentOutcome
 
 log = logging.getLogger(__name__)
@@ -197,9 +198,7 @@ def _prove_ours(reason: str) -> None:
 def _drain(action: Drain, incident: str, outside: Outside) -> IntentOutcome:
     _prove_ours(action.reason)
     node = outside.scheduler.node(action.node)
-    takes_over = (
-        action.over is not None and node.given_reason == action.over and slurm_drains.is_slurms(action.over.text)
-    )
+    takes_over = action.over is not None and node.given_reason == action.over and _may_take_over(action, outside)
     if foreign(node, outside, action.reason, held_reason(incident)) and not takes_over:
         raise _taken(node)
     if takes_over or not node.draining:
@@ -210,6 +209,14 @@ def _drain(action: Drain, incident: str, outside: Outside) -> IntentOutcome:
     if foreign(node, outside, action.reason, held_reason(incident)):
         raise _taken(node)
     return IntentOutcome(IntentState.DONE, f"drained: {node.reason}", mark=_mark(node))
+
+
+def _may_take_over(action: Drain, outside: Outside) -> bool:
+    """Whether the drain that the step names is one to take over: Slurm's own, or an operator's by an order. Raises StepRefused."""
+    if isinstance(action, TakeOverDrain):
+        _prove_orders_taken(outside)
+        return True
+    return action.over is not None and slurm_drains.is_slurms(action.over.text)
 
 
 def _taken(node: Node) -> StepRefused:

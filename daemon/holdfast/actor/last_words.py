@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.actor.adapters import Outside, jobs_on
 from holdfast.actor.second_look import outlived
 from holdfast.decisions.death import evidence
-from holdfast.model.action import (
+from holdfast.model.actions.action import (
     LIVES,
     Action,
     Intent,
@@ -19,7 +19,7 @@ from holdfast.model.action import (
 )
 from holdfast.model.book import Book
 from holdfast.model.errors import NotFound, OutsideError
-from holdfast.model.incident import Incident, IncidentKind
+from holdfast.model.incidents.incident import Incident, IncidentKind
 from holdfast.ports import IntentOutcome
 
 _LAST_WORDS_S = 1.0

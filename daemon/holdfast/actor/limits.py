@@ -19,12 +19,12 @@ from typing import Any
 
 from holdfast.actor.own_file import ActorFile
 from holdfast.decisions.common.budgets import limits as budget_limits
-from holdfast.model.action import Action, AdoptSpare, Drain, HoldJob, Launch, Requeue, SetDown
-from holdfast.model.budgets import BudgetKind, budget_of
+from holdfast.model.actions.action import Action, AdoptSpare, Drain, HoldJob, Launch, Requeue, SetDown, TakeOverDrain
+from holdfast.model.actions.budgets import BudgetKind, budget_of
 from holdfast.model.errors import OutsideError
-from holdfast.model.lookback import CAP_DAY_S, CAP_HOUR_S
-from holdfast.model.node_orders import DrainForOperator, ReleaseForOperator
-from holdfast.model.policy import Policy
+from holdfast.model.operators.node_orders import DrainForOperator, ReleaseForOperator
+from holdfast.model.policies.lookback import CAP_DAY_S, CAP_HOUR_S
+from holdfast.model.policies.policy import Policy
 
 HOUR, DAY = timedelta(seconds=CAP_HOUR_S), timedelta(seconds=CAP_DAY_S)
 _MOST_CHARS = 255
@@ -39,7 +39,7 @@ class LimitedStep(StrEnum):
     OUT = "out"
     """Nodes drained, set DOWN, or put into the spare pool, where no user's job starts."""
     RELEASED = "released"
-    """Nodes put back for operators: the one step that undoes a drain that is not Holdfast's."""
+    """Nodes put back for operators, or whose drain is taken over for one: the steps that undo a drain that is not Holdfast's."""
     STOPPED = "stopped"
     """Nodes whose jobs were requeued or held; a job counts for the first of its nodes, so that the small jobs of one node count once."""
     ENDED = "ended"
@@ -64,10 +64,10 @@ _BUDGETS = {
 
 def limited(action: Action) -> LimitedStep | None:
     """The limit that the step counts against; None: none, it takes no capacity away and undoes nothing of others."""
+    if isinstance(action, ReleaseForOperator | TakeOverDrain):
+        return LimitedStep.RELEASED
     if isinstance(action, Drain | DrainForOperator | SetDown | AdoptSpare):
         return LimitedStep.OUT
-    if isinstance(action, ReleaseForOperator):
-        return LimitedStep.RELEASED
     if isinstance(action, Requeue | HoldJob):
         return LimitedStep.STOPPED
     budget = budget_of(action)

@@ -16,11 +16,20 @@ from holdfast.decisions.machines.machine_proof import (
     prove_serving,
     prove_successor,
 )
-from holdfast.model.action import Assign, CheckInstance, Launch, Reboot, Replace, ReportFault, StopStart, Terminate
-from holdfast.model.cluster import Node
+from holdfast.model.actions.action import (
+    Assign,
+    CheckInstance,
+    Launch,
+    Reboot,
+    Replace,
+    ReportFault,
+    StopStart,
+    Terminate,
+)
 from holdfast.model.errors import NotFound, OutsideError, Rejected, Unavailable
 from holdfast.model.ids import has_slurms_words, without_slurms_words
 from holdfast.model.machine import Instance
+from holdfast.model.slurm.cluster import Node
 from holdfast.ports import IntentOutcome
 
 POWER_OFF_PATIENCE_S = 30.0

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, time, timedelta, tzinfo
 
 from holdfast import unexpected
+from holdfast.condition_note import CONDITIONS, read_conditions
 from holdfast.decisions.notices import healed, outbox, over, plan, texts
 from holdfast.decisions.notices.routes import RouteRule, ready_at, takes
-from holdfast.model.action import Intent, IntentState, Notify
+from holdfast.model.actions.action import Intent, IntentState, Notify
 from holdfast.model.book import Book
 from holdfast.model.errors import LeaderFencedOff, OutsideError, Stale
 from holdfast.model.event import Event, EventKind
@@ -141,9 +142,11 @@ class NoticeDesk:
 
     def _followed(self, state: NoticeState, book: Book, now: datetime) -> NoticeState:
         """What is over, open for long, healed, and the daily summary."""
+        about_conditions = any(each.condition for each in (*(o.matter for o in state.open), *state.waiting))
+        conditions = read_conditions(self.store.note(CONDITIONS)) if about_conditions else None
 
         def is_over(matter: Matter) -> bool | None:
-            return over.is_over(book, matter)
+            return over.is_over(book, matter, conditions)
 
         if state.open or state.waiting:
             state = plan.remind(plan.end(state, is_over, now), is_over, self.policy, now)
@@ -180,7 +183,7 @@ class NoticeDesk:
         where = {name: self.partitions(name) for name in sorted(message.nodes)} if self._by_partition() else {}
         ready = {p.address.name: ready_at(p.rule, message, now) for p in self.places if takes(p.rule, message, where)}
         state = outbox.counted(outbox.post(state, message, ready), message.level.value, "made")
-        return state, _event(EventKind.NOTICE_MADE, message, now, message.subject, addresses=sorted(ready))
+        return state, notice_event(EventKind.NOTICE_MADE, message, now, message.subject, addresses=sorted(ready))
 
     def _by_partition(self) -> bool:
         return any(place.rule.partitions for place in self.places)
@@ -201,12 +204,12 @@ class NoticeDesk:
         for message, waiting in outbox.due(self._read(), self.clock.now()):
             if self.clock.monotonic_s() > end_s:
                 return
-            error = _try(by_name[waiting.address], message)
+            error = try_address(by_name[waiting.address], message)
             now = self.clock.now()
             state, result = outbox.answered(self._read(), message.id, waiting.address, error, now)
-            events = _news(message, waiting.address, result, waiting.error, now)
+            events = delivery_events(message, waiting.address, result, waiting.error, now)
             level = message.level.value
-            outcome = _OUTCOMES[type(result)]
+            outcome = OUTCOMES[type(result)]
             self._write(outbox.counted(state, level, outcome), events, fence)
             log.info(
                 "event=notice_%s message=%s address=%s attempts=%d",
@@ -255,7 +258,8 @@ class NoticeDesk:
         self._state, self._text = state, text
 
 
-_OUTCOMES = {outbox.Delivered: "delivered", outbox.NotDelivered: "failed", outbox.GivenUp: "given_up"}
+OUTCOMES = {outbox.Delivered: "delivered", outbox.NotDelivered: "failed", outbox.GivenUp: "given_up"}
+"""Word for what came of a try, in totals and the log."""
 
 
 def matter_of(intent: Intent, book: Book) -> Matter:
@@ -276,6 +280,7 @@ def matter_of(intent: Intent, book: Book) -> Matter:
         "" if upkeep else intent.incident_id,
         nodes,
         intent.planned_at,
+        action.condition,
     )
 
 
@@ -289,7 +294,7 @@ def _said(verdict: plan.TakenAs) -> str:
             return f"sent already in message {number}"
 
 
-def _try(address: Address, message: Message) -> str | None:
+def try_address(address: Address, message: Message) -> str | None:
     """Why the address did not take it; None: it did."""
     try:
         address.send(message)
@@ -301,7 +306,7 @@ def _try(address: Address, message: Message) -> str | None:
     return None
 
 
-def _news(
+def delivery_events(
     message: Message, address: str, result: outbox.DeliveryResult, before: str, now: datetime
 ) -> tuple[Event, ...]:
     """Events of one try: a delivery, a first failure, and the end of all tries."""
@@ -317,11 +322,14 @@ def _news(
             text, kind = f"{message.subject}: {address} did not take it: {error}", EventKind.NOTICE_FAILED
     given_up = isinstance(result, outbox.GivenUp)
     return (
-        _event(kind, message, now, text, address=address, attempts=result.attempts, given_up=given_up, error=error),
+        notice_event(
+            kind, message, now, text, address=address, attempts=result.attempts, given_up=given_up, error=error
+        ),
     )
 
 
-def _event(kind: EventKind, message: Message, at: datetime, text: str, **detail: object) -> Event:
+def notice_event(kind: EventKind, message: Message, at: datetime, text: str, **detail: object) -> Event:
+    """Event of the record about this message."""
     number = message.matters[0].incident_id if len(message.matters) == 1 else ""
     node = next(iter(message.nodes)) if len(message.nodes) == 1 else None
     told = {

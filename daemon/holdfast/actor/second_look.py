@@ -10,7 +10,7 @@ from enum import Enum
 from holdfast.actor.carry_out import AT_NODES
 from holdfast.decisions.common import node_incidents
 from holdfast.decisions.nodes.hands_off import in_window
-from holdfast.model.action import (
+from holdfast.model.actions.action import (
     Action,
     AdoptSpare,
     Assign,
@@ -33,12 +33,12 @@ from holdfast.model.action import (
     Terminate,
     Undrain,
 )
+from holdfast.model.actions.budgets import budget_of
 from holdfast.model.book import Book
-from holdfast.model.budgets import budget_of
-from holdfast.model.incident import Incident, IncidentState
-from holdfast.model.maintenance import KeepWindow, window_of
-from holdfast.model.node_orders import DrainForOperator, ReleaseForOperator
-from holdfast.model.policy import Mode
+from holdfast.model.incidents.incident import Incident, IncidentState
+from holdfast.model.operators.maintenance import KeepWindow, window_of
+from holdfast.model.operators.node_orders import DrainForOperator, ReleaseForOperator
+from holdfast.model.policies.policy import Mode
 from holdfast.ports import IntentOutcome
 
 _BRAKED = (Drain, Requeue, HoldJob)
@@ -126,6 +126,18 @@ def _of_its_own_machine(incident: Incident, action: Action) -> bool:
     """Whether the step terminates the machine that an operator has taken over, not one that was launched for it."""
     mine = isinstance(action, Terminate) and action.instance_id == incident.instance_id
     return mine and incident.acknowledged
+
+
+def not_taken_here(book: Book, intent: Intent, *, node_orders: bool) -> IntentOutcome | None:
+    """Outcome of a planned step for an operator's order alone where the site takes no orders through Holdfast. None: it may be done."""
+    incident = book.incidents.get(intent.incident_id)
+    if node_orders or intent.state is not IntentState.PLANNED or incident is None or not incident.only_ordered:
+        return None
+    if not isinstance(intent.action, Drain | Launch | Replace):
+        return None
+    return IntentOutcome(
+        IntentState.REFUSED, "this site takes no such orders through Holdfast (actor.node_orders = false)"
+    )
 
 
 def overtaken(book: Book, intent: Intent, now: datetime) -> IntentOutcome | None:

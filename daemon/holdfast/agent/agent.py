@@ -25,6 +25,7 @@ from holdfast.agent.node.system import read_id, utc_ms
 from holdfast.agent.orders import checkpoint_verbs, probing, verbs
 from holdfast.agent.orders.evidence import collect_evidence
 from holdfast.agent.orders.inspect import Inspector
+from holdfast.agent.orders.job_note import leave_job_note
 from holdfast.agent.orders.orders import OrderHandler, Orders
 from holdfast.agent.orders.output import read_output
 from holdfast.agent.orders.resetting import Held, reset_gpu
@@ -50,7 +51,7 @@ from holdfast.agent.sources.nvml import DEADLINE_TASK, NvmlAnswer, NvmlSource
 from holdfast.agent.timing.jitter import JITTER
 from holdfast.agent.timing.loop import Loop, Task
 from holdfast.config.agent import AgentConfig
-from holdfast.model.action import Verb
+from holdfast.model.actions.action import Verb
 from holdfast.systemd import sd_notify, watchdog_interval_s
 from holdfast_checks.active.pair import run_side
 from holdfast_checks.checks import efa_silence
@@ -179,6 +180,7 @@ class Agent:
             Verb.LEAVE: ask_group_to_leave(self.jobs.launchers),
             Verb.STACKS: collect_stacks(self.slurm),
             Verb.OUTPUT: read_output(os.uname().nodename),
+            Verb.JOB_NOTE: leave_job_note(os.uname().nodename),
             Verb.RESET_GPU: reset_gpu(Held(self.loop, self.nvml), self.slurm, self.settings.gpu),
             Verb.PROBE_PAIR: probing.probe_pair(lambda side: run_side(side, self.settings.active), self.slurm),
             Verb.SURVEY: self.surveys.handler(),

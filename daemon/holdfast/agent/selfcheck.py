@@ -32,7 +32,7 @@ from holdfast.agent.sending.memory import OWN_FOLDER, others_may_write
 from holdfast.agent.sending.pace import UNTOLD_S
 from holdfast.agent.sending.reporting import ReportingStatus, read_status
 from holdfast.config.agent import AgentConfig
-from holdfast.model.report import WIRE_VERSION
+from holdfast.model.agents.report import WIRE_VERSION
 
 CLOCK_WARNING_S, CLOCK_FAILURE_S = 2.0, 300.0
 """Same limits as the doctor's: beyond the first, logs cannot be compared; beyond the second, munge(7) rejects the node."""

@@ -9,29 +9,30 @@ from starlette.responses import JSONResponse, Response
 
 from holdfast import __version__
 from holdfast.api import errors
-from holdfast.api.budgets import budgets_router
-from holdfast.api.checks import checks_router
+from holdfast.api.agents.enrol import enrol_router
+from holdfast.api.agents.ingest import ingest_router
+from holdfast.api.agents.rooms import rooms_router
+from holdfast.api.agents.selfcheck import self_router
+from holdfast.api.check_policy.checks import checks_router
+from holdfast.api.check_policy.policies import policies_router
 from holdfast.api.deps import Api, ApiDeps
-from holdfast.api.enrol import enrol_router
-from holdfast.api.guarded import guarded_router
+from holdfast.api.figures.measuring import measuring_router
+from holdfast.api.figures.overview import overview_router
+from holdfast.api.guards.guarded import guarded_router
+from holdfast.api.guards.strangers import StrangersLast
 from holdfast.api.health import health_router
-from holdfast.api.ingest import ingest_router
-from holdfast.api.maintaining import maintaining_router, windows_router
-from holdfast.api.measuring import measuring_router
-from holdfast.api.node_routes import node_health_router, node_history_router, node_orders_router
-from holdfast.api.notices import notices_router
-from holdfast.api.operating import operating_router
-from holdfast.api.overview import overview_router
-from holdfast.api.policies import policies_router
-from holdfast.api.proposing import proposing_router
-from holdfast.api.reading import jobs_router, reading_router
-from holdfast.api.rooms import rooms_router
-from holdfast.api.selfcheck import self_router
-from holdfast.api.spares import spares_router
-from holdfast.api.status import StoreHealth, status_router
-from holdfast.api.strangers import StrangersLast
-from holdfast.api.streaming import streaming_router
-from holdfast.api.suppressing import suppressing_router
+from holdfast.api.orders.budgets import budgets_router
+from holdfast.api.orders.maintaining import maintaining_router, windows_router
+from holdfast.api.orders.operating import operating_router
+from holdfast.api.orders.proposing import proposing_router
+from holdfast.api.orders.suppressing import suppressing_router
+from holdfast.api.reads.node_routes import node_health_router, node_history_router, node_orders_router
+from holdfast.api.reads.notices import notices_router
+from holdfast.api.reads.reading import jobs_router, reading_router
+from holdfast.api.reads.spares import spares_router
+from holdfast.api.reads.status import StoreHealth, status_router
+from holdfast.api.reads.streaming import streaming_router
+from holdfast.api.replacing import replacing_router
 
 DESCRIPTION = (
     "The resilience daemon for Slurm GPU clusters. Every error has one shape: `{error: {code, message, field}}`."
@@ -80,6 +81,7 @@ def create_app(deps: ApiDeps) -> FastAPI:
         notices_router(api),
         node_history_router(api),
         node_orders_router(api),
+        replacing_router(api),
         checks_router(api),
         policies_router(api),
         jobs_router(api),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter
 
-from holdfast.api.convert import Notes
-from holdfast.model.report import Report
+from holdfast.api.requests.convert import Notes
+from holdfast.model.agents.report import Report
 from holdfast.ports import Accepted
 
 

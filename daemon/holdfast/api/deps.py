@@ -14,35 +14,35 @@ from anyio import CapacityLimiter, to_thread
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from holdfast.api.auth import Authenticator, TokenStore
-from holdfast.api.connections import Connections
+from holdfast.api.callers.auth import Authenticator, TokenStore
+from holdfast.api.callers.quota import AgentQuota
+from holdfast.api.callers.readers import ReaderQuotas, metered
+from holdfast.api.callers.stranger_turns import Strangers
 from holdfast.api.counters import ApiCounters
 from holdfast.api.errors import ApiError
-from holdfast.api.quota import AgentQuota
-from holdfast.api.readers import ReaderQuotas, metered
 from holdfast.api.shared import SharedAnswers
-from holdfast.api.stranger_turns import Strangers
 from holdfast.api.stream import StreamFrame, Streams, frame_of
+from holdfast.api.transport.connections import Connections
 from holdfast.config.sections import EnrolmentSection, QuorumSection
-from holdfast.controller.agents import AgentRegistry
+from holdfast.controller.keeping.steps_untaken import UntakenWatch
+from holdfast.controller.observing.agents import AgentRegistry
 from holdfast.controller.orders import OrderHub
-from holdfast.controller.steps_untaken import UntakenWatch
 from holdfast.decisions.inputs import Input
 from holdfast.decisions.parts import Certificate
 from holdfast.decisions.turn import STAGES
 from holdfast.metrics.figures import IncidentFigures
 from holdfast.metrics.tally import Tally
 from holdfast.metrics.timings import IncidentTimings
-from holdfast.model.action import Intent
+from holdfast.model.access.enrolment import EnrolmentProof, StsIdentity
+from holdfast.model.actions.action import Intent
+from holdfast.model.agents.report import NodeMachine, Report, SeenFinding
 from holdfast.model.book import World
-from holdfast.model.cluster import Node
-from holdfast.model.enrolment import EnrolmentProof, StsIdentity
 from holdfast.model.event import Event, EventKind
-from holdfast.model.idempotency import FirstOrder
-from holdfast.model.incident import Incident
+from holdfast.model.incidents.incident import Incident
+from holdfast.model.operators.idempotency import FirstOrder
 from holdfast.model.parts import DiskRoom, NotifierState, ProcessSeen
-from holdfast.model.policy import Mode, Policy
-from holdfast.model.report import NodeMachine, Report, SeenFinding
+from holdfast.model.policies.policy import Mode, Policy
+from holdfast.model.slurm.cluster import Node
 from holdfast.ports import Accepted, Clock, QuorumRooms, Store
 
 P = ParamSpec("P")
@@ -120,10 +120,12 @@ class ApiStore(Store, TokenStore, Protocol):
         since: datetime | None = None,
         until: datetime | None = None,
         after_id: int = 0,
+        before_id: int | None = None,
         kinds: tuple[EventKind, ...] = (),
         limit: int = 200,
+        newest_first: bool = False,
     ) -> Sequence[Event]:
-        """Oldest first, of those of [since, until)."""
+        """Of those of [since, until) whose numbers lie between the two: oldest first, or newest first."""
         ...
 
     def begin_order(self, token: str, key: str, request: str, at: datetime) -> FirstOrder | None:

@@ -6,7 +6,7 @@ from fastapi import APIRouter
 
 from holdfast.api.deps import Api
 from holdfast.api.errors import ApiError, answers, answers_in_full
-from holdfast.api.status import StoreHealth, vitals
+from holdfast.api.reads.status import StoreHealth, vitals
 from holdfast.decisions.parts import loop_late, parts_of
 from holdfast.model.parts import not_ready
 

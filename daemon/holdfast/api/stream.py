@@ -1,8 +1,8 @@
 """Server-sent events of the append-only record. One poll of the store feeds all who watch; each of them is bounded.
 
-A stream is an answer that does not end. So that this defeats none of the API's other bounds (:mod:`holdfast.api.connections`,
-:mod:`holdfast.api.readers`): there are few at a time, of one token and in all; what a reader misses is read within that token's quota;
-one that does not keep up is disconnected; and its token is looked at again while it lasts."""
+A stream is an answer that does not end. So that this defeats none of the API's other bounds (:mod:`holdfast.api.transport.connections`,
+:mod:`holdfast.api.callers.readers`): there are few at a time, of one token and in all; what a reader misses is read within that token's
+quota; one that does not keep up is disconnected; and its token is looked at again while it lasts."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from holdfast import unexpected
-from holdfast.api.connections import Ended, attached
+from holdfast.api.answers.shapes import EventShape
 from holdfast.api.errors import ApiError, error_response
-from holdfast.api.shapes import EventShape
+from holdfast.api.transport.connections import Ended, attached
 from holdfast.model.errors import OutsideError
 from holdfast.model.event import Event, EventKind
 

@@ -11,39 +11,14 @@ from typing import Annotated, Any
 import typer
 
 from holdfast import __version__
-from holdfast.cli import (
-    audit,
-    budgets,
-    checkpoints,
-    checks,
-    lemons,
-    local,
-    login,
-    maintaining,
-    night,
-    node,
-    node_sheet,
-    notices,
-    operating,
-    plan,
-    policies,
-    practice,
-    proposing,
-    reading,
-    restoring,
-    runbooks,
-    schema,
-    spares,
-    status,
-    submitting,
-    suppressing,
-    tls,
-    top,
-    why,
-)
-from holdfast.cli.live import watched, with_seconds
-from holdfast.cli.problems import Exit, said, status_of
-from holdfast.cli.show import printable
+from holdfast.cli import login
+from holdfast.cli.common.live import watched, with_seconds
+from holdfast.cli.common.problems import Exit, said, status_of
+from holdfast.cli.common.show import printable
+from holdfast.cli.nodes import checks, lemons, node, node_sheet, policies, spares
+from holdfast.cli.offline import checkpoints, local, plan, practice, restoring, runbooks, schema, submitting, tls
+from holdfast.cli.orders import budgets, maintaining, operating, proposing, suppressing
+from holdfast.cli.views import audit, night, notices, reading, status, top, why
 from holdfast.model.errors import HoldfastError
 
 HELP = "Holdfast: a Slurm GPU cluster that heals itself."
@@ -112,7 +87,7 @@ _incident.command()(reading.bundle)
 for word in (operating.ack, operating.close, operating.retry):
     _incident.command()(word)
 _node = _group("node", "One node: its history and health, and what operators note and order of it.", "Look")
-for of_node in (node.history, node.health, node_sheet.sheet, node.note, node.drain, node.release):
+for of_node in (node.history, node.health, node_sheet.sheet, node.note, node.drain, node.release, node.replace):
     _node.command()(of_node)
 for order in (operating.pause, operating.resume):
     app.command(rich_help_panel="Operate")(order)

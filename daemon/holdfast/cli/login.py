@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from holdfast.api.client import ApiClient
-from holdfast.cli.answers import read
-from holdfast.cli.options import Url
-from holdfast.cli.show import line
+from holdfast.cli.common.answers import read
+from holdfast.cli.common.options import Url
+from holdfast.cli.common.show import line
 
 
 def login(
@@ -20,7 +20,7 @@ def login(
 ) -> None:
     """Print an address that signs a browser in to the dashboard, once and within two minutes, with no more rights than your token."""
     client = ApiClient(url)
-    from holdfast.api.login_shapes import LoginShape  # noqa: PLC0415
+    from holdfast.api.answers.login_shapes import LoginShape  # noqa: PLC0415
 
     got = read(LoginShape, client.post("/v1/logins", {"read_only": read_only}))
     line(f"{client.url}/ui/sign-in#{got.code}")

@@ -14,7 +14,7 @@ from holdfast.config.check_ids import check_policy
 from holdfast.config.dashboard import check_dashboard
 from holdfast.config.enrolment import check_enrolment
 from holdfast.config.node_sets import NODES, read_sets
-from holdfast.config.notify import check_notify
+from holdfast.config.notify import check_notify, check_owners
 from holdfast.config.profiles import PROFILES
 from holdfast.config.sections import (
     ActorSection,
@@ -35,8 +35,8 @@ from holdfast.config.strict import build
 from holdfast.config.tables import FileTable, fill, tables_of
 from holdfast.config.telemetry import check_telemetry
 from holdfast.model.errors import ConfigError
-from holdfast.model.lookback import check_windows
-from holdfast.model.policy import Policy
+from holdfast.model.policies.lookback import check_windows
+from holdfast.model.policies.policy import Policy
 from holdfast.providers.registry import KINDS, PROVIDERS
 from holdfast_checks.settings.option import TomlTable, option
 
@@ -211,6 +211,7 @@ def _resolved(settings: ControllerSettings) -> ControllerSettings:
         actor=replace(settings.actor, dir=base / settings.actor.dir),
         quorum=replace(settings.quorum, socket=base / settings.quorum.socket, key=base / settings.quorum.key),
         cluster=replace(settings.cluster, slurm_conf=absolute(settings.cluster.slurm_conf)),
+        dashboard=replace(settings.dashboard, proxy_secret_file=absolute(settings.dashboard.proxy_secret_file)),
         telemetry=replace(settings.telemetry, otlp_header_file=absolute(settings.telemetry.otlp_header_file)),
         server=replace(server, tls_cert=absolute(server.tls_cert), tls_key=absolute(server.tls_key)),
     )
@@ -219,6 +220,7 @@ def _resolved(settings: ControllerSettings) -> ControllerSettings:
 def _checked(settings: ControllerSettings, where: str) -> ControllerSettings:
     check_spares(settings.policy.spares, f"{where}: spares")
     check_notify(settings.notify, f"{where}: notify")
+    check_owners(settings.notify.owners, f"{where}: notify.owners", wanted=settings.policy.job.owner_mail)
     check_dashboard(settings.dashboard, f"{where}: dashboard")
     if why := limits.wrong_domains(settings.policy.death) or check_windows(
         settings.policy, timedelta(days=settings.store.keep_days)

@@ -6,8 +6,8 @@ import re
 from typing import Any
 
 from holdfast.config import strict
-from holdfast.model.drain_rules import DrainRule, may_hang
 from holdfast.model.errors import ConfigError
+from holdfast.model.policies.drain_rules import DrainRule, may_hang
 
 KEY = "drain_rules"
 MOST = 100

@@ -11,7 +11,7 @@ from holdfast.config import drain_rules
 from holdfast.config.controller import SECTIONS
 from holdfast.config.node_sets import ABOUT, NODES
 from holdfast.config.profiles import PROFILES
-from holdfast.model.node_sets import NodeSet
+from holdfast.model.policies.node_sets import NodeSet
 from holdfast.providers.registry import KINDS
 from holdfast_checks.settings.option import declaration_of, default_of
 from holdfast_checks.settings.schema import toml

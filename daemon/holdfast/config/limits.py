@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from holdfast.model.errors import Rejected
-from holdfast.model.hostlist import expand
-from holdfast.model.node_sets import NodeSet
-from holdfast.model.policy import DeathPolicy, Mode, Policy
+from holdfast.model.policies.node_sets import NodeSet
+from holdfast.model.policies.policy import DeathPolicy, Mode, Policy
+from holdfast.model.slurm.hostlist import expand
 
 _NAMED = 5
 _GRACE_S = 300.0

@@ -9,9 +9,9 @@ from typing import Any
 from holdfast.config import strict
 from holdfast.config.check_ids import check_ids, check_thresholds
 from holdfast.model.errors import ConfigError, Rejected
-from holdfast.model.hostlist import expand
-from holdfast.model.node_sets import NodeSet
-from holdfast.model.policy import Mode
+from holdfast.model.policies.node_sets import NodeSet
+from holdfast.model.policies.policy import Mode
+from holdfast.model.slurm.hostlist import expand
 
 NODES = "nodes"
 """Key of the ``[[nodes]]`` tables."""

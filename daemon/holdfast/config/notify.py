@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from holdfast.config.sections import NotifySection, RouteSection
+from holdfast.config.sections import NotifySection, OwnersSection, RouteSection
 from holdfast.decisions.notices.routes import QuietHours, RouteRule
 from holdfast.model.errors import ConfigError
 from holdfast.model.notice import NoticeLevel, Topic
@@ -30,6 +30,31 @@ def check_notify(section: NotifySection, where: str) -> None:
         rule_of(route, f"{where}.routes[{number}]")
         if not route.urls and route.urls_file is None:
             raise ConfigError(f"{where}.routes[{number}]: neither urls nor urls_file: it would reach no one")
+
+
+def check_owners(section: OwnersSection | None, where: str, *, wanted: bool) -> None:
+    """``wanted``: ``[jobs] owner_mail``. Raises ConfigError in one line, without the address."""
+    section = section or OwnersSection()
+    named = bool(section.url or section.url_file)
+    if wanted and not (named and section.to):
+        raise ConfigError(f"{where}: jobs.owner_mail is on, which needs url (or url_file) and to")
+    if named and not section.to:
+        raise ConfigError(f"{where}: to is missing, such as {{user}}@site.example")
+    if section.to and "{user}" not in section.to:
+        raise ConfigError(f"{where}.to: {section.to!r} has no {{user}}: all mails would go to one address")
+    if section.url and "{to}" not in section.url:
+        raise ConfigError(f"{where}.url has no {{to}}: all mails would go to one address")
+
+
+def owners_url(section: OwnersSection, folder: Path) -> str:
+    """The mail server's address. Raises ConfigError."""
+    urls = urls_of((section.url,) if section.url else (), section.url_file, folder)
+    url = urls[0] if urls else ""
+    if "{to}" not in url:
+        raise ConfigError(
+            "notify.owners: the address of the mail server has no {to}: all mails would go to one address"
+        )
+    return url
 
 
 def rule_of(route: RouteSection, where: str) -> RouteRule:

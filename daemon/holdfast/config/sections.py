@@ -91,6 +91,24 @@ class RouteSection:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnersSection:
+    """``[notify.owners]``: mail to the owners of jobs, where ``[jobs] owner_mail`` is on."""
+
+    url: str = option("", "Apprise address of the mail server, a secret; {to} in it is the recipient.")
+    url_file: Path | None = option(
+        None, "File with that address in its first line; a relative path as in notify.urls_file."
+    )
+    to: str = option("", "The recipient: {user} in it is the owner's name in Slurm, as in {user}@site.example.")
+    pause_s: float = option(
+        900.0,
+        "After a mail to a user, further notices wait this long and share the next one.",
+        low=60,
+        high=86_400,
+        why="a job that fails each minute would send as many mails",
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class NotifySection:
     urls: tuple[str, ...] = option(
         (),
@@ -104,6 +122,11 @@ class NotifySection:
     )
     routes: tuple[RouteSection, ...] = option(
         (), "Further addresses, each table [[notify.routes]] with its own levels, topics, nodes and quiet hours."
+    )
+    owners: OwnersSection | None = option(
+        None,
+        "Table [notify.owners], mail to the owners of jobs: url (of the mail server; {to} in it is the recipient) or url_file, "
+        "to (such as {user}@site.example), pause_s (900; between two mails to a user).",
     )
     digest_at: str = option(
         "08:00",
@@ -134,6 +157,18 @@ class DashboardSection:
         "Any other name in an address is refused.",
     )
     session_hours: float = option(12.0, "A signed-in browser has to sign in again after this long.", low=0.1, high=720)
+    proxy_user_header: str = option(
+        "",
+        "Header in which a reverse proxy names who has signed in there, such as X-Remote-User (docs/dashboard.md); empty: no proxy "
+        "is believed.",
+    )
+    proxy_secret_file: Path | None = option(
+        None, "File with the secret by which that proxy proves itself, in the header X-Holdfast-Proxy-Secret."
+    )
+    proxy_sign_out: str = option(
+        "",
+        "Path or https:// address at which the proxy signs a browser out, such as /oauth2/sign_out; empty: only Holdfast's session ends.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +199,8 @@ class ActorSection:
     node_orders: bool = option(
         True,
         "Drain and release nodes as operators order it through Holdfast (holdfast node drain, release), in observe mode and during a "
-        "pause too; false: the actor refuses these, and operators use scontrol.",
+        "pause too, and replace machines as they order it (holdfast node replace); false: the actor refuses these, and operators use "
+        "scontrol.",
     )
 
 

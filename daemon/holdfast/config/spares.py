@@ -6,7 +6,7 @@ import re
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from holdfast.model.errors import ConfigError
-from holdfast.model.policy import SparePolicy
+from holdfast.model.policies.policy import SparePolicy
 
 P99 = "p99"
 _TIME = re.compile(r"^([01]\d|2[0-3]):[0-5]\d$")

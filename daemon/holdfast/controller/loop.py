@@ -10,23 +10,24 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from holdfast import unexpected
-from holdfast.controller.background import READ_EVERY_S
-from holdfast.controller.cycles import MOST_FAILED_TURNS, Cycles
-from holdfast.controller.expiring import expired
-from holdfast.controller.first_drains import drains, faulty_nodes, only_drains, with_nodes, worth_reading
-from holdfast.controller.head_reach import EVERY_S
+from holdfast.controller.condition_keeper import ConditionKeeper
+from holdfast.controller.keeping.expiring import expired
+from holdfast.controller.keeping.first_drains import drains, faulty_nodes, only_drains, with_nodes, worth_reading
+from holdfast.controller.keeping.steps_untaken import UntakenWatch
 from holdfast.controller.lease_holder import ObservedLease
-from holdfast.controller.observe import Observer
+from holdfast.controller.observing.background import READ_EVERY_S
+from holdfast.controller.observing.head_reach import EVERY_S
+from holdfast.controller.observing.observe import Observer
+from holdfast.controller.observing.slurm_reader import SlurmReader, begins_something, wait_for
 from holdfast.controller.orders import OrderHub
-from holdfast.controller.quorum_watch import QuorumWatch
-from holdfast.controller.slurm_reader import SlurmReader, begins_something, wait_for
-from holdfast.controller.stage_times import StageTimes
-from holdfast.controller.steps_untaken import UntakenWatch
+from holdfast.controller.quorum.quorum_watch import QuorumWatch
+from holdfast.controller.timing.cycles import MOST_FAILED_TURNS, Cycles
+from holdfast.controller.timing.stage_times import StageTimes
 from holdfast.decisions.careful import InputSetAside, Turned, careful_turn, turn_without
 from holdfast.decisions.inputs import Input
 from holdfast.decisions.nodes.adopt_drains import lost_memory
 from holdfast.decisions.turn import apply, turn
-from holdfast.model.action import IntentState, SendOrder
+from holdfast.model.actions.action import IntentState, SendOrder
 from holdfast.model.book import Change, NodeRecord, World
 from holdfast.model.errors import LeaderFencedOff, OutsideError
 from holdfast.model.event import Event, EventKind
@@ -91,12 +92,15 @@ class ControlLoop:
     _held_until_s: float = 0.0
     reader: SlurmReader = field(init=False)
     """Reads Slurm."""
+    conditions: ConditionKeeper = field(init=False)
+    """Record of what lasts and belongs to no incident."""
     stages: StageTimes = field(init=False)
     """Durations of the stages of turns."""
     _told: set[Input] = field(default_factory=set)
     """Inputs already logged as set aside."""
 
     def __post_init__(self) -> None:
+        self.conditions = ConditionKeeper(self.store)
         self.stages = StageTimes(self.observer.clock.monotonic_s)
         self.reader = SlurmReader(
             self.observer.slurm,
@@ -257,7 +261,7 @@ class ControlLoop:
         self._record_step(world)
         why = lost_memory(world)
         if why is None:
-            return world
+            return self.conditions.follow(world, self.lease, self.observer.clock.monotonic_s())
         log.error("event=store_lost reason=%r", why)
         self.store.operate(Operation("pause", "holdfast", reason=why), world.now)
         return self.observer.world()

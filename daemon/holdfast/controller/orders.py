@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
-from holdfast.model.action import Intent
+from holdfast.model.actions.action import Intent
 
 RECHECK_S = 60.0
 """How often a node thought to have no orders is looked up again: another controller may have written some."""

@@ -10,26 +10,28 @@ from datetime import timedelta
 from fastapi import APIRouter, FastAPI
 from starlette.requests import Request
 
-from holdfast.api.auth import Role
+from holdfast.api.answers.login_shapes import LoginShape, NewLogin
+from holdfast.api.callers.auth import Role
 from holdfast.api.deps import Api, ApiStore
-from holdfast.api.guarded import READERS, caller_of, guarded_router
-from holdfast.api.login_shapes import LoginShape, NewLogin
-from holdfast.api.measuring import opened_within
-from holdfast.api.overview import night_shape, overview_shape, saved_shape
-from holdfast.api.spares import spares_shape
-from holdfast.api.status import StoreHealth
-from holdfast.api.views import agent_statuses
+from holdfast.api.figures.measuring import opened_within
+from holdfast.api.figures.overview import night_shape, overview_shape, saved_shape
+from holdfast.api.guards.guarded import READERS, caller_of, guarded_router
+from holdfast.api.reads.spares import spares_shape
+from holdfast.api.reads.status import StoreHealth
+from holdfast.api.shown.views import agent_statuses
 from holdfast.config.sections import DashboardSection
 from holdfast.dashboard import charts, render
 from holdfast.dashboard.browsers import BrowserGate
 from holdfast.dashboard.feed import LiveFeed
 from holdfast.dashboard.pages import Pages
+from holdfast.dashboard.problems import show_errors
+from holdfast.dashboard.proxied import ProxyTrust
 from holdfast.dashboard.routes import Dashboard, dashboard_router
 from holdfast.dashboard.screen import DAY, Figures, FirstScreen, grid, listed, troubles
 from holdfast.dashboard.sessions import CODE_S, BrowserSessions
 from holdfast.metrics.figures import summarize
 from holdfast.metrics.night import MANUAL_MINUTES
-from holdfast.model.incident import Incident
+from holdfast.model.incidents.incident import Incident
 
 FIGURES_EVERY_S = 60.0
 RECENT_EVERY_S = 5.0
@@ -38,17 +40,20 @@ MOST_INCIDENTS = 2000
 PIECES = ("now", "tiles", "nodes", "incidents", "timeline")
 
 
-def attach(app: FastAPI, section: DashboardSection) -> None:
-    """Serve the dashboard with the application of :func:`holdfast.api.app.create_app`."""
+def attach(app: FastAPI, section: DashboardSection, proxy: ProxyTrust | None = None) -> None:
+    """Serve the dashboard with the application of :func:`holdfast.api.app.create_app`. ``proxy``: one in front where people sign in."""
     api: Api = app.state.api
     sessions = BrowserSessions(api.deps.clock.monotonic_s, section.session_hours * 3600)
     pages = Pages(render.environment(), api.deps.clock.now)
     maker = ScreenMaker(api, pages, StoreHealth(api))
-    board = Dashboard(app, api, sessions, LiveFeed(maker.pieces, api.deps.clock.monotonic_s), pages)
+    board = Dashboard(
+        app, api, sessions, LiveFeed(maker.pieces, api.deps.clock.monotonic_s), pages, section.proxy_sign_out
+    )
     app.include_router(login_router(api, sessions))
     app.include_router(dashboard_router(board))
+    show_errors(app, pages)
     hosts = _names(section)
-    app.add_middleware(BrowserGate, sessions=sessions, hosts=lambda: hosts)
+    app.add_middleware(BrowserGate, sessions=sessions, hosts=lambda: hosts, proxy=proxy)
 
 
 def _names(section: DashboardSection) -> frozenset[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.dashboard.screen import DAY, GridCell, GridGroup, NodeTrouble
 from holdfast.model.event import EventKind
-from holdfast.model.fleet import NodeGroup
+from holdfast.model.incidents.fleet import NodeGroup
 
 WIDTH = 1024
 PITCH_LARGE, PITCH_MIDDLE, PITCH_SMALL = 26, 14, 9
@@ -204,3 +204,25 @@ def runs(ends: Sequence[Mapping[str, Any]]) -> tuple[RunBar, ...]:
             RunBar(each["restarts"], since, until, round(x, 1), round(width, 1), each["cause"], each["incident_id"])
         )
     return tuple(made)
+
+
+@dataclass(frozen=True, slots=True)
+class CauseBar:
+    """How often one check found a fault."""
+
+    cause: str
+    count: int
+    nodes: int
+    """Different ones."""
+    width: float
+    """In thousandths of the most frequent one."""
+
+
+def causes(found: Iterable[tuple[str, str]]) -> tuple[CauseBar, ...]:
+    """Incidents by cause, the most frequent first. ``found``: cause and node of each."""
+    nodes: dict[str, list[str]] = {}
+    for cause, node in found:
+        nodes.setdefault(cause, []).append(node)
+    most = max(map(len, nodes.values()), default=1)
+    ordered = sorted(nodes.items(), key=lambda each: (-len(each[1]), each[0]))
+    return tuple(CauseBar(c, len(on), len(set(on) - {""}), round(1000 * len(on) / most, 1)) for c, on in ordered)

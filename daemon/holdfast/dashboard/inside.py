@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message
 
-from holdfast.api.auth import SHOWN_TOKEN
+from holdfast.api.callers.auth import SHOWN_TOKEN
 
 ApiQuery = Mapping[str, str | list[str]]
 """Parameters; empty ones are left out."""

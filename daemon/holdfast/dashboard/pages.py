@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
 from jinja2 import Environment
 
-from holdfast.api.auth import Principal, Role
-from holdfast.api.guarded import READERS
+from holdfast.api.callers.auth import Principal, Role
+from holdfast.api.guards.guarded import READERS
 from holdfast.dashboard import charts
 from holdfast.dashboard.inside import ApiQuery
 from holdfast.metrics.night import MANUAL_MINUTES
@@ -23,8 +23,11 @@ PageAsks = Mapping[str, tuple[str, ApiQuery]]
 
 ORDERED = [k.value for k in (EventKind.OPERATOR, EventKind.PAUSED, EventKind.RESUMED, EventKind.BRAKE_RELEASED)]
 """What operators did."""
-MOST_ORDERS = 1000
+MOST_ORDERS = 200
 """On one page of the audit log."""
+MOST_FAILURES = 1000
+"""The newest incidents, by which failures are counted."""
+MONTH = timedelta(days=30)
 
 
 def _same(shown: dict[str, Any]) -> dict[str, Any]:
@@ -37,8 +40,8 @@ class DashboardPage:
 
     path: str
     template: str
-    asks: Callable[[dict[str, Any]], PageAsks]
-    """What to ask, by the parameters of its address."""
+    asks: Callable[[dict[str, Any], datetime], PageAsks]
+    """What to ask, by the parameters of its address and the time."""
     prepare: Callable[[dict[str, Any]], dict[str, Any]] = _same
     """What the template is given, of the answers and parameters."""
     params: tuple[str, ...] = ()
@@ -78,6 +81,12 @@ def _job(shown: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _fleet(shown: dict[str, Any]) -> dict[str, Any]:
+    found = shown["found"]
+    causes = charts.causes((i["check"] or i["kind"], i["node"]) for i in found["incidents"])
+    return {**shown, "causes": causes, "counted": len(found["incidents"]), "all_counted": not found["next_cursor"]}
+
+
 def _path(prefix: str, name: str, suffix: str = "") -> str:
     return f"{prefix}/{quote(name, safe='')}{suffix}"
 
@@ -90,29 +99,29 @@ def all_pages() -> tuple[DashboardPage, ...]:
         DashboardPage(
             "/ui/incident/{incident}",
             "incident.html",
-            lambda p: {"story": (_path("/v1/incidents", p["incident"]), {})},
+            lambda p, _: {"story": (_path("/v1/incidents", p["incident"]), {})},
             _incident,
         ),
         DashboardPage(
             "/ui/incidents",
             "incidents.html",
-            lambda p: {"found": ("/v1/incidents", _kept(p))},
+            lambda p, _: {"found": ("/v1/incidents", _kept(p))},
             params=("cursor", "node", "since"),
         ),
         DashboardPage(
             "/ui/node/{node}",
             "node.html",
-            lambda p: {
+            lambda p, _: {
                 "story": (_path("/v1/nodes", p["node"]), {}),
                 "health": (_path("/v1/nodes", p["node"], "/health"), {}),
                 "history": (_path("/v1/nodes", p["node"], "/history"), {"limit": "100"}),
             },
         ),
-        DashboardPage("/ui/jobs", "jobs.html", lambda _: {"found": ("/v1/jobs", {})}, roles=PEOPLE),
+        DashboardPage("/ui/jobs", "jobs.html", lambda _p, _: {"found": ("/v1/jobs", {})}, roles=PEOPLE),
         DashboardPage(
             "/ui/job/{job}",
             "job.html",
-            lambda p: {
+            lambda p, _: {
                 "why": (_path("/v1/jobs", p["job"], "/why"), {}),
                 "found": ("/v1/jobs", {"job_id": p["job"]}),
             },
@@ -123,20 +132,29 @@ def all_pages() -> tuple[DashboardPage, ...]:
         DashboardPage(
             "/ui/fleet",
             "fleet.html",
-            lambda _: {
+            lambda _, now: {
+                "found": ("/v1/incidents", {"since": (now - MONTH).isoformat(), "limit": str(MOST_FAILURES)}),
                 "spares": ("/v1/spares", {}),
                 "lemons": ("/v1/lemons", {}),
                 "metrics": ("/v1/metrics", {}),
                 "saved": ("/v1/saved", {}),
             },
+            _fleet,
         ),
         DashboardPage(
-            "/ui/settings", "settings.html", lambda _: {"status": ("/v1/status", {}), "checks": ("/v1/checks", {})}
+            "/ui/settings",
+            "settings.html",
+            lambda _p, _: {"status": ("/v1/status", {}), "checks": ("/v1/checks", {}), "policy": ("/v1/policy", {})},
         ),
         DashboardPage(
             "/ui/audit",
             "audit.html",
-            lambda p: {"found": ("/v1/events", {"kind": ORDERED, "limit": str(MOST_ORDERS), **_kept(p)})},
+            lambda p, _: {
+                "found": (
+                    "/v1/events",
+                    {"kind": ORDERED, "limit": str(MOST_ORDERS), "newest_first": "true", **_kept(p)},
+                )
+            },
             params=("since", "cursor"),
         ),
     )

@@ -14,13 +14,13 @@ from fastapi import APIRouter, FastAPI
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from holdfast.api.auth import SHOWN_TOKEN, Principal, Role, hash_token
-from holdfast.api.body import read_body
+from holdfast.api.callers.auth import SHOWN_TOKEN, Principal, Role, hash_token
 from holdfast.api.deps import Api
 from holdfast.api.errors import ApiError
-from holdfast.api.guarded import READERS
+from holdfast.api.guards.guarded import READERS
+from holdfast.api.requests.body import read_body
 from holdfast.dashboard import render
-from holdfast.dashboard.browsers import SECRET, session_of, set_cookie
+from holdfast.dashboard.browsers import SECRET, proxied_user, session_of, set_cookie
 from holdfast.dashboard.feed import LiveAnswer, LiveFeed
 from holdfast.dashboard.inside import ApiAnswer, ApiQuery, ask
 from holdfast.dashboard.orders import call_of
@@ -46,6 +46,8 @@ class Dashboard:
     sessions: BrowserSessions
     feed: LiveFeed
     pages: Pages
+    sign_out: str = ""
+    """Where the proxy signs a browser out; empty: nowhere."""
     _refused: int = 0
     _told_s: float = -math.inf
 
@@ -63,6 +65,14 @@ class Dashboard:
             raise ApiError(401, "unauthenticated", "Sign in first")
         return await self.api.auth.caller(request)
 
+    async def signed_in(self, request: Request) -> bool:
+        """Whether the browser's session still stands for a valid token. Raises Unavailable."""
+        try:
+            await self.caller(request)
+        except ApiError:
+            return False
+        return True
+
     async def ask(self, request: Request, path: str, query: ApiQuery) -> ApiAnswer:
         session = session_of(request.scope)
         token = session.token if session is not None else ""
@@ -79,7 +89,8 @@ class Dashboard:
             return RedirectResponse("/ui/sign-in" + ("" if where == "/" else f"?{urlencode({'next': where})}"), 303)
         if page.role_of(caller) is None:
             return RedirectResponse("/ui/jobs", 303)
-        answers = {name: await self.ask(request, path, query) for name, (path, query) in page.asks(dict(given)).items()}
+        asked = page.asks(dict(given), self.pages.now())
+        answers = {name: await self.ask(request, path, query) for name, (path, query) in asked.items()}
         refused = next((a for a in answers.values() if a.problem and not (page.partial and a.status in ABSENT)), None)
         shown = {name: a.content for name, a in answers.items()} | given | self.who(request, caller)
         if refused is not None:
@@ -219,8 +230,16 @@ def _live(router: APIRouter, board: Dashboard) -> None:
 
 def _sign_in(router: APIRouter, board: Dashboard) -> None:
     @router.get("/ui/sign-in")
-    async def form(request: Request, next: str = "/") -> Response:  # noqa: A002 - name of the parameter in the address
-        return HTMLResponse(board.pages.text("sign_in.html", problem="", next=own_path(next)))
+    async def form(request: Request, next: str = "/", out: str = "") -> Response:  # noqa: A002 - name of the parameter in the address
+        """Who has signed in at the proxy is let in at once, but for who has just signed out."""
+        where, user, problem = own_path(next), proxied_user(request.scope), ""
+        if user is not None and not out:
+            try:
+                return await _let_in(board, request, user, where)
+            except ApiError as error:
+                board.refused(error.status)
+                problem = error.message
+        return HTMLResponse(board.pages.text("sign_in.html", problem=problem, next=where, proxied=user, out=bool(out)))
 
     @router.post("/ui/sign-in")
     async def sign_in(request: Request) -> Response:
@@ -230,7 +249,8 @@ def _sign_in(router: APIRouter, board: Dashboard) -> None:
         try:
             session = await _proved(board, request, fields)
         except ApiError as error:
-            html = board.pages.text("sign_in.html", problem=error.message, next=where)
+            user = proxied_user(request.scope)
+            html = board.pages.text("sign_in.html", problem=error.message, next=where, proxied=user, out=False)
             return HTMLResponse(html, status_code=error.status)
         board.sessions.end(request.scope.get(SECRET, ""))
         answer = RedirectResponse(where, 303)
@@ -240,9 +260,37 @@ def _sign_in(router: APIRouter, board: Dashboard) -> None:
     @router.post("/ui/sign-out")
     async def sign_out(request: Request) -> Response:
         board.sessions.end(request.scope.get(SECRET, ""))
-        answer = RedirectResponse("/ui/sign-in", 303)
+        session = session_of(request.scope)
+        proxied = session is not None and bool(session.proxied)
+        answer = RedirectResponse((board.sign_out or "/ui/sign-in?out=yes") if proxied else "/ui/sign-in", 303)
         set_cookie(answer, "", request.scope["scheme"])
         return answer
+
+
+async def _let_in(board: Dashboard, request: Request, user: str, where: str) -> Response:
+    """A session for who has signed in at the proxy, by the token that has this name; one that the browser has already stays as it is.
+    Raises ApiError."""
+    if await board.signed_in(request):
+        return RedirectResponse(where, 303)
+    token = await board.api.auth.token_of(user, PROXIED_ROLES)
+    if token is None:
+        raise ApiError(
+            403,
+            "forbidden",
+            f"{user} is signed in at the proxy, but has no right here: an operator can give one with `holdfast token create viewer NAME` "
+            "or `holdfast token create operator NAME`",
+        )
+    caller = await board.api.auth.caller(Request({**request.scope, SHOWN_TOKEN: token}))
+    board.api.readers.ask(caller)
+    log.info("event=dashboard_sign_in by=%s role=%s proxied=yes", caller.name, caller.role.value)
+    board.sessions.end(request.scope.get(SECRET, ""))
+    answer = RedirectResponse(where, 303)
+    set_cookie(answer, board.sessions.begin(token, read_only=False, proxied=user), request.scope["scheme"])
+    return answer
+
+
+PROXIED_ROLES = (Role.OPERATOR, Role.VIEWER)
+"""Of the tokens of a name, that of the first one counts. A token of role user is bound to a uid, not to a name."""
 
 
 async def _proved(board: Dashboard, request: Request, fields: Mapping[str, str]) -> BrowserSession:

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from holdfast.api.overview_shapes import OverviewShape
+from holdfast.api.answers.overview_shapes import OverviewShape
 from holdfast.metrics.timings import Spread
 from holdfast.model.book import Book, World
-from holdfast.model.cluster import ClusterView
-from holdfast.model.fleet import NodeGroup, group_of, natural
-from holdfast.model.incident import Incident, IncidentState
+from holdfast.model.incidents.fleet import NodeGroup, group_of, natural
+from holdfast.model.incidents.incident import Incident, IncidentState
+from holdfast.model.slurm.cluster import ClusterView
 
 DAY = timedelta(hours=24)
 UNPLACED = "other nodes"

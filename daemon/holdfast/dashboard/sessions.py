@@ -28,6 +28,8 @@ class BrowserSession:
     """Monotonic."""
     read_only: bool = False
     """It changes nothing, whatever the token may."""
+    proxied: str = ""
+    """Name under which its user is signed in at the proxy: it is valid while the proxy gives this name. Empty: it was begun by hand."""
 
 
 class BrowserSessions:
@@ -53,11 +55,11 @@ class BrowserSessions:
         found = self._codes.pop(_hashed(code), None)
         return found if found is not None and found.until_s > self._monotonic_s() else None
 
-    def begin(self, token: str, *, read_only: bool) -> str:
+    def begin(self, token: str, *, read_only: bool, proxied: str = "") -> str:
         """A new session for a token (its hash): the secret for its cookie, which no one has seen before."""
         self._make_room(self._open, token, MOST_SESSIONS)
         made = secrets.token_urlsafe(32)
-        self._open[_hashed(made)] = BrowserSession(token, self._monotonic_s() + self._last_s, read_only)
+        self._open[_hashed(made)] = BrowserSession(token, self._monotonic_s() + self._last_s, read_only, proxied)
         return made
 
     def find(self, secret: str) -> BrowserSession | None:

@@ -13,12 +13,12 @@ from datetime import datetime, timedelta
 from holdfast.decisions.incidents.correlate import NO_INCIDENT, acts
 from holdfast.decisions.inputs import Input, InputKind, inputs, without
 from holdfast.decisions.turn import apply, merge
+from holdfast.model.agents.report import Finding
 from holdfast.model.book import Change, World
 from holdfast.model.event import Event
 from holdfast.model.ids import NewId
-from holdfast.model.incident import Incident, IncidentKind, IncidentState
-from holdfast.model.report import Finding
-from holdfast.model.transitions import NewIncident, open_incident
+from holdfast.model.incidents.incident import Incident, IncidentKind, IncidentState
+from holdfast.model.incidents.transitions import NewIncident, open_incident
 from holdfast_checks.result import Remedy, Severity
 
 TurnFunction = Callable[[World], Change]

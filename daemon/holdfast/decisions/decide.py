@@ -12,13 +12,13 @@ from holdfast.decisions.machines import dispute_notices, orphans
 from holdfast.decisions.nodes import maintenance_windows, node_orders, stays_down_notices
 from holdfast.decisions.planned import ending
 from holdfast.decisions.recovery import held_notices, recover
-from holdfast.decisions.repair import cleanup, drain, pair_probes, readmit, repair
+from holdfast.decisions.repair import cleanup, drain, pair_probes, readmit, repair, replace_orders
 from holdfast.decisions.silence import ask_witnesses, frozen_notices, silence_notices
 from holdfast.decisions.spares import order_spare_checks, refill
-from holdfast.model.action import Proposal
+from holdfast.model.actions.action import Proposal
 from holdfast.model.book import World
 from holdfast.model.event import Event
-from holdfast.model.incident import Incident, Recovery
+from holdfast.model.incidents.incident import Incident, Recovery
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,7 @@ def decide(world: World) -> Decision:
     parts = [
         maintenance_windows.keep_windows(world),
         node_orders.carry_out_orders(world),
+        replace_orders.tell_of_dropped_orders(world),
         drain.contain(world),
         read_output.read_outputs(world),
         recover.recover(world),
@@ -64,4 +65,5 @@ def decide(world: World) -> Decision:
     return Decision(
         tuple(p for part in parts for p in part.proposals if once[p.incident_id, p.step] is p),
         recoveries=tuple(r for part in parts for r in part.recoveries),
+        events=tuple(e for part in parts for e in part.events),
     )

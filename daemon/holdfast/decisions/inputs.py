@@ -10,13 +10,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from holdfast.model.action import Intent, IntentState
+from holdfast.model.actions.action import Intent, IntentState
+from holdfast.model.agents.report import AgentView
 from holdfast.model.book import Book, NodeRecord, World
-from holdfast.model.cluster import ClusterView, Job, Node
-from holdfast.model.incident import Incident, IncidentKind, IncidentState, Recovery, RecoveryPhase
+from holdfast.model.incidents.incident import Incident, IncidentKind, IncidentState, Recovery, RecoveryPhase
+from holdfast.model.incidents.transitions import NewIncident, close, open_incident
 from holdfast.model.machine import ProviderView
-from holdfast.model.report import AgentView
-from holdfast.model.transitions import NewIncident, close, open_incident
+from holdfast.model.slurm.cluster import ClusterView, Job, Node
 from holdfast_checks.result import Remedy, Severity
 
 NO_DECISION = "Holdfast cannot decide about it"

@@ -11,14 +11,14 @@ from holdfast.decisions.brakes.held_back import held_back
 from holdfast.decisions.common.node_policy import policy_of
 from holdfast.decisions.nodes import hands_off
 from holdfast.decisions.repair import repair_progress
-from holdfast.model.action import Intent, IntentState, Launch, Notify, TellOwner
+from holdfast.model.actions.action import Intent, IntentState, Launch, Notify, TellOwner
 from holdfast.model.book import Book, World
-from holdfast.model.fleet import NodeGroup, group_of
-from holdfast.model.incident import Incident, IncidentKind, IncidentState, Recovery
+from holdfast.model.incidents.fleet import NodeGroup, group_of
+from holdfast.model.incidents.incident import Incident, IncidentKind, IncidentState, Recovery
 from holdfast.model.notice import PendingAddress, PendingMessage
+from holdfast.model.operators.proposals import ProposalRecord, ProposalState, proposal_id
 from holdfast.model.parts import Condition, PartName, PartState
-from holdfast.model.policy import Mode
-from holdfast.model.proposals import ProposalRecord, ProposalState, proposal_id
+from holdfast.model.policies.policy import Mode
 from holdfast_checks.result import Severity
 
 _AT_WORK = {
@@ -83,7 +83,7 @@ class Overview:
     watched: int
     """Open incidents that call for nothing at present."""
     nodes: Mapping[str, int]
-    """Group (:class:`~holdfast.model.fleet.NodeGroup`) → nodes."""
+    """Group (:class:`~holdfast.model.incidents.fleet.NodeGroup`) → nodes."""
 
 
 def overview(

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from holdfast.model.machine import ProviderView
 from holdfast.model.parts import Condition, ConnectionsSeen, DiskRoom, NotifierState, PartName, PartState, ProcessSeen
-from holdfast.model.policy import Mode
+from holdfast.model.policies.policy import Mode
 
 ACTOR_SILENT_S = 30.0
 """An actor writes every two seconds; one that has not for this long is dead or hangs."""

@@ -8,13 +8,13 @@ from holdfast.decisions.brakes import own_word, proposal_records
 from holdfast.decisions.brakes.guard import Guarded
 from holdfast.decisions.common import attempted_steps
 from holdfast.decisions.decide import Decision
-from holdfast.model import steps
-from holdfast.model.action import HoldJob, Intent, IntentState, Notify, Proposal, action_event
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import HoldJob, Intent, IntentState, Notify, Proposal, action_event
+from holdfast.model.actions.steps import StepKey
 from holdfast.model.book import Brake, Change, World
 from holdfast.model.event import Event, EventKind
-from holdfast.model.incident import Incident, Recovery, RecoveryPhase
+from holdfast.model.incidents.incident import Incident, Recovery, RecoveryPhase
 from holdfast.model.notice import NoticeLevel, Topic
-from holdfast.model.steps import StepKey
 
 
 def record(world: World, decision: Decision, guarded: Guarded, fence: int) -> Change:
@@ -32,6 +32,7 @@ def record(world: World, decision: Decision, guarded: Guarded, fence: int) -> Ch
         brakes=guarded.tripped,
         events=(
             *hurt,
+            *decision.events,
             *(_planned(i) for i in intents),
             *(_withheld_event(i) for i in withheld),
             *(_tripped(b) for b in guarded.tripped),

@@ -33,6 +33,7 @@ from holdfast.decisions.probing.suspects import follow_suspects
 from holdfast.decisions.record import record
 from holdfast.decisions.recovery.follow import follow_jobs
 from holdfast.decisions.recovery.held_jobs import follow_held_jobs
+from holdfast.decisions.repair.replace_orders import take_orders
 from holdfast.decisions.silence.silent_nodes import silent_nodes, watch_silence
 from holdfast.decisions.spares.spare_checks import follow_upkeep
 from holdfast.model.book import Book, Change, World
@@ -75,6 +76,7 @@ def stages(new_id: NewId, fence: int, decided: Callable[[World], Decision] = dec
         TurnStage("suspects", lambda w: follow_suspects(w, new_id)),
         TurnStage("incidents", follow_incidents),
         TurnStage("returns", follow_returns),
+        TurnStage("replace_orders", lambda w: take_orders(w, new_id)),
         TurnStage("spare_checks", lambda w: follow_upkeep(w, new_id)),
         TurnStage("decide", lambda w: _decide(w, decided, fence)),
     )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.doctor import (
+from holdfast.doctor.advice import Advice, by_urgency
+from holdfast.doctor.facts import DoctorFacts
+from holdfast.doctor.subjects import (
     agents,
     aside,
     certificates,
@@ -19,8 +21,6 @@ from holdfast.doctor import (
     site,
     tokens,
 )
-from holdfast.doctor.advice import Advice, by_urgency
-from holdfast.doctor.facts import DoctorFacts
 
 SITE_RULES = (
     *site.RULES,

@@ -10,18 +10,18 @@ from pathlib import Path, PurePosixPath
 
 from holdfast.config.controller import ControllerSettings
 from holdfast.config.sections import ServerSection
-from holdfast.controller.quorum_link import QuorumLink
-from holdfast.doctor import exposed, metadata_edge, plugin_facts, tls_edge
+from holdfast.controller.quorum.quorum_link import QuorumLink
 from holdfast.doctor.advice import Advice
 from holdfast.doctor.diagnose import diagnose
 from holdfast.doctor.facts import Aside, ControllerFacts, DoctorFacts, PluginFacts, QuorumFacts, SlurmFacts
-from holdfast.doctor.provider_edge import NO_SUCH_NODE, Examined, examine, metadata_options
+from holdfast.doctor.gather import exposed, metadata_edge, plugin_facts, tls_edge
+from holdfast.doctor.gather.provider_edge import NO_SUCH_NODE, Examined, examine, metadata_options
 from holdfast.head.disk import disk_room
-from holdfast.model.elastic import ELASTIC_WORD
+from holdfast.model.access.tokens import TokenRow
+from holdfast.model.agents.report import AgentView
+from holdfast.model.elastic_jobs.elastic import ELASTIC_WORD
 from holdfast.model.errors import NotFound, NotPermitted, OutsideError, Rejected, Unavailable
-from holdfast.model.policy import Policy
-from holdfast.model.report import AgentView
-from holdfast.model.tokens import TokenRow
+from holdfast.model.policies.policy import Policy
 from holdfast.ports import Provider, QuorumRooms, Scheduler
 from holdfast.store.mounts import mount_type, network_type
 from holdfast_checks.aside import FilesSetAside
@@ -91,7 +91,8 @@ def _secrets(settings: ControllerSettings) -> tuple[Path, ...]:
     """Files that hold one, and the settings themselves where they do."""
     notify, folder = settings.notify, settings.path.parent
     server, header = settings.server, settings.telemetry.otlp_header_file
-    named = [notify.urls_file, *(route.urls_file for route in notify.routes), server.tls_key, header]
+    routes, proxy = (route.urls_file for route in notify.routes), settings.dashboard.proxy_secret_file
+    named = [notify.urls_file, *routes, server.tls_key, header, proxy]
     itself = "password" in settings.store.url or "@" in settings.store.url
     itself = itself or bool(notify.urls) or any(route.urls for route in notify.routes)
     return (*((settings.path,) if itself else ()), *(folder / each for each in named if each is not None))

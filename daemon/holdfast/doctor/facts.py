@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from holdfast.model.cluster import Node, Partition, Reservation
+from holdfast.model.access.tokens import TokenRow
+from holdfast.model.agents.report import AgentView
 from holdfast.model.machine import MetadataOptions, ProviderCan
 from holdfast.model.parts import DiskRoom, PartState
-from holdfast.model.policy import Policy
-from holdfast.model.report import AgentView
-from holdfast.model.tokens import TokenRow
+from holdfast.model.policies.policy import Policy
+from holdfast.model.slurm.cluster import Node, Partition, Reservation
 from holdfast.tls.survey import TlsSurvey
 
 _NO_VALUE = frozenset({"", "(null)", "(null type)", "none", "n/a"})

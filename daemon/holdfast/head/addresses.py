@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +14,7 @@ from holdfast.decisions.notices.texts import NoticeLinks
 from holdfast.head.alertmanager import SCHEMES, alertmanager
 from holdfast.head.bounded_address import BoundedAddress
 from holdfast.model.errors import Unavailable
-from holdfast.model.notice import Matter, Message
+from holdfast.model.notice import Matter, Message, NoticeLevel
 from holdfast.ports import Address, Clock
 
 _KIND = re.compile(r"([a-z][a-z0-9+]{0,20})://", re.IGNORECASE)
@@ -29,6 +29,20 @@ def _calls_no_one(text: str) -> str:
     """Text in which chat services see neither a call to all of a channel nor a link behind other words (Discord, Mattermost): a message
     about one node that a stolen agent token reports wakes those who are on call, and no one else."""
     return _CALLS.sub("@ ", text).replace("](", "] (")
+
+
+_TYPES: Mapping[NoticeLevel, str] = {
+    NoticeLevel.NEEDS_SOMEBODY: "failure",
+    NoticeLevel.HEALED: "info",
+    NoticeLevel.DIGEST: "info",
+}
+
+
+def apprise_type(message: Message) -> str:
+    """Type of the message in Apprise's words: a paging service takes it as the severity, a chat as the colour.
+
+    No end is a ``success``: Apprise takes that for PagerDuty's "resolve", and it finds no alert, since ``over: `` begins its text."""
+    return "info" if message.over else _TYPES[message.level]
 
 
 def one_line(text: str) -> str:
@@ -51,13 +65,10 @@ class AppriseAddress:
 
     def send(self, message: Message) -> None:
         """Raises Unavailable."""
-        self.tell(message.subject, message.body)
-
-    def tell(self, subject: str, body: str) -> None:
-        """Send these words. Raises Unavailable."""
-        subject, body = _calls_no_one(one_line(subject)), _calls_no_one(lines_only(body))
+        subject, body = _calls_no_one(one_line(message.subject)), _calls_no_one(lines_only(message.body))
+        kind = apprise_type(message)
         try:
-            taken = self.sender.notify(title=subject, body=body or subject, body_format="text")
+            taken = self.sender.notify(title=subject, body=body or subject, body_format="text", notify_type=kind)
         except Exception as error:  # of a plugin of Apprise's: one address, not the actor
             raise Unavailable(type(error).__name__) from error  # its text may hold the address, and so a secret
         if not taken:

@@ -12,8 +12,8 @@ from threading import Thread
 from uvicorn import Server
 
 from holdfast import logs
-from holdfast.api.certificates import reload_certificate
-from holdfast.api.server import quiet_gc
+from holdfast.api.transport.certificates import reload_certificate
+from holdfast.api.transport.server import quiet_gc
 from holdfast.config.controller import load
 from holdfast.descriptors import raise_limit
 from holdfast.head.cannot_start import cannot_start, started

@@ -5,16 +5,18 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import quote
 
 from holdfast.actor.notice_desk import Place
-from holdfast.config.notify import rule_of, urls_of
-from holdfast.config.sections import NotifySection
+from holdfast.config.notify import owners_url, rule_of, urls_of
+from holdfast.config.sections import NotifySection, OwnersSection
+from holdfast.decisions.notices.owners import address_of
 from holdfast.decisions.notices.routes import takes
 from holdfast.decisions.notices.texts import NoticeLinks
-from holdfast.head.addresses import BrokenAddress, addresses, page
+from holdfast.head.addresses import BrokenAddress, address, addresses, page
 from holdfast.model.errors import OutsideError, Unavailable
 from holdfast.model.notice import Matter, Message, NoticeLevel, Topic
 from holdfast.model.parts import NotifierState
@@ -127,6 +129,19 @@ def places_of(section: NotifySection, folder: Path, clock: Clock, cluster: str =
         links = links_of(section, cluster)
         places += [Place(each, rule) for each in addresses(f"routes[{number}].urls", urls, clock, links)]
     return tuple(places)
+
+
+def owner_address(section: OwnersSection | None, folder: Path, clock: Clock) -> Callable[[str], Address | None] | None:
+    """Makes the address of a user; None: no mail server is named. Raises ConfigError."""
+    if section is None or not (section.url or section.url_file):
+        return None
+    url, template = owners_url(section, folder), section.to
+
+    def of(user: str) -> Address | None:
+        to = address_of(template, user)
+        return None if to is None else address(f"owner {user}", url.replace("{to}", quote(to, safe="@")), clock)
+
+    return of
 
 
 def notifier_for(section: NotifySection, folder: Path, clock: Clock, cluster: str = "") -> WatchedNotifier:

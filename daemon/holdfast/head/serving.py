@@ -11,29 +11,30 @@ from uvicorn import Server
 
 from holdfast import __version__
 from holdfast.api.app import create_app
-from holdfast.api.certificates import ends_at
-from holdfast.api.connections import Connections
 from holdfast.api.counters import ApiCounters
 from holdfast.api.deps import ApiDeps
-from holdfast.api.exposing import Exposition, cluster_of
-from holdfast.api.server import build_server, connections_for
-from holdfast.api.status import vitals
+from holdfast.api.figures.exposing import Exposition, cluster_of
+from holdfast.api.reads.status import vitals
+from holdfast.api.transport.certificates import ends_at
+from holdfast.api.transport.connections import Connections
+from holdfast.api.transport.server import build_server, connections_for
 from holdfast.clock import SystemClock
 from holdfast.config.controller import ControllerSettings
-from holdfast.controller.agents import AgentRegistry
-from holdfast.controller.figures_keeper import FiguresKeeper
+from holdfast.controller.keeping.figures_keeper import FiguresKeeper
+from holdfast.controller.keeping.totals_keeper import TotalsKeeper
 from holdfast.controller.lease_holder import claim
 from holdfast.controller.loop import ControlLoop
-from holdfast.controller.neighbours import NeighbourLists
-from holdfast.controller.observe import Observer, SlurmWatch
+from holdfast.controller.observing.agents import AgentRegistry
+from holdfast.controller.observing.neighbours import NeighbourLists
+from holdfast.controller.observing.observe import Observer, SlurmWatch
 from holdfast.controller.orders import OrderHub
-from holdfast.controller.pace import FleetPace
-from holdfast.controller.quorum_link import QuorumLink
-from holdfast.controller.quorum_watch import QuorumWatch
-from holdfast.controller.survey_turns import SurveyTurns
-from holdfast.controller.totals_keeper import TotalsKeeper
+from holdfast.controller.quorum.quorum_link import QuorumLink
+from holdfast.controller.quorum.quorum_watch import QuorumWatch
+from holdfast.controller.timing.pace import FleetPace
+from holdfast.controller.timing.survey_turns import SurveyTurns
 from holdfast.controller.wakeup import Alone, Bell, Ringer
 from holdfast.dashboard.attach import attach
+from holdfast.dashboard.proxied import ProxyTrust, read_trust
 from holdfast.decisions.parts import Certificate
 from holdfast.head.disk import disk_room
 from holdfast.head.emf import EmfWriter
@@ -54,7 +55,7 @@ from holdfast.head.wiring import (
 )
 from holdfast.metrics.traces import TraceAttributes
 from holdfast.model.ids import incident_id
-from holdfast.model.lookback import needed
+from holdfast.model.policies.lookback import needed
 from holdfast.ports import Clock
 from holdfast.store import SqlStore, open_store
 
@@ -80,12 +81,14 @@ class Controller:
     """None: ``telemetry.otlp_url`` is empty."""
     emf: EmfWriter | None
     """None: ``telemetry.emf_file`` is empty."""
+    proxy: ProxyTrust | None
+    """In front of the dashboard; None: no proxy is believed."""
 
     def server(self) -> Server:
         """The HTTP server around the API, to be served in the caller's event loop."""
         section, app = self.settings.server, create_app(self.deps)
         if self.settings.dashboard.enabled:
-            attach(app, self.settings.dashboard)
+            attach(app, self.settings.dashboard, self.proxy)
         return build_server(
             app,
             host=section.host,
@@ -199,6 +202,7 @@ def build_controller(settings: ControllerSettings) -> Controller:
         FiguresKeeper(store, clock, fence),
         traces,
         _emf(settings, clock, deps),
+        read_trust(settings.dashboard) if settings.dashboard.enabled else None,
     )
 
 

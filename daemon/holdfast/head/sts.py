@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import urllib3
 
-from holdfast.model.enrolment import (
+from holdfast.model.access.enrolment import (
     CONTENT_TYPE,
     CONTROLLER_HEADER,
     NODE_HEADER,

@@ -14,22 +14,24 @@ from holdfast.actor.adapters import Outside
 from holdfast.actor.begun import Begun
 from holdfast.actor.limits import ActorLimits
 from holdfast.actor.notice_desk import DigestTime, NoticeDesk
+from holdfast.actor.owner_desk import OwnerDesk
 from holdfast.actor.provider_watch import ProviderWatch
 from holdfast.clock import SystemClock
 from holdfast.config.controller import ControllerSettings
 from holdfast.config.notify import clock_of
+from holdfast.config.sections import OwnersSection
 from holdfast.controller import lease_holder
 from holdfast.controller.wakeup import Alone, Bell, Ringer
 from holdfast.decisions.machines.disputes import claimants
 from holdfast.decisions.nodes.hands_off import own_reservations
-from holdfast.head.notify import links_of, notifier_for, places_of, wrong_addresses
+from holdfast.head.notify import links_of, notifier_for, owner_address, places_of, wrong_addresses
 from holdfast.head.pager import Pager
 from holdfast.head.paging import ActorPaging
 from holdfast.head.process_state import StateReader, StateWriter
 from holdfast.model.errors import OutsideError
-from holdfast.model.lookback import needed
 from holdfast.model.notice import NoticePolicy
 from holdfast.model.parts import NotifierState
+from holdfast.model.policies.lookback import needed
 from holdfast.ports import Clock, Provider, Scheduler, Store
 from holdfast.providers import KINDS, open_provider
 from holdfast.slurm import open_scheduler
@@ -126,6 +128,7 @@ def build_actor(settings: ControllerSettings) -> ActorParts:
         limits=limits,
         begun=Begun(settings.actor.dir),
         desk=desk,
+        owners=owner_desk_of(settings, store, clock),
     )
     paging = ActorPaging(
         StateReader(controller_state(settings), clock.monotonic_s),
@@ -158,6 +161,13 @@ def desk_of(settings: ControllerSettings, store: Store, scheduler: Scheduler, cl
         partitions,
         problem="; ".join(wrong_addresses([place.address for place in places])),
     )
+
+
+def owner_desk_of(settings: ControllerSettings, store: Store, clock: Clock) -> OwnerDesk:
+    """Sends the mails to jobs' owners, by ``[notify.owners]``. Raises ConfigError."""
+    section = settings.notify.owners or OwnersSection()
+    to = owner_address(section, settings.path.parent, clock)
+    return OwnerDesk(store, clock, to, section.pause_s, settings.cluster.name)
 
 
 def worse(one: NotifierState, other: NotifierState) -> NotifierState:

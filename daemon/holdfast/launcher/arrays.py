@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from holdfast.launcher.place import WrongUse
-from holdfast.model.elastic import ElasticSpec
-from holdfast.model.sizes import Sizes
+from holdfast.model.elastic_jobs.elastic import ElasticSpec
+from holdfast.model.elastic_jobs.sizes import Sizes
 
 _FIXED = ("sbatch", "--parsable", "--requeue", "--open-mode=append")
 _ALONE = frozenset(

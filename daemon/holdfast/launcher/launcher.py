@@ -26,7 +26,7 @@ from holdfast.launcher.place import LauncherPlace, WrongUse
 from holdfast.launcher.processes import become_subreaper
 from holdfast.launcher.ranks import CannotStart, RankProcesses
 from holdfast.launcher.room import GroupRendezvous, question, room_from_env
-from holdfast.model.elastic import NO_REQUEUE_EXIT, REQUEUE_EXIT
+from holdfast.model.elastic_jobs.elastic import NO_REQUEUE_EXIT, REQUEUE_EXIT
 from holdfast.model.errors import HoldfastError
 
 DEFAULT_SOCKET = "/run/holdfast/agent.sock"

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from holdfast.model.elastic import NO_REQUEUE_EXIT, REQUEUE_EXIT
+from holdfast.model.elastic_jobs.elastic import NO_REQUEUE_EXIT, REQUEUE_EXIT
 
 TERM_S = 10.0
 """Time between SIGTERM and SIGKILL where a process may still save something."""

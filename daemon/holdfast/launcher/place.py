@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from holdfast.model.elastic import start_name
+from holdfast.model.elastic_jobs.elastic import start_name
 from holdfast.model.errors import HoldfastError
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.model.sizes import GROUPS_MAX
+from holdfast.model.elastic_jobs.sizes import GROUPS_MAX
 
 _TEXT_MAX = 1000
 

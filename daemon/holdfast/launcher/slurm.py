@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import subprocess
 
-from holdfast.model.elastic import parse_comment
-from holdfast.model.sizes import BadSizes
+from holdfast.model.elastic_jobs.elastic import parse_comment
+from holdfast.model.elastic_jobs.sizes import BadSizes
 
 _SCONTROL_S = 10.0
 _COMMENT = re.compile(r"^\s*Comment=(.*)$", re.MULTILINE)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from holdfast.metrics.timings import IncidentTimings, Phase, Spread, known_sum, measure, spread
-from holdfast.model.action import Launch, Replace
+from holdfast.model.actions.action import Launch, Replace
 from holdfast.model.event import BY_OTHERS, Event, EventKind
 
 RULES = 1

@@ -12,7 +12,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from holdfast.metrics.figures import IncidentFigures
-from holdfast.model.incident import Incident, IncidentState
+from holdfast.model.incidents.incident import Incident, IncidentState
 
 MANUAL_MINUTES = 280.0
 """Time from a failure to the training running again without automation, minutes."""

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from holdfast.metrics.elastic_timings import meeting_again
-from holdfast.model.action import Drain, SetDown
+from holdfast.model.actions.action import Drain, SetDown
 from holdfast.model.event import Event, EventKind
 from holdfast.model.ids import UPKEEP
 

@@ -16,7 +16,7 @@ from holdfast.metrics.tally import Family, Tally
 from holdfast.metrics.timings import CONTAIN, KINDS, IncidentTimings, Phase, measure, out_of_service_at
 from holdfast.model.event import Event, EventKind
 from holdfast.model.ids import UPKEEP
-from holdfast.model.incident import IncidentKind
+from holdfast.model.incidents.incident import IncidentKind
 
 PHASES = Family(
     "holdfast_incident_phase_duration_seconds",

@@ -11,8 +11,8 @@ from enum import StrEnum
 
 from holdfast.decisions.common.node_drains import DrainedBy, drained_by
 from holdfast.model.book import World
-from holdfast.model.cluster import Node
-from holdfast.model.incident import ABOUT_JOBS, Incident, IncidentKind, IncidentState
+from holdfast.model.incidents.incident import ABOUT_JOBS, Incident, IncidentKind, IncidentState
+from holdfast.model.slurm.cluster import Node
 from holdfast_checks.result import Severity
 
 

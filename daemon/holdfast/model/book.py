@@ -10,24 +10,25 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
-from holdfast.model.action import Intent, IntentState
+from holdfast.model.actions.action import Intent, IntentState
+from holdfast.model.actions.budgets import BudgetExtension, BudgetKind
+from holdfast.model.actions.steps import Step
+from holdfast.model.agents.reach import HeadProbe
+from holdfast.model.agents.report import AgentView, Finding
 from holdfast.model.background import Background
-from holdfast.model.budgets import BudgetExtension, BudgetKind
-from holdfast.model.cluster import ClusterView, JobKey, JobRun, Node
+from holdfast.model.conditions import Conditions
+from holdfast.model.elastic_jobs.room_names import KnownRoom
 from holdfast.model.event import Event
-from holdfast.model.incident import Incident, Recovery
-from holdfast.model.job_ends import JobEnd
+from holdfast.model.incidents.incident import Incident, Recovery
+from holdfast.model.jobs.job_ends import JobEnd
+from holdfast.model.jobs.surveys import CheckpointSurvey
 from holdfast.model.machine import CAN_NOTHING, ProviderCan, ProviderView
-from holdfast.model.maintenance import Window
-from holdfast.model.node_orders import NodeOrder
+from holdfast.model.operators.maintenance import Window
+from holdfast.model.operators.node_orders import NodeOrder
+from holdfast.model.operators.suppression import Suppression
 from holdfast.model.pauses import doubling_s
-from holdfast.model.policy import Policy
-from holdfast.model.reach import HeadProbe
-from holdfast.model.report import AgentView, Finding
-from holdfast.model.room_names import KnownRoom
-from holdfast.model.steps import Step
-from holdfast.model.suppression import Suppression
-from holdfast.model.surveys import CheckpointSurvey
+from holdfast.model.policies.policy import Policy
+from holdfast.model.slurm.cluster import ClusterView, JobKey, JobRun, Node
 from holdfast_checks.words import unknown_reads_as
 
 
@@ -511,6 +512,8 @@ class World:
     """Id and submit time of pending jobs for which this process has had groups of elastic jobs leave."""
     background: Background = field(default_factory=Background)
     """Data that changes slowly: histories, topology."""
+    conditions: Conditions = field(default_factory=Conditions)
+    """Conditions of no incident, as they were seconds ago."""
     head: Mapping[str, HeadProbe] = field(default_factory=dict)
     """The newest connect from the head node to silent nodes, and to others that a verdict waits for."""
     slurm_back_at: datetime | None = None

@@ -46,6 +46,8 @@ class Topic(StrEnum):
     CAPACITY_ENDS = "capacity_ends"
     SPARES_SHORT = "spares_short"
     MAINTENANCE_WINDOW = "maintenance_window"
+    ORDER_DROPPED = "order_dropped"
+    """An operator's order to replace a machine that is not carried out."""
     STEP_FAILING = "step_failing"
     BRAKE = "brake"
     PROPOSAL = "proposal"
@@ -54,6 +56,8 @@ class Topic(StrEnum):
     JOB_STALL = "job_stall"
     FILE_SYSTEM = "file_system"
     JOB_HELD = "job_held"
+    JOB_RECOVERED = "job_recovered"
+    """A job runs again; to its owner."""
     FAILED_JOBS = "failed_jobs"
     """Jobs that failed, and pair probes that accuse no single node."""
     HEALED = "healed"
@@ -78,6 +82,7 @@ RUNBOOKS: Mapping[Topic, str] = {
     Topic.CAPACITY_ENDS: "runbooks/capacity-ends.md",
     Topic.SPARES_SHORT: "runbooks/spares-short.md",
     Topic.MAINTENANCE_WINDOW: "maintenance.md",
+    Topic.ORDER_DROPPED: "repair.md",
     Topic.STEP_FAILING: "runbooks/step-failing.md",
     Topic.BRAKE: "runbooks/brake.md",
     Topic.PROPOSAL: "runbooks/proposal-waits.md",
@@ -86,6 +91,7 @@ RUNBOOKS: Mapping[Topic, str] = {
     Topic.JOB_STALL: "runbooks/job-stall.md",
     Topic.FILE_SYSTEM: "runbooks/job-stall.md",
     Topic.JOB_HELD: "runbooks/job-held.md",
+    Topic.JOB_RECOVERED: "recovery.md",
     Topic.FAILED_JOBS: "recovery.md",
     Topic.HEALED: "notifications.md",
     Topic.DIGEST: "notifications.md",
@@ -113,6 +119,8 @@ class Matter:
     nodes: tuple[str, ...] = ()
     since: datetime | None = None
     """When it was decided."""
+    condition: str = ""
+    """Key of the condition that it is about (:class:`holdfast.model.conditions.LastingCondition`); empty: none that is followed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from holdfast.model.cluster import JobKey
+from holdfast.model.slurm.cluster import JobKey
 
 
 @dataclass(frozen=True, slots=True)

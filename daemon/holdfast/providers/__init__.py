@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from holdfast.providers.asg.settings import AsgSettings
+from holdfast.providers.aws.tags import TagKeys
 from holdfast.providers.command.settings import CommandSettings
-from holdfast.providers.ec2.settings import Ec2Settings, Offer, TagKeys
+from holdfast.providers.ec2.settings import Ec2Settings, Offer
 from holdfast.providers.hyperpod.settings import HyperpodSettings
 from holdfast.providers.kind import ProviderKind
 from holdfast.providers.parallelcluster.settings import ParallelClusterSettings

@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Mapping
 
-from holdfast.model.rooms import run_of
+from holdfast.model.elastic_jobs.rooms import run_of
 from holdfast.quorum.identity import GroupIdentity
 from holdfast.quorum.nouns import Departure, GoneMember
 

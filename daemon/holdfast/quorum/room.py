@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from holdfast.model.rooms import run_of
+from holdfast.model.elastic_jobs.rooms import run_of
 from holdfast.quorum.fences import forgettable, is_outdated, note_met
 from holdfast.quorum.identity import GroupIdentity
 from holdfast.quorum.nouns import (

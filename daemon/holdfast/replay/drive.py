@@ -14,7 +14,7 @@ from itertools import groupby
 
 from holdfast.decisions.brakes.tripping import trip
 from holdfast.decisions.spares import choose, pool
-from holdfast.model.policy import Policy
+from holdfast.model.policies.policy import Policy
 from holdfast.planning.run_cost import Downtime
 from holdfast.replay.replay_site import Fleet, ReplaySite
 from holdfast.replay.trace import FailureSpan, Trace

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from holdfast.decisions.incidents import node_history
 from holdfast.model.background import Outage
-from holdfast.model.policy import HistoryPolicy, RepairPolicy
+from holdfast.model.policies.policy import HistoryPolicy, RepairPolicy
 from holdfast.replay.trace import FailureSpan, Trace
 
 

@@ -9,17 +9,17 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from holdfast.decisions.incidents import node_history
-from holdfast.model import steps
-from holdfast.model.action import Drain, Intent, IntentState, Proposal
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import Drain, Intent, IntentState, Proposal
+from holdfast.model.actions.steps import StepKey
+from holdfast.model.agents.report import AgentView
 from holdfast.model.background import Background, Outage
 from holdfast.model.book import Book, Brake, World
-from holdfast.model.cluster import ClusterView, Job, JobKey, Node, Reservation
-from holdfast.model.incident import Incident, IncidentKind, IncidentState
-from holdfast.model.lookback import BRAKE_LONG_S
-from holdfast.model.policy import Mode, Policy
-from holdfast.model.report import AgentView
-from holdfast.model.steps import StepKey
-from holdfast.model.transitions import NewIncident, open_incident
+from holdfast.model.incidents.incident import Incident, IncidentKind, IncidentState
+from holdfast.model.incidents.transitions import NewIncident, open_incident
+from holdfast.model.policies.lookback import BRAKE_LONG_S
+from holdfast.model.policies.policy import Mode, Policy
+from holdfast.model.slurm.cluster import ClusterView, Job, JobKey, Node, Reservation
 from holdfast_checks.result import Remedy, Severity
 
 _ALWAYS_S = 1e9

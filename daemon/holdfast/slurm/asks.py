@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from holdfast.model.asks import Asks
+from holdfast.model.slurm.asks import Asks
 from holdfast.slurm.records import Own
 
 _SIZE = re.compile(

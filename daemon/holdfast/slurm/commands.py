@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from holdfast.model.background import Topology
-from holdfast.model.cluster import HOLDING_STATES, ClusterView, Job, Node, Partition, Reservation
 from holdfast.model.errors import NotFound, Rejected, Unavailable
+from holdfast.model.slurm.cluster import HOLDING_STATES, ClusterView, Job, Node, Partition, Reservation
 from holdfast.slurm import parse, records, squeue
 from holdfast.slurm.job_listing import MOST_ALONE, JobListing, Stillness
 from holdfast.slurm.run import Commands

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from ClusterShell.RangeSet import RangeSet, RangeSetException
 
-from holdfast.model.asks import Asks
+from holdfast.model.slurm.asks import Asks
 from holdfast.slurm.asks import asks
 from holdfast.slurm.hosts import hosts, users_hosts
 from holdfast.slurm.records import slurms_own

@@ -11,10 +11,10 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 
-from holdfast.model.absence import Missing, seen_twice
-from holdfast.model.cluster import NODE_REASONS_OF_SLURM, ClusterView, Node, Reservation
 from holdfast.model.errors import NotFound, Rejected
 from holdfast.model.ids import held_reason, hold_name, hold_of_name, incident_of_job_hold, incident_of_reason
+from holdfast.model.slurm.absence import Missing, seen_twice
+from holdfast.model.slurm.cluster import NODE_REASONS_OF_SLURM, ClusterView, Node, Reservation
 from holdfast.ports import Scheduler
 from holdfast.slurm.delegating import DelegatingScheduler
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from holdfast.model.cluster import Job
+from holdfast.model.slurm.cluster import Job
 from holdfast.slurm import parse, records
 from holdfast.slurm.details import Details, details, unknown
 from holdfast.slurm.squeue import SqueueRow

@@ -1,4 +1,4 @@
-"""Parse Slurm's output into the types of ``model.cluster``. Pure; formats of Slurm 22.05 to 26.05.
+"""Parse Slurm's output into the types of ``model.slurm.cluster``. Pure; formats of Slurm 22.05 to 26.05.
 
 Times are requested as seconds since 1970 (``SLURM_TIME_FORMAT=%s``), so that no time zone matters."""
 
@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 
 from holdfast.model.background import Topology
-from holdfast.model.cluster import Job, JobKey, Node, Partition, Reservation
 from holdfast.model.errors import Rejected
+from holdfast.model.slurm.cluster import Job, JobKey, Node, Partition, Reservation
 from holdfast.slurm.details import Details
 from holdfast.slurm.hosts import hosts, users_hosts
 from holdfast.slurm.records import EMPTY, fields, printable

@@ -1,4 +1,4 @@
-"""Convert pyslurm's attributes to the types of ``model.cluster``. Pure; the attributes of pyslurm 24.11, each None where unset."""
+"""Convert pyslurm's attributes to the types of ``model.slurm.cluster``. Pure; the attributes of pyslurm 24.11, each None where unset."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 from ClusterShell.RangeSet import RangeSet, RangeSetException
 
-from holdfast.model.cluster import Job, JobKey, Node
 from holdfast.model.errors import Rejected
+from holdfast.model.slurm.cluster import Job, JobKey, Node
 from holdfast.slurm.details import SHARED
 from holdfast.slurm.hosts import hosts, users_hosts
 from holdfast.slurm.parse import LAST_S, node_state

@@ -27,7 +27,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from holdfast.model.cluster import ClusterView, Job, Node
+from holdfast.model.slurm.cluster import ClusterView, Job, Node
 from holdfast.slurm import pyslurm_records
 from holdfast.slurm.commands import SlurmCommands
 from holdfast.slurm.delegating import DelegatingScheduler

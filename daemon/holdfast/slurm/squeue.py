@@ -16,8 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from holdfast.model.cluster import HOLDING_STATES
 from holdfast.model.errors import NotFound, Unavailable
+from holdfast.model.slurm.cluster import HOLDING_STATES
 from holdfast.slurm.tasks import waiting_tasks
 
 _Run = Callable[..., str]

@@ -11,17 +11,17 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, RowMapping, func, or_, select
 
-from holdfast.model.action import Launch, Notify, Reboot, Replace, StopStart, Terminate
+from holdfast.model.actions.action import Launch, Notify, Reboot, Replace, StopStart, Terminate
+from holdfast.model.actions.budgets import BudgetExtension, BudgetKind
 from holdfast.model.book import Book, Brake, CheckpointRecord, NodeMark, NodeRecord
-from holdfast.model.budgets import BudgetExtension, BudgetKind
-from holdfast.model.incident import Incident
-from holdfast.model.job_ends import JobEnd
-from holdfast.model.lookback import JOB_ENDS_S, SHIPPED, Lookback
+from holdfast.model.elastic_jobs.room_names import KnownRoom, KnownRooms
+from holdfast.model.incidents.incident import Incident
+from holdfast.model.jobs.job_ends import JobEnd
 from holdfast.model.machine import ProviderView
-from holdfast.model.maintenance import Windows
-from holdfast.model.node_orders import NodeOrders
-from holdfast.model.room_names import KnownRoom, KnownRooms
-from holdfast.model.suppression import Suppression
+from holdfast.model.operators.maintenance import Windows
+from holdfast.model.operators.node_orders import NodeOrders
+from holdfast.model.operators.suppression import Suppression
+from holdfast.model.policies.lookback import JOB_ENDS_S, SHIPPED, Lookback
 from holdfast.store import rows
 from holdfast.store import tables as t
 from holdfast.store.codec import decode, encode, parsed

@@ -12,9 +12,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from holdfast.model.agents.report import Statement
 from holdfast.model.book import CheckpointRecord
-from holdfast.model.report import Statement
-from holdfast.model.surveys import SURVEYED, survey_of
+from holdfast.model.jobs.surveys import SURVEYED, survey_of
 from holdfast.store import progress
 
 SAVE_MAX_S = 24 * 3600

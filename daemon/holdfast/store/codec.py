@@ -18,7 +18,7 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from holdfast.model.action import ACTION_TYPES, Action, SendOrder, UnknownAction, Verb
+from holdfast.model.actions.action import ACTION_TYPES, Action, SendOrder, UnknownAction, Verb
 from holdfast.store.foreign import settled
 from holdfast.store.upgrades import upgraded
 from holdfast.unknown import read_word

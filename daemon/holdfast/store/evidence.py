@@ -7,7 +7,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection, select
 
-from holdfast.model.report import OrderOutcome
+from holdfast.model.agents.report import OrderOutcome
 from holdfast.store import tables as t
 
 

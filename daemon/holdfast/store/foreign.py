@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any
 
-from holdfast.model.action import IntentState
-from holdfast.model.incident import IncidentKind, IncidentState, RecoveryPhase
+from holdfast.model.actions.action import IntentState
+from holdfast.model.incidents.incident import IncidentKind, IncidentState, RecoveryPhase
 from holdfast.unknown import read_word
 
 _Document = Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""Orders by the key that the client gave (:mod:`holdfast.model.idempotency`)."""
+"""Orders by the key that the client gave (:mod:`holdfast.model.operators.idempotency`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import datetime
 from sqlalchemy import Connection, func, select
 
 from holdfast.model.errors import Rejected
-from holdfast.model.idempotency import KEPT, MOST_KEYS, FirstOrder
+from holdfast.model.operators.idempotency import KEPT, MOST_KEYS, FirstOrder
 from holdfast.store import tables as t
 
 

@@ -8,11 +8,11 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, select
 
-from holdfast.model.action import Intent, IntentState, SendOrder, action_event
+from holdfast.model.actions.action import Intent, IntentState, SendOrder, action_event
+from holdfast.model.actions.held_orders import held
+from holdfast.model.agents.report import OrderOutcome, Report
 from holdfast.model.errors import LeaderFencedOff, NotFound, Rejected
 from holdfast.model.event import EventKind
-from holdfast.model.held_orders import held
-from holdfast.model.report import OrderOutcome, Report
 from holdfast.ports import IntentOutcome
 from holdfast.store import evidence, nodes, queries, rows
 from holdfast.store import tables as t

@@ -7,9 +7,9 @@ from datetime import datetime
 
 from sqlalchemy import Connection, and_, or_, select
 
-from holdfast.model.action import Intent
+from holdfast.model.actions.action import Intent
 from holdfast.model.event import Event, EventKind
-from holdfast.model.incident import Incident
+from holdfast.model.incidents.incident import Incident
 from holdfast.store import rows
 from holdfast.store import tables as t
 
@@ -78,12 +78,16 @@ def events(
     since: datetime | None,
     until: datetime | None,
     after_id: int,
+    before_id: int | None,
     kinds: tuple[EventKind, ...],
     limit: int,
+    newest_first: bool,
 ) -> tuple[Event, ...]:
-    """Oldest first."""
+    """Oldest first, or newest first."""
     e = t.events.c
-    query = select(t.events).order_by(e.id).where(e.id > after_id).limit(limit)
+    query = select(t.events).order_by(e.id.desc() if newest_first else e.id).where(e.id > after_id).limit(limit)
+    if before_id is not None:
+        query = query.where(e.id < before_id)
     if incident_id is not None:
         query = query.where(e.incident_id == incident_id)
     if node is not None:

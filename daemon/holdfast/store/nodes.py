@@ -12,9 +12,9 @@ from typing import Any
 
 from sqlalchemy import Connection, func, select
 
+from holdfast.model.agents.report import Inventory, Report
 from holdfast.model.book import NodeRecord
 from holdfast.model.event import Event, EventKind
-from holdfast.model.report import Inventory, Report
 from holdfast.store import rows
 from holdfast.store import tables as t
 from holdfast.store.codec import encode

@@ -11,11 +11,11 @@ from sqlalchemy import Connection, select
 
 from holdfast.model.errors import NotFound, Rejected
 from holdfast.model.event import Event, EventKind
-from holdfast.model.incident import Incident, IncidentState, MovedBy
-from holdfast.model.maintenance import Windows
-from holdfast.model.proposals import Answer, Said, answered, parse_id
-from holdfast.model.suppression import check_suppression
-from holdfast.model.transitions import IllegalTransition, Moved, move, returned
+from holdfast.model.incidents.incident import Incident, IncidentState, MovedBy
+from holdfast.model.incidents.transitions import IllegalTransition, Moved, move, returned
+from holdfast.model.operators.maintenance import Windows
+from holdfast.model.operators.proposals import Answer, Said, answered, parse_id
+from holdfast.model.operators.suppression import check_suppression
 from holdfast.ports import Operation
 from holdfast.store import nodes, rows
 from holdfast.store import tables as t
@@ -184,6 +184,7 @@ _VERBS: Mapping[str, Callable[[Connection, Operation, datetime], None]] = {
     **{answer.value: _answer for answer in Answer},
     "drain_node": _order_node,
     "release_node": _order_node,
+    "replace_node": _order_node,
     "note_node": _note_node,
 }
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
+from holdfast.model.agents.report import Statement
 from holdfast.model.book import CheckpointRecord
-from holdfast.model.report import Statement
 
 STEPPING = frozenset({"", "step"})
 """Phases in which a run makes steps; a run that reports no phases has the first."""

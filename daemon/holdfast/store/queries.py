@@ -7,11 +7,11 @@ from datetime import datetime
 
 from sqlalchemy import Connection, func, select
 
-from holdfast.model.action import Intent, SendOrder, UnknownAction
+from holdfast.model.actions.action import Intent, SendOrder, UnknownAction
+from holdfast.model.agents.report import Inventory, NodeMachine, SeenFinding
 from holdfast.model.event import Event, EventKind
-from holdfast.model.incident import Incident, Recovery
-from holdfast.model.job_ends import JobEnd
-from holdfast.model.report import Inventory, NodeMachine, SeenFinding
+from holdfast.model.incidents.incident import Incident, Recovery
+from holdfast.model.jobs.job_ends import JobEnd
 from holdfast.store import rows
 from holdfast.store import tables as t
 

@@ -13,8 +13,8 @@ from sqlalchemy import Connection, bindparam, case, func, or_, select, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.dml import Insert
 
+from holdfast.model.agents.report import Clear, Finding, Report, Statement
 from holdfast.model.errors import Rejected
-from holdfast.model.report import Clear, Finding, Report, Statement
 from holdfast.ports import Accepted
 from holdfast.store import intents, nodes, rows
 from holdfast.store import tables as t

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from sqlalchemy import Connection, Engine, select
 
-from holdfast.model.action import IntentState
+from holdfast.model.actions.action import IntentState
 from holdfast.ports import IntentOutcome
 from holdfast.store import intents, rows
 from holdfast.store import tables as t

@@ -12,13 +12,13 @@ from sqlalchemy import Connection, RowMapping, Table, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.dml import Insert
 
-from holdfast.model.action import SETTLED, Intent
+from holdfast.model.actions.action import SETTLED, Intent
+from holdfast.model.agents.report import Finding, Inventory
 from holdfast.model.book import Brake, CheckpointRecord, NodeMark, NodeRecord
 from holdfast.model.event import Event, EventKind
-from holdfast.model.incident import Incident, Recovery
-from holdfast.model.job_ends import JobEnd
-from holdfast.model.report import Finding, Inventory
-from holdfast.model.suppression import Suppression
+from holdfast.model.incidents.incident import Incident, Recovery
+from holdfast.model.jobs.job_ends import JobEnd
+from holdfast.model.operators.suppression import Suppression
 from holdfast.store import standins
 from holdfast.store import tables as t
 from holdfast.store.codec import UnreadableDocument, clean, decode, decode_with, encode, finite, plain, read_action

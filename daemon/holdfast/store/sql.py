@@ -12,18 +12,18 @@ from sqlalchemy import URL, Connection, select, text
 
 from holdfast.metrics.figures import IncidentFigures
 from holdfast.metrics.timings import IncidentTimings
-from holdfast.model.action import Intent
+from holdfast.model.access.tokens import AGENT, TokenRow
+from holdfast.model.actions.action import Intent
+from holdfast.model.agents.report import Inventory, NodeMachine, Report, SeenFinding
 from holdfast.model.book import Book, Change
+from holdfast.model.elastic_jobs.room_names import KnownRoom
 from holdfast.model.errors import HoldfastError, NotFound, Rejected
 from holdfast.model.event import Event, EventKind
-from holdfast.model.idempotency import FirstOrder
-from holdfast.model.incident import Incident, Recovery
-from holdfast.model.job_ends import JobEnd
-from holdfast.model.lookback import SHIPPED, Lookback
+from holdfast.model.incidents.incident import Incident, Recovery
+from holdfast.model.jobs.job_ends import JobEnd
 from holdfast.model.machine import ProviderView
-from holdfast.model.report import Inventory, NodeMachine, Report, SeenFinding
-from holdfast.model.room_names import KnownRoom
-from holdfast.model.tokens import AGENT, TokenRow
+from holdfast.model.operators.idempotency import FirstOrder
+from holdfast.model.policies.lookback import SHIPPED, Lookback
 from holdfast.ports import Accepted, IntentOutcome, Lease, Operation
 from holdfast.store import (
     books,
@@ -191,7 +191,7 @@ class SqlStore:
         return self._read(lambda c: figures.of(c, incident_ids, until))
 
     def keep_figures(self, closed_since: datetime | None, limit: int, fence: int) -> int:
-        """As :meth:`holdfast.controller.figures_keeper.FiguresStore.keep_figures`."""
+        """As :meth:`holdfast.controller.keeping.figures_keeper.FiguresStore.keep_figures`."""
         found = self._read(lambda c: figures.unstored(c, closed_since, limit))
         if found:
             self._writer.run(lambda c: figures.put(c, found, fence))
@@ -230,11 +230,17 @@ class SqlStore:
         since: datetime | None = None,
         until: datetime | None = None,
         after_id: int = 0,
+        before_id: int | None = None,
         kinds: tuple[EventKind, ...] = (),
         limit: int = 200,
+        newest_first: bool = False,
     ) -> tuple[Event, ...]:
-        """A page, oldest first, of those of [since, until)."""
-        return self._read(lambda c: listing.events(c, incident_id, node, since, until, after_id, kinds, limit))
+        """A page of those of [since, until) whose numbers lie between the two: oldest first, or newest first."""
+        return self._read(
+            lambda c: listing.events(
+                c, incident_id, node, since, until, after_id, before_id, kinds, limit, newest_first
+            )
+        )
 
     def newest_events(self, kind: EventKind, since: datetime, limit: int) -> tuple[Event, ...]:
         """The newest of a kind, oldest first."""

@@ -13,13 +13,13 @@ from typing import Any, TypeVar
 
 from sqlalchemy import RowMapping
 
-from holdfast.model.action import Intent, IntentState, UnknownAction
+from holdfast.model.actions.action import Intent, IntentState, UnknownAction
+from holdfast.model.actions.steps import StepKey
+from holdfast.model.agents.report import Finding
 from holdfast.model.book import Brake, BrakeKind
-from holdfast.model.cluster import JobKey, JobRun
-from holdfast.model.incident import Incident, IncidentKind, IncidentState, Recovery, RecoveryPhase
-from holdfast.model.report import Finding
-from holdfast.model.steps import StepKey
-from holdfast.model.transitions import NewIncident, close, open_incident
+from holdfast.model.incidents.incident import Incident, IncidentKind, IncidentState, Recovery, RecoveryPhase
+from holdfast.model.incidents.transitions import NewIncident, close, open_incident
+from holdfast.model.slurm.cluster import JobKey, JobRun
 from holdfast.store.codec import UnreadableDocument, decode
 from holdfast.store.columns import UNREADABLE_TIME
 from holdfast.unknown import set_aside

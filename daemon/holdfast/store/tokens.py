@@ -9,9 +9,9 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, or_, select
 
+from holdfast.model.access.tokens import TokenRow
 from holdfast.model.errors import Rejected
-from holdfast.model.lookback import TOKEN_HANDOVER_S
-from holdfast.model.tokens import TokenRow
+from holdfast.model.policies.lookback import TOKEN_HANDOVER_S
 from holdfast.store import rows
 from holdfast.store import tables as t
 

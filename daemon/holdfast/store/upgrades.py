@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from holdfast.model.answers import with_refusal
-from holdfast.model.observed import would_be
+from holdfast.model.agents.answers import with_refusal
+from holdfast.model.incidents.observed import would_be
 from holdfast_checks.result import Grade, Severity
 
 _Document = Mapping[str, Any]

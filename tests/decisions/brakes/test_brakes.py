@@ -8,8 +8,8 @@ import pytest
 
 from holdfast.decisions.brakes.held_back import held_back
 from holdfast.model.errors import Unavailable
-from holdfast.model.incident import IncidentState, RecoveryPhase
-from holdfast.model.policy import Mode
+from holdfast.model.incidents.incident import IncidentState, RecoveryPhase
+from holdfast.model.policies.policy import Mode
 from holdfast_checks.result import Remedy
 from support.simulated import Site
 from support.simulated.site import POLICY

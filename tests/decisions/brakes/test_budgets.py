@@ -8,10 +8,10 @@ from datetime import timedelta
 import pytest
 
 from holdfast.decisions.common.budgets import limits
-from holdfast.model.action import Launch, Reboot, Replace, Terminate
+from holdfast.model.actions.action import Launch, Reboot, Replace, Terminate
+from holdfast.model.actions.budgets import BudgetExtension, BudgetKind
 from holdfast.model.book import BrakeKind
-from holdfast.model.budgets import BudgetExtension, BudgetKind
-from holdfast.model.policy import Policy
+from holdfast.model.policies.policy import Policy
 from holdfast.ports import Operation
 from holdfast_checks.result import Remedy
 from support.simulated.provider import FULL

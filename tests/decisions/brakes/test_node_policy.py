@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from holdfast.decisions.common.node_policy import least_shown, policy_for
-from holdfast.model.cluster import Node
-from holdfast.model.node_sets import RUNGS, NodeSet
-from holdfast.model.policy import Mode, Policy
-from holdfast.model.proposals import DEFAULT_STEPS, ProposePolicy, StepKind
+from holdfast.model.operators.proposals import DEFAULT_STEPS, ProposePolicy, StepKind
+from holdfast.model.policies.node_sets import RUNGS, NodeSet
+from holdfast.model.policies.policy import Mode, Policy
+from holdfast.model.slurm.cluster import Node
 
 OBS, P, A = Mode.OBSERVE, Mode.PROPOSE, Mode.ACT
 K = StepKind

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from holdfast.decisions.common.node_incidents import HUNG
-from holdfast.model.incident import IncidentKind
+from holdfast.model.incidents.incident import IncidentKind
 from support.simulated import Site
 from support.simulated.slurm import SimJob
 

@@ -11,10 +11,10 @@ import pytest
 
 from holdfast.model.errors import NotFound, Rejected
 from holdfast.model.event import EventKind
-from holdfast.model.incident import IncidentState
-from holdfast.model.node_sets import NodeSet
-from holdfast.model.policy import Mode, Policy
-from holdfast.model.proposals import ProposalRecord, ProposalState, ProposePolicy, StepKind, proposal_id
+from holdfast.model.incidents.incident import IncidentState
+from holdfast.model.operators.proposals import ProposalRecord, ProposalState, ProposePolicy, StepKind, proposal_id
+from holdfast.model.policies.node_sets import NodeSet
+from holdfast.model.policies.policy import Mode, Policy
 from holdfast_checks.result import Remedy, Severity
 from support.simulated import Site
 from support.simulated.site import POLICY

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.model.incident import IncidentKind
-from holdfast.model.policy import Mode
+from holdfast.model.incidents.incident import IncidentKind
+from holdfast.model.policies.policy import Mode
 from holdfast_checks.result import Remedy, Severity
 from support.simulated import Site
 from support.simulated.site import POLICY

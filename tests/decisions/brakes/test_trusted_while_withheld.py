@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from holdfast.model.book import Brake, BrakeKind, Change
-from holdfast.model.incident import IncidentState
-from holdfast.model.policy import Mode
+from holdfast.model.incidents.incident import IncidentState
+from holdfast.model.policies.policy import Mode
 from support.simulated import Site
 from support.simulated.site import POLICY
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.controller import slurm_reader
-from holdfast.model.absence import Missing
-from holdfast.model.cluster import ClusterView
+from holdfast.controller.observing import slurm_reader
 from holdfast.model.errors import Unavailable
-from holdfast.model.incident import RecoveryPhase
+from holdfast.model.incidents.incident import RecoveryPhase
+from holdfast.model.slurm.absence import Missing
+from holdfast.model.slurm.cluster import ClusterView
 from support.simulated.site import Site
 
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.model.action import Intent, IntentState, SendOrder, SetDown
-from holdfast.model.incident import IncidentState, RecoveryPhase
+from holdfast.model.actions.action import Intent, IntentState, SendOrder, SetDown
+from holdfast.model.incidents.incident import IncidentState, RecoveryPhase
 from support.simulated import Site
 from support.simulated.provider import FULL, NOTHING
 from support.simulated.site import POLICY

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.controller import pace
+from holdfast.controller.timing import pace
 from support.simulated import Machine, Site, agents
 from support.simulated.provider import FULL, IN_PLACE
 from support.simulated.site import POLICY

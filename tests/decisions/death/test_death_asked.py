@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.controller.neighbours import FIRST_AT_ONCE, FIRST_PER_S, NeighbourLists
+from holdfast.controller.observing.neighbours import FIRST_AT_ONCE, FIRST_PER_S, NeighbourLists
 from holdfast.decisions.death import domains
-from holdfast.model.action import SendOrder, Verb
-from holdfast.model.incident import IncidentState
-from holdfast.model.report import OrderOutcome
+from holdfast.model.actions.action import SendOrder, Verb
+from holdfast.model.agents.report import OrderOutcome
+from holdfast.model.incidents.incident import IncidentState
 from support.simulated import Machine, Site
 from support.simulated.agents import SimAgents
 from support.simulated.provider import FULL

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.controller import pace
-from holdfast.controller.agents import AgentRegistry, Hello
-from holdfast.model.incident import IncidentState
+from holdfast.controller.observing.agents import AgentRegistry, Hello
+from holdfast.controller.timing import pace
+from holdfast.model.incidents.incident import IncidentState
 from support.simulated import EPOCH, Site, agents
 from support.simulated.network import back, cut
 from support.simulated.provider import FULL

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.controller import pace
-from holdfast.controller.head_reach import HeadReached
-from holdfast.model.action import Intent, SendOrder, Verb
-from holdfast.model.incident import IncidentState
+from holdfast.controller.observing.head_reach import HeadReached
+from holdfast.controller.timing import pace
+from holdfast.model.actions.action import Intent, SendOrder, Verb
+from holdfast.model.agents.report import OrderOutcome
+from holdfast.model.incidents.incident import IncidentState
 from holdfast.model.machine import Instance, ProviderCan
-from holdfast.model.report import OrderOutcome
 from support.simulated import Machine, Site, agents
 from support.simulated.network import back, cut
 from support.simulated.provider import FULL, IN_PLACE

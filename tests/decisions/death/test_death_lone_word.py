@@ -17,7 +17,7 @@ from holdfast.decisions.death.verdict import (
     StepsAdvance,
     TcpAnswered,
 )
-from holdfast.model.incident import IncidentState
+from holdfast.model.incidents.incident import IncidentState
 from support.simulated import Site
 from support.simulated.provider import FULL
 

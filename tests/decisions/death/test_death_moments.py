@@ -10,8 +10,8 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.controller import pace
-from holdfast.controller.head_reach import HeadReached
+from holdfast.controller.observing.head_reach import HeadReached
+from holdfast.controller.timing import pace
 from holdfast.decisions.death import agentless, late, unreached
 from holdfast.model.book import NodeRecord
 from holdfast.model.machine import Instance

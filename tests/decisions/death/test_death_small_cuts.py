@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.controller import pace
-from holdfast.model.incident import IncidentState
+from holdfast.controller.timing import pace
+from holdfast.model.incidents.incident import IncidentState
 from holdfast.model.machine import Instance, ProviderCan
 from support.simulated import Site, agents
 from support.simulated.network import back, cut

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.model.incident import IncidentKind, IncidentState, RecoveryPhase
+from holdfast.model.incidents.incident import IncidentKind, IncidentState, RecoveryPhase
 from holdfast_checks.result import Remedy, Severity
 from support.simulated import Site
 

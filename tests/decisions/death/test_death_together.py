@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.controller import pace
-from holdfast.model.incident import IncidentState
+from holdfast.controller.timing import pace
+from holdfast.model.incidents.incident import IncidentState
 from support.simulated import Site, agents
 from support.simulated.network import back, cut
 from support.simulated.provider import FULL

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.model.incident import IncidentState
-from holdfast.model.report import OrderOutcome
+from holdfast.model.agents.report import OrderOutcome
+from holdfast.model.incidents.incident import IncidentState
 from support.simulated import Machine, Site
 from support.simulated.agents import SimAgents
 from support.simulated.provider import FULL

@@ -25,8 +25,8 @@ from holdfast.decisions.death.verdict import (
     allowed,
     judge,
 )
-from holdfast.model.cluster import Node
-from holdfast.model.policy import DeathPolicy
+from holdfast.model.policies.policy import DeathPolicy
+from holdfast.model.slurm.cluster import Node
 
 AT = datetime(2026, 3, 1, tzinfo=UTC)
 LATER = AT + timedelta(seconds=5)

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from holdfast.actor.second_look import HEARD_AGAIN, outlived
-from holdfast.model.action import Intent, IntentState, SetDown, Terminate
+from holdfast.model.actions.action import Intent, IntentState, SetDown, Terminate
 from holdfast.model.book import Change
 from holdfast.model.event import EventKind
 from holdfast.model.ids import slurm_reason
-from holdfast.model.incident import IncidentState, RecoveryPhase
+from holdfast.model.incidents.incident import IncidentState, RecoveryPhase
 from holdfast.model.machine import ProviderCan
 from holdfast_checks.result import Remedy, Severity
 from support.simulated import Site

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.model.incident import RecoveryPhase
+from holdfast.model.incidents.incident import RecoveryPhase
 from support.simulated import Site
 
 

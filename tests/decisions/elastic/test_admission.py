@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.decisions.common.elastic_jobs import elastic_jobs
 from holdfast.decisions.elastic.admission import Admission, AdmissionReason, AdmissionRefusal, RendezvousRequest, admit
-from holdfast.model.cluster import Job
+from holdfast.model.slurm.cluster import Job
 from support.rooms import BASE, flexible_job, four_groups, group_job, view_of
 
 FIRST = RendezvousRequest("n1", 72, 1001, 0)

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from holdfast.decisions.common.elastic_jobs import elastic_jobs
-from holdfast.model.action import IntentState, SendOrder, Verb
-from holdfast.model.asks import Asks
+from holdfast.model.actions.action import IntentState, SendOrder, Verb
 from holdfast.model.event import EventKind
 from holdfast.model.ids import UPKEEP
-from holdfast.model.policy import Mode, Policy
-from holdfast.model.resizing import ElasticPolicy
+from holdfast.model.policies.policy import Mode, Policy
+from holdfast.model.policies.resizing import ElasticPolicy
+from holdfast.model.slurm.asks import Asks
 from support.simulated.arrays import FLEX, ElasticSite
 from support.simulated.site import POLICY
 

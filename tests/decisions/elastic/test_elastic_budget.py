@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.model.action import HoldJob
+from holdfast.model.actions.action import HoldJob
 from support.simulated import Site
 from support.simulated.site import POLICY
 

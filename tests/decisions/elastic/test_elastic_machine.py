@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from holdfast.model.action import SendOrder, Verb
-from holdfast.model.cluster import HOLDING_STATES
-from holdfast.model.resizing import ElasticPolicy
-from holdfast.model.sizes import parse_sizes
+from holdfast.model.actions.action import SendOrder, Verb
+from holdfast.model.elastic_jobs.sizes import parse_sizes
+from holdfast.model.policies.resizing import ElasticPolicy
+from holdfast.model.slurm.cluster import HOLDING_STATES
 from support.simulated.arrays import ElasticSite
 from support.simulated.machines import Machine
 from support.simulated.site import POLICY

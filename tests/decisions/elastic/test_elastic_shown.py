@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from holdfast.api.elastic import elastic_shapes
-from holdfast.cli.reading import show_groups
+from holdfast.api.shown.elastic import elastic_shapes
+from holdfast.cli.views.reading import show_groups
 from holdfast.decisions.common.elastic_jobs import elastic_jobs
-from holdfast.model.cluster import ClusterView, Job, JobKey
-from holdfast.model.elastic import GroupRole
-from holdfast.model.resizing import ElasticPolicy
+from holdfast.model.elastic_jobs.elastic import GroupRole
+from holdfast.model.policies.resizing import ElasticPolicy
+from holdfast.model.slurm.cluster import ClusterView, Job, JobKey
 from support.simulated.arrays import ElasticSite
 from support.simulated.site import POLICY
 

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from holdfast.decisions.common.node_incidents import HUNG
 from holdfast.decisions.elastic.evictions import Eviction, Fading, due, forsaken, met_in
-from holdfast.model.action import Drain, Intent, IntentState, Requeue, SetDown
+from holdfast.model.actions.action import Drain, Intent, IntentState, Requeue, SetDown
 from holdfast.model.book import Book, World
-from holdfast.model.cluster import ClusterView, Job, JobKey
-from holdfast.model.incident import IncidentKind, IncidentState
-from holdfast.model.policy import Mode, Policy
-from holdfast.model.room_names import RoomName
-from holdfast.model.rooms import GroupRun, RoomView, run_of
+from holdfast.model.elastic_jobs.room_names import RoomName
+from holdfast.model.elastic_jobs.rooms import GroupRun, RoomView, run_of
+from holdfast.model.incidents.incident import IncidentKind, IncidentState
+from holdfast.model.policies.policy import Mode, Policy
+from holdfast.model.slurm.cluster import ClusterView, Job, JobKey
 from holdfast_checks.result import Severity
 from support.rooms import BASE, T0, flexible_job, four_groups, group_job, view_of
 from support.store_nouns import incident, intent, recovery

@@ -8,21 +8,21 @@ from typing import Any
 
 import pytest
 
-from holdfast.controller.quorum_names import ask_room
-from holdfast.controller.quorum_watch import QuorumWatch
+from holdfast.controller.quorum.quorum_names import ask_room
+from holdfast.controller.quorum.quorum_watch import QuorumWatch
 from holdfast.decisions.common.elastic_jobs import ElasticJob, elastic_jobs
 from holdfast.decisions.elastic.evictions import due, forsaken, met_in
 from holdfast.decisions.elastic.ledger import Read, fold
 from holdfast.decisions.elastic.naming import room_of
 from holdfast.decisions.elastic.resize import asked_to_leave, last_decision, leaving_groups
-from holdfast.model import steps
-from holdfast.model.action import Intent, IntentState, Requeue, SendOrder, Verb
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import Intent, IntentState, Requeue, SendOrder, Verb
 from holdfast.model.book import Book, World
-from holdfast.model.cluster import Job, JobKey
+from holdfast.model.elastic_jobs.room_names import KnownRoom, RoomName
+from holdfast.model.elastic_jobs.rooms import RoomRules, RoomView
 from holdfast.model.ids import UPKEEP
-from holdfast.model.policy import Mode, Policy
-from holdfast.model.room_names import KnownRoom, RoomName
-from holdfast.model.rooms import RoomRules, RoomView
+from holdfast.model.policies.policy import Mode, Policy
+from holdfast.model.slurm.cluster import Job, JobKey
 from support.rooms import BASE, T0, MemoryRooms, flexible_job, group_job, view_of
 from support.simulated.clock import SimClock
 from support.simulated.store import MemoryStore

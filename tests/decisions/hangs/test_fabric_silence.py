@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from holdfast.decisions.common.node_incidents import HUNG
 from holdfast.decisions.probing.suspects import UNEXPLAINED
-from holdfast.model.action import IntentState, Notify, SendOrder, Verb
-from holdfast.model.incident import Incident, IncidentState
+from holdfast.model.actions.action import IntentState, Notify, SendOrder, Verb
+from holdfast.model.incidents.incident import Incident, IncidentState
 from support.simulated import Site
 from support.simulated.site import POLICY
 from support.simulated.slurm import SimJob

@@ -15,15 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.config.controller import read
-from holdfast.controller.agents import AgentRegistry, Hello
+from holdfast.controller.observing.agents import AgentRegistry, Hello
 from holdfast.decisions.common.node_incidents import HUNG
 from holdfast.decisions.hangs.progress_stall import quiet
 from holdfast.decisions.probing.suspects import UNEXPLAINED
-from holdfast.model.action import AdoptSpare, HoldJob, IntentState, Requeue, SendOrder, Verb
-from holdfast.model.cluster import Job
+from holdfast.model.actions.action import AdoptSpare, HoldJob, IntentState, Requeue, SendOrder, Verb
 from holdfast.model.errors import ConfigError
-from holdfast.model.incident import Incident, IncidentState, RecoveryPhase
-from holdfast.model.policy import Mode, Policy
+from holdfast.model.incidents.incident import Incident, IncidentState, RecoveryPhase
+from holdfast.model.policies.policy import Mode, Policy
+from holdfast.model.slurm.cluster import Job
 from holdfast_checks.result import Remedy, Severity
 from support.simulated import Machine, Site
 from support.simulated.site import POLICY

@@ -16,9 +16,9 @@ from decisions.hangs.test_hangs import groups, hung, orders, requeues, stands, t
 from holdfast.config.controller import read
 from holdfast.decisions.common import mounts
 from holdfast.decisions.hangs.shared_stalls import Pause, PauseMeaning, StallVerdict, judge
-from holdfast.model.action import Verb
-from holdfast.model.hangs import HangPolicy
-from holdfast.model.incident import Incident, IncidentKind, IncidentState
+from holdfast.model.actions.action import Verb
+from holdfast.model.incidents.incident import Incident, IncidentKind, IncidentState
+from holdfast.model.policies.hangs import HangPolicy
 from holdfast_checks.result import Remedy, Severity
 from support.simulated import Site
 from support.simulated.site import POLICY

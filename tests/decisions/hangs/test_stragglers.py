@@ -8,9 +8,9 @@ import pytest
 
 from holdfast.decisions.common.node_incidents import STRAGGLER
 from holdfast.decisions.hangs.stragglers import MOST_PER_USER, is_slow, limit
-from holdfast.model.action import SendOrder, Verb
-from holdfast.model.hangs import StragglerPolicy
-from holdfast.model.incident import Incident, IncidentKind, IncidentState
+from holdfast.model.actions.action import SendOrder, Verb
+from holdfast.model.incidents.incident import Incident, IncidentKind, IncidentState
+from holdfast.model.policies.hangs import StragglerPolicy
 from support.simulated import Site
 from support.simulated.site import POLICY
 from support.simulated.slurm import SimJob

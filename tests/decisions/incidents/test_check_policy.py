@@ -18,12 +18,12 @@ from holdfast.decisions.common.check_policy import (
     undecided,
 )
 from holdfast.decisions.incidents.correlate import correlate
-from holdfast.model.action import Drain
+from holdfast.model.actions.action import Drain
 from holdfast.model.book import Book, World
-from holdfast.model.cluster import ClusterView, Node
-from holdfast.model.incident import IncidentState
-from holdfast.model.node_sets import NodeSet
-from holdfast.model.policy import Policy
+from holdfast.model.incidents.incident import IncidentState
+from holdfast.model.policies.node_sets import NodeSet
+from holdfast.model.policies.policy import Policy
+from holdfast.model.slurm.cluster import ClusterView, Node
 from holdfast_checks.acting import CheckPolicy, Lists
 from holdfast_checks.result import Remedy, Severity
 from support.simulated.site import POLICY, Site

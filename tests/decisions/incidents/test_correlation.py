@@ -10,12 +10,12 @@ import pytest
 
 from holdfast.decisions.incidents.correlate import NO_INCIDENT, correlate
 from holdfast.metrics.timings import measure
+from holdfast.model.agents.report import Finding
 from holdfast.model.book import Book, Change, World
 from holdfast.model.event import EventKind
-from holdfast.model.incident import Incident, IncidentState
-from holdfast.model.observed import would_be
-from holdfast.model.policy import Policy
-from holdfast.model.report import Finding
+from holdfast.model.incidents.incident import Incident, IncidentState
+from holdfast.model.incidents.observed import would_be
+from holdfast.model.policies.policy import Policy
 from holdfast_checks.result import Remedy, Severity
 from support.store_nouns import NOW, finding, incident, later
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.controller.background import write_lemons
+from holdfast.controller.observing.background import write_lemons
 from holdfast.decisions.incidents.node_history import explained, lemons, outages
 from holdfast.model.background import Lemon, Outage
 from holdfast.model.event import Event, EventKind
-from holdfast.model.policy import HistoryPolicy
+from holdfast.model.policies.policy import HistoryPolicy
 from holdfast_checks.result import Remedy
 from support.simulated import Site
 from support.simulated.site import POLICY

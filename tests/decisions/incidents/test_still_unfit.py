@@ -9,9 +9,9 @@ import pytest
 
 from holdfast.decisions.incidents.correlate import as_found
 from holdfast.decisions.recovery.restart_budget import refuses
-from holdfast.model.cluster import JobKey
-from holdfast.model.incident import Fault, Incident, IncidentKind, IncidentState, Recovery, RecoveryPhase
-from holdfast.model.transitions import NewIncident, open_incident
+from holdfast.model.incidents.incident import Fault, Incident, IncidentKind, IncidentState, Recovery, RecoveryPhase
+from holdfast.model.incidents.transitions import NewIncident, open_incident
+from holdfast.model.slurm.cluster import JobKey
 from holdfast_checks.result import Remedy, Severity
 from support.simulated import EPOCH, Site
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.decisions.common.het_jobs import stragglers, whole_jobs
-from holdfast.model.incident import IncidentState, RecoveryPhase
+from holdfast.model.incidents.incident import IncidentState, RecoveryPhase
 from support.simulated import Site
 from support.simulated.slurm import SimJob
 

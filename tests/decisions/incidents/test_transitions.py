@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -11,11 +11,14 @@ from typing import Any
 import pytest
 
 from holdfast.model.event import Event, EventKind
-from holdfast.model.incident import TRANSITIONS, Incident, IncidentKind, IncidentState, MovedBy
+from holdfast.model.incidents.incident import TRANSITIONS, Incident, IncidentKind, IncidentState, MovedBy
 from holdfast.model.machine import Notice, NoticeKind
+from holdfast.model.operators.node_orders import NodeOrder, OrderVerb
+from holdfast.ports import Operation
 from holdfast_checks.result import Remedy, Severity
 from support.simulated import MemoryStore, Site
 from support.simulated.provider import NOTHING
+from support.simulated.site import POLICY
 from support.simulated.ways import Edge, edge_of
 from support.store_nouns import NOW
 
@@ -249,6 +252,21 @@ def operator(verb: str, state: IncidentState) -> Scene:
     return scene
 
 
+def ordered(scene: Scene) -> None:
+    """An operator orders another machine for the node."""
+    site = scene.site
+    number, machine = "0h3k5d2m8x1q", site.machine(NODE).instance_id
+    order = NodeOrder(number, NODE, OrderVerb.REPLACE, site.clock.now(), "ops", "board swap", instance_id=machine)
+    site.store.operate(Operation("replace_node", "ops", NODE, order=order, node=NODE), order.at)
+    site.run(2)
+
+
+def a_replacement_is_ordered() -> Scene:
+    scene = Scene(4, policy=replace(POLICY, repair=replace(POLICY.repair, budget_cluster_share=1.0)))
+    ordered(scene)
+    return scene
+
+
 def reports_again() -> Scene:
     """Found dead, no repair helps, and then the network turns out to be the cause."""
     scene = Scene(can=NOTHING)
@@ -288,6 +306,7 @@ SCENES: dict[Edge, Callable[[], Scene]] = {
     (_S.AWAITING_HUMAN, _S.CLOSED, _BY.HOLDFAST): partial(then, _S.AWAITING_HUMAN, Scene.operator_resumes),
     (_S.AWAITING_HUMAN, _S.VALIDATING, _BY.HOLDFAST): reports_again,
     (_S.AWAITING_HUMAN, _S.REPAIRING, _BY.OPERATOR): partial(operator, "retry", _S.AWAITING_HUMAN),
+    (_S.AWAITING_HUMAN, _S.CONTAINED, _BY.OPERATOR): partial(then, _S.AWAITING_HUMAN, ordered),
     **{(s, _S.CLOSED, _BY.OPERATOR): partial(operator, "close", s) for s in _S if s is not _S.CLOSED},
 }
 """How the step is brought about."""
@@ -401,6 +420,7 @@ KINDS: dict[IncidentKind, Callable[[], Scene]] = {
     IncidentKind.PAIR: a_job_fails,
     IncidentKind.SLURM_DRAIN: slurm_drains_it,
     IncidentKind.ADOPTED: adopted,
+    IncidentKind.ORDERED: a_replacement_is_ordered,
     IncidentKind.DISPUTED: a_machine_is_claimed,
 }
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.model.action import HoldNodes, PromoteSpare
-from holdfast.model.incident import RecoveryPhase
+from holdfast.model.actions.action import HoldNodes, PromoteSpare
+from holdfast.model.incidents.incident import RecoveryPhase
 from support.simulated import Site
 from support.simulated.slurm import SimJob
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from holdfast.decisions.incidents.what_if import WhatIfOutcome, policy_changes, what_if
-from holdfast.model.cluster import Node
-from holdfast.model.node_sets import NodeSet
-from holdfast.model.policy import Mode, Policy
-from holdfast.model.report import Finding, SeenFinding
+from holdfast.model.agents.report import Finding, SeenFinding
+from holdfast.model.policies.node_sets import NodeSet
+from holdfast.model.policies.policy import Mode, Policy
+from holdfast.model.slurm.cluster import Node
 from holdfast_checks.acting import CheckPolicy, Lists
 from holdfast_checks.result import Remedy, Severity
 from support.store_nouns import NOW, finding

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.controller.observe import remember_dependencies
+from holdfast.controller.observing.observe import remember_dependencies
 from holdfast.decisions.job_ends.dependents import gone_on, latched_for, waits_for
-from holdfast.model.cluster import ClusterView, Job, JobKey
+from holdfast.model.slurm.cluster import ClusterView, Job, JobKey
 
 T0 = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 END = T0 + timedelta(hours=1)

@@ -10,9 +10,9 @@ import pytest
 
 from holdfast.decisions.job_ends import attribution
 from holdfast.decisions.job_ends.why_died import began_after
-from holdfast.model.action import Intent, SendOrder, Verb
-from holdfast.model.incident import IncidentKind, RecoveryPhase
-from holdfast.model.job_ends import Cause, JobEnd, Reading
+from holdfast.model.actions.action import Intent, SendOrder, Verb
+from holdfast.model.incidents.incident import IncidentKind, RecoveryPhase
+from holdfast.model.jobs.job_ends import Cause, JobEnd, Reading
 from holdfast_checks.result import Remedy, Severity
 from support.simulated import Site
 from support.simulated.site import POLICY

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from holdfast.decisions.job_ends.why_died import NearFault, classify, speaks_against
-from holdfast.model.cluster import JobKey
-from holdfast.model.job_ends import Cause, JobEnd, Reading
-from holdfast.model.output_signs import signs_of
+from holdfast.model.jobs.job_ends import Cause, JobEnd, Reading
+from holdfast.model.jobs.output_signs import signs_of
+from holdfast.model.slurm.cluster import JobKey
 
 ENDED = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 BUG = "Traceback (most recent call last):\nKeyError: 'loss'"

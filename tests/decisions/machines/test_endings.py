@@ -15,7 +15,7 @@ import holdfast
 from holdfast.actor.carry_out import carry_out
 from holdfast.decisions.machines.disputes import contested
 from holdfast.decisions.machines.machine_proof import refused_unproven
-from holdfast.model.action import (
+from holdfast.model.actions.action import (
     ACTION_TYPES,
     Action,
     Assign,
@@ -29,13 +29,14 @@ from holdfast.model.action import (
     SendOrder,
     SetDown,
     StopStart,
+    TakeOverDrain,
     Terminate,
     Verb,
 )
+from holdfast.model.actions.endings import ENDING_PORTS, ENDINGS, HARMLESS, HARMLESS_PORTS
 from holdfast.model.book import Change
-from holdfast.model.cluster import JobKey
-from holdfast.model.endings import ENDING_PORTS, ENDINGS, HARMLESS, HARMLESS_PORTS
-from holdfast.model.node_orders import DrainForOperator
+from holdfast.model.operators.node_orders import DrainForOperator
+from holdfast.model.slurm.cluster import JobKey, NodeReason
 from holdfast.ports import IntentOutcome, Provider, Scheduler, reading
 from holdfast_checks.result import Remedy
 from support.simulated import Site
@@ -109,6 +110,7 @@ AIMED: dict[str, Callable[[Site, SimJob], Action]] = {
     "StopStart": lambda site, _job: StopStart(LIAR, THEIRS, site.machine(OTHER).boot_id, "t"),
     "SetDown": lambda _site, _job: SetDown(LIAR, "holdfast[inc]: drill", node_dead=True),
     "Drain": lambda _site, _job: Drain(LIAR, "holdfast[inc]: drill"),
+    "TakeOverDrain": lambda _site, _job: TakeOverDrain(LIAR, "holdfast[inc]: drill", NodeReason("mine", "eve", None)),
     "DrainForOperator": lambda _site, _job: DrainForOperator(LIAR, "operator ops: drill"),
     "Requeue": lambda site, job: Requeue(_another(site, job), 0),
     "HoldJob": lambda site, job: HoldJob(_another(site, job), "drill"),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.model.action import Assign, Launch
-from holdfast.model.incident import IncidentState
+from holdfast.model.actions.action import Assign, Launch
+from holdfast.model.incidents.incident import IncidentState
 from holdfast.model.machine import ProviderCan
 from support.simulated import Site
 from support.simulated.provider import FULL, IN_PLACE

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.controller.observe import remember_gpus
-from holdfast.model.cluster import ClusterView, Job
+from holdfast.controller.observing.observe import remember_gpus
+from holdfast.model.slurm.cluster import ClusterView, Job
 from holdfast.slurm import parse
 from holdfast.slurm.details import Details
 from support.simulated import EPOCH

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from holdfast.model.book import NodeRecord
-from holdfast.model.incident import IncidentState
+from holdfast.model.incidents.incident import IncidentState
 from holdfast.model.machine import ProviderCan
 from holdfast_checks.result import Remedy, Severity
 from support.simulated import Site

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.controller.agents import Hello
-from holdfast.model.incident import Incident, IncidentKind, IncidentState
+from holdfast.controller.observing.agents import Hello
+from holdfast.model.incidents.incident import Incident, IncidentKind, IncidentState
 from holdfast.model.machine import ProviderCan
 from holdfast_checks.result import Remedy
 from support.simulated import Site

@@ -9,16 +9,16 @@ from functools import cache
 
 import pytest
 
-from holdfast.controller.clock_steps import ClockStep, as_if_right, as_recorded
+from holdfast.controller.timing.clock_steps import ClockStep, as_if_right, as_recorded
 from holdfast.decisions.common import slurm_view
 from holdfast.decisions.nodes import hands_off
-from holdfast.model.action import Drain, IntentState, Launch, SendOrder
+from holdfast.model.actions.action import Drain, IntentState, Launch, SendOrder
+from holdfast.model.agents.report import Clear
 from holdfast.model.book import Change, NodeRecord
 from holdfast.model.event import EventKind
-from holdfast.model.incident import IncidentState
-from holdfast.model.maintenance import Window
-from holdfast.model.report import Clear
-from holdfast.model.suppression import Suppression
+from holdfast.model.incidents.incident import IncidentState
+from holdfast.model.operators.maintenance import Window
+from holdfast.model.operators.suppression import Suppression
 from holdfast.ports import Operation
 from holdfast_checks.result import Remedy, Severity
 from support.simulated import EPOCH, Site

@@ -18,10 +18,10 @@ from holdfast.decisions.nodes.foreign_drains import (
 )
 from holdfast.decisions.turn import apply
 from holdfast.model.book import Book, Change, NodeRecord, SlurmShown, World
-from holdfast.model.cluster import ClusterView, Node
-from holdfast.model.drain_rules import DrainRule
 from holdfast.model.event import Event, EventKind
-from holdfast.model.policy import HistoryPolicy, Policy
+from holdfast.model.policies.drain_rules import DrainRule
+from holdfast.model.policies.policy import HistoryPolicy, Policy
+from holdfast.model.slurm.cluster import ClusterView, Node
 from support.simulated import Site
 from support.simulated.site import POLICY
 from support.store_nouns import NOW

@@ -9,12 +9,12 @@ from datetime import datetime, timedelta
 import pytest
 
 from holdfast.decisions.nodes.resumed import Resumed, in_question, resumed
-from holdfast.model.action import Drain, IntentState
+from holdfast.model.actions.action import Drain, IntentState
 from holdfast.model.book import Book, NodeMark, World
-from holdfast.model.cluster import ClusterView, Job, JobKey, Node, Reservation
 from holdfast.model.event import EventKind
-from holdfast.model.incident import Incident, IncidentState
-from holdfast.model.policy import Mode
+from holdfast.model.incidents.incident import Incident, IncidentState
+from holdfast.model.policies.policy import Mode
+from holdfast.model.slurm.cluster import ClusterView, Job, JobKey, Node, Reservation
 from holdfast_checks.result import Remedy, Severity
 from support.simulated import EPOCH, Site
 from support.simulated.site import NO_BUDGET, POLICY

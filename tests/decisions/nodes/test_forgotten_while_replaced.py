@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.model.incident import IncidentState
+from holdfast.model.incidents.incident import IncidentState
 from support.simulated import Site
 from support.simulated.provider import IN_PLACE
 from support.simulated.site import NO_BUDGET

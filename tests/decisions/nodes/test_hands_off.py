@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from holdfast.decisions.recovery.started_again import now_says
-from holdfast.model.incident import IncidentState
+from holdfast.model.incidents.incident import IncidentState
 from holdfast_checks.result import Remedy
 from support.simulated import Site
 from support.simulated.provider import FULL, IN_PLACE

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from holdfast.decisions.nodes.health import Health, health_of, health_of_all
+from holdfast.model.agents.report import AgentView
 from holdfast.model.book import Book, NodeRecord, SlurmShown, World
-from holdfast.model.cluster import ClusterView, Node, Reservation
 from holdfast.model.event import EventKind
-from holdfast.model.incident import Incident, IncidentKind, IncidentState
-from holdfast.model.maintenance import Window
-from holdfast.model.policy import Policy
-from holdfast.model.report import AgentView
+from holdfast.model.incidents.incident import Incident, IncidentKind, IncidentState
+from holdfast.model.operators.maintenance import Window
+from holdfast.model.policies.policy import Policy
+from holdfast.model.slurm.cluster import ClusterView, Node, Reservation
 from holdfast_checks.result import Severity
 from support.store_nouns import NOW, incident
 

@@ -7,12 +7,12 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.api.views import node_shape
+from holdfast.api.shown.views import node_shape
 from holdfast.model.errors import NotFound, Rejected
-from holdfast.model.hostlist import expand
-from holdfast.model.incident import IncidentState
-from holdfast.model.maintenance import Window
-from holdfast.model.policy import Mode
+from holdfast.model.incidents.incident import IncidentState
+from holdfast.model.operators.maintenance import Window
+from holdfast.model.policies.policy import Mode
+from holdfast.model.slurm.hostlist import expand
 from holdfast.ports import Operation
 from support.simulated import Site
 from support.simulated.site import POLICY

@@ -9,12 +9,12 @@ import pytest
 
 from holdfast.actor.carry_out import carry_out
 from holdfast.decisions.nodes import slurm_drains
-from holdfast.model.action import Intent, IntentState
+from holdfast.model.actions.action import Intent, IntentState
 from holdfast.model.errors import Rejected
 from holdfast.model.event import EventKind
 from holdfast.model.ids import incident_of_reason
-from holdfast.model.incident import IncidentState
-from holdfast.model.node_orders import (
+from holdfast.model.incidents.incident import IncidentState
+from holdfast.model.operators.node_orders import (
     MOST,
     MOST_REASON,
     DrainForOperator,
@@ -24,7 +24,7 @@ from holdfast.model.node_orders import (
     ReleaseForOperator,
     order_of,
 )
-from holdfast.model.policy import Mode
+from holdfast.model.policies.policy import Mode
 from holdfast.ports import Operation
 from support.simulated import Site
 from support.simulated.site import POLICY

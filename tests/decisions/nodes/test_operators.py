@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.model.cluster import Reservation
 from holdfast.model.errors import NotPermitted
-from holdfast.model.incident import IncidentState, RecoveryPhase
-from holdfast.model.policy import Mode
+from holdfast.model.incidents.incident import IncidentState, RecoveryPhase
+from holdfast.model.policies.policy import Mode
+from holdfast.model.slurm.cluster import Reservation
 from support.simulated import Site
 from support.simulated.site import POLICY
 

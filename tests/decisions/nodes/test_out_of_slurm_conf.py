@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from holdfast.actor.carry_out import carry_out
-from holdfast.model.action import Intent, IntentState, Terminate
+from holdfast.model.actions.action import Intent, IntentState, Terminate
 from holdfast.model.errors import NotFound, Unavailable
-from holdfast.model.incident import IncidentState
+from holdfast.model.incidents.incident import IncidentState
 from support.simulated import Site
 from support.simulated.slurm import SimNode
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast.model.incident import IncidentState, RecoveryPhase
+from holdfast.model.incidents.incident import IncidentState, RecoveryPhase
 from support.simulated import Site
 from support.simulated.site import POLICY
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.model.action import Intent, IntentState
-from holdfast.model.incident import IncidentState
+from holdfast.model.actions.action import Intent, IntentState
+from holdfast.model.incidents.incident import IncidentState
 from holdfast_checks.result import Remedy
 from support.simulated import Site
 from support.simulated.provider import IN_PLACE

@@ -7,7 +7,7 @@ import copy
 import pytest
 
 from holdfast.decisions.nodes.restored import NOTE
-from holdfast.model.incident import IncidentState
+from holdfast.model.incidents.incident import IncidentState
 from holdfast.store import books
 from holdfast_checks.result import Remedy
 from support.simulated import MemoryStore, Site

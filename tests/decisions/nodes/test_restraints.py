@@ -17,7 +17,7 @@ from holdfast.agent.node.job_gate import WORD_LASTS_S, JobGate
 from holdfast.decisions.brakes.planned_steps import forbids
 from holdfast.decisions.elastic.evictions import due, met_in
 from holdfast.decisions.nodes.job_gate import WORLD_MAX_AGE_S, closed_by
-from holdfast.model.action import (
+from holdfast.model.actions.action import (
     Action,
     Drain,
     HoldJob,
@@ -32,14 +32,14 @@ from holdfast.model.action import (
     Terminate,
     Verb,
 )
+from holdfast.model.actions.held_orders import ENDING_VERBS, HARMLESS_VERBS, held
+from holdfast.model.actions.restraints import WAYS, Restraint
 from holdfast.model.book import Book, Brake, BrakeKind, World
-from holdfast.model.cluster import JobKey
-from holdfast.model.held_orders import ENDING_VERBS, HARMLESS_VERBS, held
-from holdfast.model.incident import Incident, IncidentState
-from holdfast.model.policy import Mode
-from holdfast.model.restraints import WAYS, Restraint
-from holdfast.model.rooms import RoomView
-from holdfast.model.suppression import Suppression
+from holdfast.model.elastic_jobs.rooms import RoomView
+from holdfast.model.incidents.incident import Incident, IncidentState
+from holdfast.model.operators.suppression import Suppression
+from holdfast.model.policies.policy import Mode
+from holdfast.model.slurm.cluster import JobKey
 from holdfast.ports import Operation
 from support.rooms import T0, four_groups, view_of
 from support.simulated import Site

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from holdfast.model.event import BY_OTHERS, Event, EventKind
-from holdfast.model.incident import IncidentState
+from holdfast.model.incidents.incident import IncidentState
 from holdfast.ports import Operation
 from holdfast_checks.result import Remedy
 from support.simulated import Site

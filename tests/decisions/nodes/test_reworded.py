@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.model.action import IntentState, Requeue
-from holdfast.model.answers import REFUSED, Refusal
+from holdfast.model.actions.action import IntentState, Requeue
+from holdfast.model.agents.answers import REFUSED, Refusal
+from holdfast.model.agents.report import OrderOutcome
 from holdfast.model.book import Brake, BrakeKind, Change
-from holdfast.model.incident import IncidentState
-from holdfast.model.report import OrderOutcome
+from holdfast.model.incidents.incident import IncidentState
 from holdfast_checks.result import Remedy
 from support.simulated import Machine, Site
 from support.simulated.provider import FULL

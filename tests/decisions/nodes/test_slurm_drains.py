@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.model.action import IntentState, Reboot
+from holdfast.model.actions.action import IntentState, Reboot
 from holdfast.model.book import BrakeKind
-from holdfast.model.incident import IncidentKind, IncidentState
+from holdfast.model.incidents.incident import IncidentKind, IncidentState
 from holdfast_checks.result import Remedy, Severity
 from support.simulated import Site
 from support.simulated.provider import FULL

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from holdfast.model.incident import IncidentState
+from holdfast.model.incidents.incident import IncidentState
 from support.simulated import Site
 from support.simulated.provider import FULL, IN_PLACE
 from support.simulated.slurm import SLURMD_TIMEOUT_S

@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from holdfast.model.errors import Rejected
-from holdfast.model.incident import IncidentState
-from holdfast.model.suppression import LONGEST, Suppression, check_suppression
+from holdfast.model.incidents.incident import IncidentState
+from holdfast.model.operators.suppression import LONGEST, Suppression, check_suppression
 from holdfast.ports import Operation
 from support.simulated import Site
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.model.errors import Rejected
-from holdfast.model.incident import IncidentState
+from holdfast.model.incidents.incident import IncidentState
 from support.simulated import Site
 
 _S = IncidentState

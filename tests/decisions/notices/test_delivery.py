@@ -11,7 +11,7 @@ import pytest
 from holdfast.decisions.notices import healed, outbox
 from holdfast.decisions.notices.routes import QuietHours, RouteRule, ready_at, takes
 from holdfast.model.book import Book
-from holdfast.model.incident import IncidentState
+from holdfast.model.incidents.incident import IncidentState
 from holdfast.model.notice import Matter, Message, NoticeLevel, NoticeState, Topic
 from support.store_nouns import incident
 

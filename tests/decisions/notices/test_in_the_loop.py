@@ -8,13 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from holdfast.actor.notice_desk import Place
-from holdfast.api.notices import newest_notices
+from holdfast.api.reads.notices import newest_notices
 from holdfast.decisions.notices.routes import RouteRule
 from holdfast.model.errors import Unavailable
 from holdfast.model.event import EventKind
-from holdfast.model.lookback import SHIPPED
 from holdfast.model.machine import CAN_NOTHING
 from holdfast.model.notice import NOTE, Matter, Message, NoticeLevel, Topic
+from holdfast.model.policies.lookback import SHIPPED
 from holdfast.notice_note import read_state
 from holdfast.store import open_store
 from support.simulated import Site

@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from holdfast.decisions.notices import over, plan, texts
-from holdfast.model import steps
+from holdfast.model.actions import steps
 from holdfast.model.book import Book, Brake, BrakeKind
-from holdfast.model.incident import IncidentKind, IncidentState
+from holdfast.model.incidents.incident import IncidentKind, IncidentState
 from holdfast.model.notice import Matter, Message, NoticeLevel, NoticePolicy, NoticeState, Topic
 from support.store_nouns import incident
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.model.action import IntentState, SendOrder, Verb
+from holdfast.model.actions.action import IntentState, SendOrder, Verb
 from holdfast.model.book import Brake, BrakeKind, Change
-from holdfast.model.incident import IncidentState, RecoveryPhase
+from holdfast.model.incidents.incident import IncidentState, RecoveryPhase
 from holdfast.model.machine import Notice, NoticeKind
-from holdfast.model.policy import Mode
+from holdfast.model.policies.policy import Mode
 from holdfast.store.books import PROVIDER
 from holdfast_checks.result import Remedy, Severity
 from support.simulated.site import POLICY, Site

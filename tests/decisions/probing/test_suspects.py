@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from holdfast.decisions.probing.suspects import UNEXPLAINED
-from holdfast.model.action import SendOrder, Verb
-from holdfast.model.incident import Incident, IncidentState
-from holdfast.model.policy import Mode, Policy
+from holdfast.model.actions.action import SendOrder, Verb
+from holdfast.model.incidents.incident import Incident, IncidentState
+from holdfast.model.policies.policy import Mode, Policy
 from holdfast_checks.result import Remedy, Severity
 from support.simulated import Site
 from support.simulated.site import POLICY

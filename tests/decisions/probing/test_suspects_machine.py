@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from holdfast.model.action import SendOrder, Verb
-from holdfast.model.incident import IncidentState
+from holdfast.model.actions.action import SendOrder, Verb
+from holdfast.model.incidents.incident import IncidentState
 from support.simulated import Site
 
 node_names = st.sampled_from([f"n{n + 1}" for n in range(8)])

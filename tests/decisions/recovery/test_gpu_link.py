@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from holdfast.decisions.common.gpu_link import HIT, PROOF_WAIT_S, GpuLink, link, may_have_hit
-from holdfast.model.action import Intent, TellOwner
+from holdfast.model.actions.action import Intent, TellOwner
+from holdfast.model.agents.report import AgentView
 from holdfast.model.book import Book, NodeRecord, World
-from holdfast.model.cluster import Node
-from holdfast.model.incident import RecoveryPhase
-from holdfast.model.report import AgentView
+from holdfast.model.incidents.incident import RecoveryPhase
+from holdfast.model.slurm.cluster import Node
 from support.rooms import T0, group_job, view_of
 from support.simulated import Site
 from support.simulated.site import POLICY

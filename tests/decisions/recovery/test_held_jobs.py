@@ -8,9 +8,9 @@ import pytest
 
 from holdfast.decisions.incidents.correlate import RAISED_BY_PROGRAMS
 from holdfast.decisions.recovery.restart_budget import most_by_chance, refuses
-from holdfast.model.action import HoldJob
-from holdfast.model.incident import Incident, IncidentKind, IncidentState, RecoveryPhase
-from holdfast.model.policy import JobPolicy
+from holdfast.model.actions.action import HoldJob
+from holdfast.model.incidents.incident import Incident, IncidentKind, IncidentState, RecoveryPhase
+from holdfast.model.policies.policy import JobPolicy
 from holdfast_checks.catalog.xids import table
 from support.simulated import Site
 from support.simulated.site import POLICY

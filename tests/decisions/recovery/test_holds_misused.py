@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.model.action import HoldNodes, IntentState, TellOwner
+from holdfast.model.actions.action import HoldNodes, IntentState, TellOwner
 from support.simulated.site import NO_BUDGET, POLICY, Site
 
 

@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 
 from holdfast.decisions.common import job_checkpoints
-from holdfast.model import cluster
-from holdfast.model.action import IntentState, Requeue, TellOwner
-from holdfast.model.incident import RecoveryPhase
+from holdfast.model.actions.action import IntentState, Requeue, TellOwner
+from holdfast.model.incidents.incident import RecoveryPhase
+from holdfast.model.slurm import cluster
 from holdfast_checks.result import Remedy
 from support.simulated import Site
 from support.simulated.site import NO_BUDGET

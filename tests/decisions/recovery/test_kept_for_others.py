@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from holdfast.model.cluster import Reservation
 from holdfast.model.errors import Rejected
+from holdfast.model.slurm.cluster import Reservation
 from support.simulated import Site
 from support.simulated.slurm import SimJob
 

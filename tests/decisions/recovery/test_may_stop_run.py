@@ -24,7 +24,7 @@ from holdfast.decisions.common.may_stop_run import (
     may_stop_run,
 )
 from holdfast.decisions.common.node_drains import DrainedBy
-from holdfast.model.incident import Ground
+from holdfast.model.incidents.incident import Ground
 
 OPTED_IN = Consent(Ground.OPT_IN, "job option")
 LOSES = RunOnDeadNode(completing=False, consents=True, never_ended_by_slurm=False, unfenced=False)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.model.action import Release
-from holdfast.model.noderange import node_sizes
+from holdfast.model.actions.action import Release
+from holdfast.model.elastic_jobs.noderange import node_sizes
 from support.simulated import Site
 from support.simulated.slurm import SimJob
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.decisions.recovery.owner_note import recovered
-from holdfast.model.opt_in import OptInMeaning, read_comment, wants_notes
+from holdfast.model.jobs.opt_in import OptInMeaning, read_comment, wants_notes
 from support.simulated import Site
 from support.simulated.slurm import SimJob
 from support.store_nouns import incident, recovery

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.model.incident import IncidentKind, IncidentState, RecoveryPhase
+from holdfast.model.incidents.incident import IncidentKind, IncidentState, RecoveryPhase
 from holdfast.model.machine import ProviderCan
 from holdfast_checks.result import Severity
 from support.simulated import Site

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.api.job_shapes import JobEndShape, WhyShape
-from holdfast.api.why import job_id_of, why_shape
+from holdfast.api.answers.job_shapes import JobEndShape, WhyShape
+from holdfast.api.shown.why import job_id_of, why_shape
 from holdfast.decisions.recovery.started_again import now_says
-from holdfast.model.incident import IncidentKind
-from holdfast.model.job_ends import Again, Cause, Reading
-from holdfast.model.policy import Mode
+from holdfast.model.incidents.incident import IncidentKind
+from holdfast.model.jobs.job_ends import Again, Cause, Reading
+from holdfast.model.policies.policy import Mode
 from support.simulated import Site
 from support.simulated.site import POLICY
 from support.simulated.slurm import SimJob

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.model.action import Intent, IntentState, SendOrder, SetDown, Verb
-from holdfast.model.incident import IncidentState, RecoveryPhase
+from holdfast.model.actions.action import Intent, IntentState, SendOrder, SetDown, Verb
+from holdfast.model.incidents.incident import IncidentState, RecoveryPhase
 from support.simulated import Site
 from support.simulated.site import POLICY
 from support.simulated.slurm import SimJob

@@ -12,15 +12,15 @@ import pytest
 
 from holdfast.agent.orders import survey_plan
 from holdfast.agent.sending import answers
-from holdfast.controller.survey_turns import SurveyTurns
+from holdfast.controller.timing.survey_turns import SurveyTurns
 from holdfast.decisions.recovery.checkpoint_surveys import named
 from holdfast.decisions.recovery.run_checkpoints import Complete, _reached
-from holdfast.model.action import IntentState, SendOrder, Verb
-from holdfast.model.cluster import JobKey
+from holdfast.model.actions.action import IntentState, SendOrder, Verb
+from holdfast.model.agents.report import Statement
 from holdfast.model.event import EventKind
-from holdfast.model.incident import Recovery, RecoveryPhase
-from holdfast.model.report import Statement
-from holdfast.model.surveys import SURVEYED, Written, dump_written
+from holdfast.model.incidents.incident import Recovery, RecoveryPhase
+from holdfast.model.jobs.surveys import SURVEYED, Written, dump_written
+from holdfast.model.slurm.cluster import JobKey
 from support.simulated import Site
 from support.simulated.machines import Machine
 from support.simulated.site import POLICY

@@ -9,8 +9,8 @@ import pytest
 from holdfast.decisions.common import node_incidents
 from holdfast.decisions.recovery import waiting
 from holdfast.decisions.recovery.exclusions import release_step
-from holdfast.model.action import Release
-from holdfast.model.incident import RecoveryPhase
+from holdfast.model.actions.action import Release
+from holdfast.model.incidents.incident import RecoveryPhase
 from support.simulated import Site
 from support.simulated.slurm import SimJob
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.controller.agents import Hello
+from holdfast.controller.observing.agents import Hello
 from holdfast.decisions.repair.ladder import Rung
-from holdfast.model.action import Intent
-from holdfast.model.incident import IncidentKind, IncidentState
+from holdfast.model.actions.action import Intent
+from holdfast.model.incidents.incident import IncidentKind, IncidentState
 from holdfast.model.machine import ProviderCan
 from holdfast_checks.result import Remedy, Severity
 from support.simulated import Machine, Site

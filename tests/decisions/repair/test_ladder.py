@@ -8,9 +8,9 @@ from datetime import datetime
 import pytest
 
 from holdfast.decisions.repair.ladder import LADDER, Rung
-from holdfast.model.action import IntentState, Launch, Reboot
+from holdfast.model.actions.action import IntentState, Launch, Reboot
 from holdfast.model.errors import NotPermitted
-from holdfast.model.incident import Incident, IncidentState
+from holdfast.model.incidents.incident import Incident, IncidentState
 from holdfast.model.machine import ProviderCan
 from holdfast_checks.result import Remedy, Severity
 from support.simulated import Site

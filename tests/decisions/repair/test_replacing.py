@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.model.action import Launch
-from holdfast.model.incident import Incident, IncidentState
+from holdfast.model.actions.action import Launch
+from holdfast.model.incidents.incident import Incident, IncidentState
 from holdfast_checks.result import Remedy, Severity
 from support.simulated import Site
 from support.simulated.provider import NOTHING

@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.model.action import Replace
-from holdfast.model.incident import IncidentState
+from holdfast.model.actions.action import Replace
+from holdfast.model.incidents.incident import IncidentState
 from holdfast.model.machine import Notice, NoticeKind
 from holdfast_checks.result import Remedy
 from support.simulated import Site

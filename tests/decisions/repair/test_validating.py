@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.model.action import SendOrder, Verb
+from holdfast.model.actions.action import SendOrder, Verb
 from holdfast.model.event import EventKind
-from holdfast.model.incident import Incident, IncidentState
-from holdfast.model.policy import Policy
+from holdfast.model.incidents.incident import Incident, IncidentState
+from holdfast.model.policies.policy import Policy
 from holdfast_checks.result import Remedy, Severity
 from support.simulated import Machine, Site
 from support.simulated.provider import FULL
@@ -204,7 +204,7 @@ def test_an_agent_that_does_not_know_the_order_keeps_no_machine_out() -> None:
     site = Site(2)
 
     def old(_machine: Machine, order: object) -> object:
-        from holdfast.model.report import OrderOutcome  # noqa: PLC0415
+        from holdfast.model.agents.report import OrderOutcome  # noqa: PLC0415
 
         said = {"refused": "unsupported_verb"}
         return OrderOutcome(order.key, False, "refused: unsupported verb 'run_checks'", site.clock.now(), said)  # type: ignore[attr-defined]

@@ -10,9 +10,9 @@ import pytest
 from holdfast.decisions.spares.pool import by_rule, fault_rate, poisson_quantile, refill_time_s, wanted
 from holdfast.model.background import Background, Outage
 from holdfast.model.book import Book, World
-from holdfast.model.cluster import ClusterView, Node
 from holdfast.model.machine import CAN_NOTHING, ProviderView
-from holdfast.model.policy import Policy, SparePolicy
+from holdfast.model.policies.policy import Policy, SparePolicy
+from holdfast.model.slurm.cluster import ClusterView, Node
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 DAY = timedelta(days=1)

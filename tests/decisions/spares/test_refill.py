@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.model.policy import SparePolicy
+from holdfast.model.policies.policy import SparePolicy
 from support.simulated import Site
 from support.simulated.site import POLICY
 

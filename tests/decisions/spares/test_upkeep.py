@@ -9,11 +9,11 @@ import pytest
 
 from holdfast.decisions.spares.order_spare_checks import night
 from holdfast.decisions.spares.spare_checks import follow_upkeep
-from holdfast.model.action import Intent, IntentState, SendOrder, Verb
+from holdfast.model.actions.action import Intent, IntentState, SendOrder, Verb
 from holdfast.model.book import Book, Change, World
 from holdfast.model.event import EventKind
-from holdfast.model.incident import IncidentState
-from holdfast.model.policy import Mode, SparePolicy
+from holdfast.model.incidents.incident import IncidentState
+from holdfast.model.policies.policy import Mode, SparePolicy
 from holdfast_checks.result import Remedy, Severity
 from support.simulated import Site
 from support.simulated.site import POLICY

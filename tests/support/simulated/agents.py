@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from holdfast.controller.agents import AgentRegistry, Hello
-from holdfast.model.action import Intent, SendOrder, Verb
+from holdfast.controller.observing.agents import AgentRegistry, Hello
+from holdfast.model.actions.action import Intent, SendOrder, Verb
+from holdfast.model.agents.report import Clear, Finding, Inventory, OrderOutcome, Report, Statement
 from holdfast.model.errors import Unavailable
-from holdfast.model.observed import would_be
-from holdfast.model.output_signs import signs_of
-from holdfast.model.report import Clear, Finding, Inventory, OrderOutcome, Report, Statement
+from holdfast.model.incidents.observed import would_be
+from holdfast.model.jobs.output_signs import signs_of
 from holdfast.ports import Store
 from holdfast_checks.result import Remedy, Severity
 from support.simulated.clock import SimClock

@@ -8,12 +8,12 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
-from holdfast.model.action import Intent
+from holdfast.model.actions.action import Intent
+from holdfast.model.actions.steps import StepKey
 from holdfast.model.book import BrakeKind, Change
 from holdfast.model.errors import Rejected
 from holdfast.model.ids import has_slurms_words, incident_of_reason
-from holdfast.model.incident import IncidentState, RecoveryPhase
-from holdfast.model.steps import StepKey
+from holdfast.model.incidents.incident import IncidentState, RecoveryPhase
 from holdfast_checks.result import Remedy, Severity
 from support.simulated.announcements import Announcements, by_announcement, planned_nodes
 from support.simulated.cuts import Cuts, accused_by_silence_alone, reports, without_power

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 
-from holdfast.model.cluster import HOLDING_STATES, ClusterView, Job, JobKey, Node
-from holdfast.model.elastic import ElasticSpec
+from holdfast.model.elastic_jobs.elastic import ElasticSpec
+from holdfast.model.elastic_jobs.sizes import parse_sizes
 from holdfast.model.errors import NotFound
-from holdfast.model.sizes import parse_sizes
+from holdfast.model.slurm.cluster import HOLDING_STATES, ClusterView, Job, JobKey, Node
 from support.simulated.agents import SimAgents
 from support.simulated.clock import SimClock
 from support.simulated.machines import Machine

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.model.action import Intent, SendOrder
-from holdfast.model.report import OrderOutcome
+from holdfast.model.actions.action import Intent, SendOrder
+from holdfast.model.agents.report import OrderOutcome
 from support.simulated.clock import SimClock
 from support.simulated.machines import Machine
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from holdfast.model.action import Intent
-from holdfast.model.report import Report
+from holdfast.model.actions.action import Intent
+from holdfast.model.agents.report import Report
 from holdfast.ports import Accepted, IntentOutcome, Operation
 from holdfast.store import books
 from support.simulated.site import Site

@@ -12,28 +12,29 @@ from typing import Any, TypeVar
 from holdfast.actor.actor import Actor
 from holdfast.actor.adapters import Outside
 from holdfast.actor.notice_desk import NoticeDesk, Place
+from holdfast.actor.owner_desk import OwnerDesk
 from holdfast.actor.provider_watch import LOOK_EVERY_S, ProviderWatch
-from holdfast.controller.background import READ_EVERY_S
-from holdfast.controller.head_reach import HeadReached
-from holdfast.controller.lanes import LANES
 from holdfast.controller.loop import ControlLoop
-from holdfast.controller.observe import Observer, SlurmWatch
+from holdfast.controller.observing.background import READ_EVERY_S
+from holdfast.controller.observing.head_reach import HeadReached
+from holdfast.controller.observing.observe import Observer, SlurmWatch
 from holdfast.controller.orders import OrderHub
+from holdfast.controller.timing.lanes import LANES
 from holdfast.decisions.careful import careful_turn
 from holdfast.decisions.machines.disputes import claimants
 from holdfast.decisions.nodes.hands_off import own_reservations
 from holdfast.decisions.turn import turn
-from holdfast.model.action import Intent
+from holdfast.model.actions.action import Intent
 from holdfast.model.book import Book, Change
-from holdfast.model.cluster import HOLDING_STATES
 from holdfast.model.errors import OutsideError, Unavailable
 from holdfast.model.event import EventKind
-from holdfast.model.hangs import HangPolicy
 from holdfast.model.ids import incident_id
-from holdfast.model.incident import Incident, Recovery
+from holdfast.model.incidents.incident import Incident, Recovery
 from holdfast.model.machine import ProviderCan
 from holdfast.model.notice import Matter, Message
-from holdfast.model.policy import Mode, Policy
+from holdfast.model.policies.hangs import HangPolicy
+from holdfast.model.policies.policy import Mode, Policy
+from holdfast.model.slurm.cluster import HOLDING_STATES
 from holdfast.ports import Operation, Store
 from support.simulated.agents import SimAgents
 from support.simulated.clock import SimClock
@@ -124,6 +125,8 @@ class Site:
         self.notices = Notices()
         self.places = list[Place]()
         """Further addresses of the actor's notices, for its next start."""
+        self.owners: OwnerDesk | None = None
+        """The desk of mails to jobs' owners, for the actor's next start."""
         self.policy = policy
         self.kill_at: tuple[str, str] | None = None
         """(kind of action, boundary) at which the actor dies once."""
@@ -197,6 +200,7 @@ class Site:
             mode=self.policy.mode,
             policy=self.policy,
             desk=desk,
+            owners=self.owners,
         )
 
     def _step_waits(self, seconds: float) -> None:

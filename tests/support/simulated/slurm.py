@@ -8,11 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from holdfast.model.asks import Asks
 from holdfast.model.background import Topology
-from holdfast.model.cluster import HOLDING_STATES, ClusterView, Job, JobKey, Node, Partition, Reservation
 from holdfast.model.errors import NotFound, Rejected, Unavailable
 from holdfast.model.ids import hold_of_name
+from holdfast.model.slurm.asks import Asks
+from holdfast.model.slurm.cluster import HOLDING_STATES, ClusterView, Job, JobKey, Node, Partition, Reservation
 from support.simulated.clock import SimClock
 
 HOLD_S = 120.0
@@ -94,6 +94,7 @@ class SimJob:
     name: str = "train"
     work_dir: str = ""
     exit_code: str = "0:0"
+    stdout: str = ""
     stderr: str = ""
     features: frozenset[str] | None = frozenset()
     """Features that its nodes must have; None: its request is in a form that Holdfast does not read."""
@@ -580,6 +581,7 @@ class SimSlurm:
             gpus_known=not job.in_doubt,
             exclusive=job.exclusive,
             exit_code=job.exit_code,
+            stdout=job.stdout,
             stderr=job.stderr,
             work_dir=job.work_dir,
             dependency=job.dependency if job.state == "PENDING" else None,

@@ -6,22 +6,22 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from holdfast.model.action import Intent, IntentState, SendOrder, action_event
+from holdfast.model.actions.action import Intent, IntentState, SendOrder, action_event
+from holdfast.model.actions.budgets import BudgetExtension, BudgetKind
+from holdfast.model.actions.held_orders import held
+from holdfast.model.agents.report import Finding, Inventory, OrderOutcome, Report
 from holdfast.model.book import Book, Brake, Change, CheckpointRecord, NodeMark, NodeRecord
-from holdfast.model.budgets import BudgetExtension, BudgetKind
+from holdfast.model.elastic_jobs.room_names import KnownRoom
 from holdfast.model.errors import LeaderFencedOff, NotFound, Rejected, Stale, Unavailable
 from holdfast.model.event import Event, EventKind
-from holdfast.model.held_orders import held
-from holdfast.model.incident import Incident, Recovery
-from holdfast.model.job_ends import JobEnd
-from holdfast.model.lookback import JOB_ENDS_S, SHIPPED, Lookback
+from holdfast.model.incidents.incident import Incident, Recovery
+from holdfast.model.jobs.job_ends import JobEnd
 from holdfast.model.machine import ProviderView
-from holdfast.model.maintenance import Windows
-from holdfast.model.node_orders import NodeOrders
-from holdfast.model.proposals import Answer, parse_id
-from holdfast.model.report import Finding, Inventory, OrderOutcome, Report
-from holdfast.model.room_names import KnownRoom
-from holdfast.model.suppression import Suppression, check_suppression
+from holdfast.model.operators.maintenance import Windows
+from holdfast.model.operators.node_orders import NodeOrders
+from holdfast.model.operators.proposals import Answer, parse_id
+from holdfast.model.operators.suppression import Suppression, check_suppression
+from holdfast.model.policies.lookback import JOB_ENDS_S, SHIPPED, Lookback
 from holdfast.ports import Accepted, IntentOutcome, Lease, Operation
 from holdfast.store import books, operations
 from holdfast.store import nodes as store_nodes
@@ -376,6 +376,7 @@ class MemoryStore:
             "end_maintenance": lambda: self._end_maintenance(operation, at),
             "drain_node": lambda: self._order_node(operation, at),
             "release_node": lambda: self._order_node(operation, at),
+            "replace_node": lambda: self._order_node(operation, at),
             "note_node": lambda: None,
             "release_brake": lambda: self._release(operation.target, at),
             "acknowledge": lambda: self._acknowledge(operation.target, f"taken over by {who}"),

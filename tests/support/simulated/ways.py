@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.model.event import Event, EventKind
-from holdfast.model.incident import Incident, IncidentState, MovedBy, legal
+from holdfast.model.incidents.incident import Incident, IncidentState, MovedBy, legal
 
 _KINDS = (EventKind.INCIDENT_OPENED, EventKind.INCIDENT_STATE, EventKind.INCIDENT_CLOSED)
 Edge = tuple[IncidentState | None, IncidentState, MovedBy]

@@ -6,7 +6,7 @@ from typing import Any
 
 from holdfast.agent.findings.trust import Weighed
 from holdfast.agent.sending.outbox import OutboxItem
-from holdfast.model.observed import with_would_be
+from holdfast.model.incidents.observed import with_would_be
 
 
 def finding(weighed: Weighed, now_s: float, wall_time: str, *, history: bool = False) -> OutboxItem:

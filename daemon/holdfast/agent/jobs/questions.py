@@ -18,7 +18,7 @@ from holdfast.agent.node.job_gate import JobGate
 from holdfast.agent.node.readers import READERS, ReaderPool
 from holdfast.agent.sending.statements import Malformed, absolute_path, read_object, whole_number
 from holdfast.model.errors import Unavailable
-from holdfast.model.said import RESTARTS_MAX
+from holdfast.model.jobs.said import RESTARTS_MAX
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from holdfast.model.said import CONTROL, PATH_MAX
+from holdfast.model.jobs.said import CONTROL, PATH_MAX
 from holdfast_checks.probes import process_files
 from holdfast_checks.probes.mounts import unescaped
 

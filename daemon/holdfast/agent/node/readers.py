@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -35,9 +35,9 @@ from holdfast_checkpoint.judge import must_know, survey
 from holdfast_checkpoint.base.model import CheckpointError
 from holdfast_checkpoint.tail import tail
 FAULTS = (CheckpointError, OSError, ValueError, MemoryError, RecursionError)
-def become_user(uid, within_s):
+def become_user(uid, within_s, file_bytes=0):
     who = identity_of(uid) if os.geteuid() == 0 else None
-    bound(within_s)
+    bound(within_s, file_bytes)
     if who is not None:
         become(who.uid, who.gid, list(who.groups))
     elif uid != os.geteuid():
@@ -66,9 +66,17 @@ class ReaderPool:
         self._reported: set[int] = set()
 
     def run(
-        self, uid: int, script: str, args: Sequence[object], within_s: float, *, max_bytes: int = 64 << 10
+        self,
+        uid: int,
+        script: str,
+        args: Sequence[object],
+        within_s: float,
+        *,
+        max_bytes: int = 64 << 10,
+        env: Mapping[str, str] | None = None,
     ) -> Finished:
-        """Run a script that calls ``become_user(uid, within_s)`` before it opens anything; ``args`` are its ``sys.argv[1:]``.
+        """Run a script that calls ``become_user(uid, within_s)`` before it opens anything; ``args`` are its ``sys.argv[1:]``. ``env``: what
+        it gets and other users may not read.
 
         Blocks for ``within_s``, the wait for the user's turn included, and a second more. Raises Unavailable (:class:`TooManyReads`,
         :class:`LeftBehind`)."""
@@ -77,7 +85,9 @@ class ReaderPool:
         self._take_turn(uid, within_s)
         try:
             left_s = until_s - time.monotonic()
-            done = self._children.run(f"uid {uid}", argv, left_s, max_bytes=max_bytes, env={"LC_ALL": "C.UTF-8"})
+            done = self._children.run(
+                f"uid {uid}", argv, left_s, max_bytes=max_bytes, env={"LC_ALL": "C.UTF-8", **(env or {})}
+            )
         except OSError as error:
             raise Unavailable(f"the reader cannot be started: {error}") from error
         finally:

@@ -17,8 +17,8 @@ from holdfast.agent.sending.memory import AgentMemory
 from holdfast.agent.sending.outbox import OutboxItem
 from holdfast.agent.sending.sender import SenderIdentity, backoff_s
 from holdfast.bucket import Bucket
-from holdfast.model.action import Verb
-from holdfast.model.answers import REFUSED, Refusal
+from holdfast.model.actions.action import Verb
+from holdfast.model.agents.answers import REFUSED, Refusal
 from holdfast.model.errors import HoldfastError, Unavailable
 
 log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ _KEPT_S = 7 * 24 * 3600.0
 _ANSWERED_KEPT = 4096
 _AT_A_TIME = 4
 """Orders carried out at a time, separately for orders about users' jobs and for all others; the limits below apply in the same way."""
-ABOUT_JOBS = frozenset(v.value for v in (Verb.OUTPUT, Verb.SURVEY, Verb.STACKS, Verb.SAVE, Verb.LEAVE))
+ABOUT_JOBS = frozenset(v.value for v in (Verb.OUTPUT, Verb.SURVEY, Verb.STACKS, Verb.SAVE, Verb.LEAVE, Verb.JOB_NOTE))
 """Verbs whose duration a user can influence: they have separate slots, so that no user delays the orders that repair the node."""
 _MOST_OPEN = 64
 """Maximum number of orders carried out or waiting. The controller hands out the others again, so they are taken later."""

@@ -1,6 +1,6 @@
 """Order to find out why a job died: reads the last lines of its output, with its user's rights, in a child with a deadline.
 
-Only lines that name a cause (:mod:`holdfast.model.output_signs`) are sent to the controller, not the output."""
+Only lines that name a cause (:mod:`holdfast.model.jobs.output_signs`) are sent to the controller, not the output."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from holdfast.agent.orders.orders import OrderHandler, OrderResult, ReceivedOrde
 from holdfast.agent.orders.verbs import job_id_of, number
 from holdfast.agent.sending.statements import Malformed, absolute_path
 from holdfast.model.errors import Rejected, Unavailable
-from holdfast.model.output_path import OutputOf, filled_in
-from holdfast.model.output_signs import signs_of
+from holdfast.model.jobs.output_path import OutputOf, filled_in
+from holdfast.model.jobs.output_signs import signs_of
 
 _DEADLINE_S, _DEADLINE_MAX_S = 5.0, 30.0
 _MARGIN_S = 3.0

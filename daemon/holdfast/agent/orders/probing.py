@@ -11,7 +11,7 @@ from holdfast.agent.node.node_idle import disturbed_by
 from holdfast.agent.node.processes import SlurmNode
 from holdfast.agent.orders.orders import OrderHandler, OrderResult, ReceivedOrder
 from holdfast.agent.orders.verbs import CheckRun, number, plain, problem
-from holdfast.model.answers import OUTCOME, SAID, CheckWord, PairWord
+from holdfast.model.agents.answers import OUTCOME, SAID, CheckWord, PairWord
 from holdfast.model.errors import Rejected, Unavailable
 from holdfast_checks.active.pair import PairAnswer, PairSide
 from holdfast_checks.registry import Check

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from holdfast.agent.sending.statements import Malformed, absolute_path, whole_number
-from holdfast.model.said import RESTARTS_MAX
+from holdfast.model.jobs.said import RESTARTS_MAX
 
 MOST = 64
 """Maximum number of jobs of one node whose directories are read; more are a mistake, and the rest is ignored."""

@@ -20,7 +20,7 @@ from holdfast.agent.sending.outbox import OutboxItem
 from holdfast.agent.sending.statements import Malformed
 from holdfast.agent.timing.jitter import JITTER
 from holdfast.model.errors import Rejected, Unavailable
-from holdfast.model.surveys import SURVEYED, Written, dump_written
+from holdfast.model.jobs.surveys import SURVEYED, Written, dump_written
 
 log = logging.getLogger(__name__)
 

@@ -18,8 +18,8 @@ from holdfast.agent.sending.outbox import Batch, Outbox
 from holdfast.agent.sending.pace import HeartbeatPace
 from holdfast.agent.sending.reporting import Reporting
 from holdfast.agent.timing.jitter import JITTER
+from holdfast.model.agents.report import WIRE_VERSION
 from holdfast.model.pauses import doubling_s
-from holdfast.model.report import WIRE_VERSION
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.agent.sending.outbox import OutboxItem
-from holdfast.model.said import CONTROL, PATH_MAX, RESTARTS_MAX, WHOLE_MAX
+from holdfast.model.jobs.said import CONTROL, PATH_MAX, RESTARTS_MAX, WHOLE_MAX
 
 REGISTER = "checkpoint.register"
 SIGNAL = "checkpoint.signal"

@@ -15,7 +15,7 @@ from holdfast.decisions.brakes.own_word import OwnStops, StopLimit
 from holdfast.decisions.brakes.proposing import Ask, asked, policy_about, why_waits
 from holdfast.decisions.brakes.tripping import too_early, trip
 from holdfast.decisions.common import node_incidents
-from holdfast.decisions.common.budgets import Purse, why_spent
+from holdfast.decisions.common.budgets import Purse, why_kept_for_faults, why_spent
 from holdfast.decisions.death import evidence
 from holdfast.decisions.death.verdict import Consequence
 from holdfast.decisions.machines.disputes import NONE_CONTESTED, Contested, contested, touches_a_machine
@@ -23,7 +23,7 @@ from holdfast.decisions.machines.machine_proof import shared_address
 from holdfast.decisions.nodes import hands_off
 from holdfast.decisions.planned import notices
 from holdfast.decisions.silence import common_cause, may_touch, silent_nodes
-from holdfast.model.action import (
+from holdfast.model.actions.action import (
     Action,
     CheckInstance,
     Drain,
@@ -37,19 +37,20 @@ from holdfast.model.action import (
     SendOrder,
     SetDown,
     StopStart,
+    TakeOverDrain,
     TellOwner,
     Terminate,
     Verb,
 )
+from holdfast.model.actions.budgets import budget_of
+from holdfast.model.actions.held_orders import HARMLESS_VERBS
 from holdfast.model.book import Brake, BrakeKind, World
-from holdfast.model.budgets import budget_of
-from holdfast.model.held_orders import HARMLESS_VERBS
-from holdfast.model.maintenance import KeepWindow
-from holdfast.model.node_orders import DrainForOperator, ReleaseForOperator
-from holdfast.model.policy import Mode
+from holdfast.model.operators.maintenance import KeepWindow
+from holdfast.model.operators.node_orders import DrainForOperator, ReleaseForOperator
+from holdfast.model.policies.policy import Mode
 
 _HARMLESS = (Notify, CheckInstance, KeepWindow, DrainForOperator, ReleaseForOperator)
-_LOOKS = frozenset({Verb.PROBE_PEER, Verb.EVIDENCE, Verb.STACKS, Verb.OUTPUT, Verb.SURVEY})
+_LOOKS = frozenset({Verb.PROBE_PEER, Verb.EVIDENCE, Verb.STACKS, Verb.OUTPUT, Verb.SURVEY, Verb.JOB_NOTE})
 """Orders that change nothing on the node."""
 
 
@@ -212,6 +213,8 @@ def _unpaid(world: World, purse: Purse, proposal: Proposal) -> WithheldProposal 
     if cause is not None and cause.users_doing and purse.half_spent(action):
         text = f"half of budget {budget_of(action)!s} is spent: the rest is for faults that no user's job can cause"
         return WithheldProposal(Ban.CAP, text)
+    if cause is not None and cause.only_ordered and (short := purse.keeps_too_little(action)) is not None:
+        return WithheldProposal(Ban.CAP, why_kept_for_faults(short))
     spent = purse.take(action)
     return WithheldProposal(Ban.CAP, why_spent(spent)) if spent is not None else None
 
@@ -283,6 +286,7 @@ def _unreadable(world: World, proposal: Proposal) -> WithheldProposal | None:
 
 _CONSEQUENCES: Mapping[type[Action], Consequence] = {
     Drain: Consequence.DRAIN,
+    TakeOverDrain: Consequence.DRAIN,
     SetDown: Consequence.SET_DOWN,
     Reboot: Consequence.REBOOT,
     StopStart: Consequence.END_MACHINE,

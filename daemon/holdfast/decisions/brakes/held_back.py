@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from holdfast.model.action import Drain, Intent, IntentState, Requeue
+from holdfast.model.actions.action import Drain, Intent, IntentState, Requeue
 from holdfast.model.book import Book
-from holdfast.model.incident import IncidentState, RecoveryPhase
+from holdfast.model.incidents.incident import IncidentState, RecoveryPhase
 
 
 @dataclass(frozen=True, slots=True)

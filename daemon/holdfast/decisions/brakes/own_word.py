@@ -11,12 +11,12 @@ from datetime import datetime, timedelta
 
 from holdfast.decisions.common.budgets import COUNTED
 from holdfast.decisions.probing import suspects
-from holdfast.model import steps
-from holdfast.model.action import HoldJob, Intent, Notify, Proposal, Requeue, SendOrder, Verb
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import HoldJob, Intent, Notify, Proposal, Requeue, SendOrder, Verb
 from holdfast.model.book import World
-from holdfast.model.incident import ABOUT_JOBS, Incident
-from holdfast.model.lookback import BRAKE_LONG_S
+from holdfast.model.incidents.incident import ABOUT_JOBS, Incident
 from holdfast.model.notice import NoticeLevel, Topic
+from holdfast.model.policies.lookback import BRAKE_LONG_S
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,11 @@ from holdfast.decisions.brakes.proposing import accepted
 from holdfast.decisions.brakes.step_kinds import kind_of, question
 from holdfast.decisions.common import slurm_view
 from holdfast.decisions.common.node_policy import NodePolicy, least_shown
-from holdfast.model.action import DropHold, HoldNodes, Intent, TellOwner
+from holdfast.model.actions.action import DropHold, HoldNodes, Intent, TellOwner
 from holdfast.model.book import Book
-from holdfast.model.cluster import Job, Node
-from holdfast.model.incident import Incident
-from holdfast.model.policy import Mode, Policy
+from holdfast.model.incidents.incident import Incident
+from holdfast.model.policies.policy import Mode, Policy
+from holdfast.model.slurm.cluster import Job, Node
 
 
 def restricts(policy: Policy) -> bool:

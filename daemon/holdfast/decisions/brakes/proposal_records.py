@@ -13,13 +13,13 @@ from holdfast.decisions.brakes.guard import Guarded
 from holdfast.decisions.brakes.proposing import Ask, job_of, subjects
 from holdfast.decisions.brakes.step_kinds import JOB_KINDS, text_of
 from holdfast.decisions.common import slurm_view
-from holdfast.model import steps
-from holdfast.model.action import Notify, Proposal
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import Notify, Proposal
 from holdfast.model.book import World
 from holdfast.model.event import Event, EventKind
-from holdfast.model.incident import Incident
+from holdfast.model.incidents.incident import Incident
 from holdfast.model.notice import NoticeLevel, Topic
-from holdfast.model.proposals import (
+from holdfast.model.operators.proposals import (
     LIVE,
     ProposalRecord,
     ProposalState,

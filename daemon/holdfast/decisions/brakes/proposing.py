@@ -10,12 +10,12 @@ from datetime import datetime
 
 from holdfast.decisions.brakes.step_kinds import JOB_KINDS, kind_of, question
 from holdfast.decisions.common.node_policy import NodePolicy, least_of
-from holdfast.model.action import HoldNodes, Intent, IntentState, Proposal
+from holdfast.model.actions.action import HoldNodes, Intent, IntentState, Proposal
+from holdfast.model.actions.steps import Step
 from holdfast.model.book import Book, World
-from holdfast.model.incident import Incident
-from holdfast.model.policy import Mode
-from holdfast.model.proposals import ProposalRecord, ProposalState, Question, StepKind
-from holdfast.model.steps import Step
+from holdfast.model.incidents.incident import Incident
+from holdfast.model.operators.proposals import ProposalRecord, ProposalState, Question, StepKind
+from holdfast.model.policies.policy import Mode
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +69,19 @@ def asked(world: World, policy: NodePolicy, proposal: Proposal) -> Ask | None:
 
 
 def accepted(book: Book, incident: Incident, step: Step, exact: Question, now: datetime) -> bool:
-    """Whether an operator's accept lets the step through now."""
-    return any(_lets_through(book, incident, step, exact, r, now) for r in incident.proposals)
+    """Whether an operator's accept lets the step through now, or their order to replace that very machine."""
+    return _ordered(incident, exact) or any(
+        _lets_through(book, incident, step, exact, r, now) for r in incident.proposals
+    )
+
+
+def _ordered(incident: Incident, exact: Question) -> bool:
+    """Whether an order stands for the accept: of the drain and the replacement of the machine that it names.
+
+    What comes in its place was not seen when it was given, so that its return to service is asked about."""
+    order = incident.ordered
+    kinds = (StepKind.DRAIN, StepKind.REPLACE)
+    return order is not None and exact.kind in kinds and exact.machine == order.instance_id
 
 
 def _lets_through(

@@ -5,7 +5,7 @@ was launched in vain, validation."""
 
 from __future__ import annotations
 
-from holdfast.model.action import (
+from holdfast.model.actions.action import (
     Action,
     AdoptSpare,
     Assign,
@@ -21,19 +21,21 @@ from holdfast.model.action import (
     SendOrder,
     SetDown,
     StopStart,
+    TakeOverDrain,
     Terminate,
     Undrain,
     Verb,
 )
+from holdfast.model.actions.steps import Step
 from holdfast.model.book import Book
 from holdfast.model.ids import UPKEEP
-from holdfast.model.incident import Incident
-from holdfast.model.proposals import Question, StepKind
-from holdfast.model.resizing import DelayStart, SetThrottle
-from holdfast.model.steps import Step
+from holdfast.model.incidents.incident import Incident
+from holdfast.model.operators.proposals import Question, StepKind
+from holdfast.model.policies.resizing import DelayStart, SetThrottle
 
 _NODE_KINDS: dict[type[Action], StepKind] = {
     Drain: StepKind.DRAIN,
+    TakeOverDrain: StepKind.DRAIN,
     SetDown: StepKind.SET_DOWN,
     Reboot: StepKind.REBOOT,
     StopStart: StepKind.STOP_START,

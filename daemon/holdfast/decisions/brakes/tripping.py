@@ -12,11 +12,11 @@ from holdfast.decisions.common.budgets import COUNTED
 from holdfast.decisions.death import evidence
 from holdfast.decisions.nodes import hands_off
 from holdfast.decisions.planned import notices
-from holdfast.model.action import Action, Drain, HoldJob, Intent, IntentState, Proposal, Requeue, SetDown
+from holdfast.model.actions.action import Action, Drain, HoldJob, Intent, IntentState, Proposal, Requeue, SetDown
 from holdfast.model.book import Brake, BrakeKind, World
-from holdfast.model.incident import Incident
-from holdfast.model.lookback import BRAKE_LONG_S, BRAKE_SHORT_S
-from holdfast.model.policy import Mode
+from holdfast.model.incidents.incident import Incident
+from holdfast.model.policies.lookback import BRAKE_LONG_S, BRAKE_SHORT_S
+from holdfast.model.policies.policy import Mode
 
 _SMALL = 0.05
 """A single job may hold most of the GPUs, and be stopped for its fault; further jobs on less than this share do not count."""
@@ -72,6 +72,8 @@ def _too_many_suspects(world: World, proposals: tuple[Proposal, ...], kind: Brak
     def counts(incident_id: str) -> bool:
         incident = world.book.incidents.get(incident_id)
         users = incident is not None and incident.users_doing
+        if incident is not None and incident.only_ordered:
+            return False  # an operator's will is no sign of a common cause
         return users is (kind is BrakeKind.TASK_DRAINS) and not (_planned(world, incident_id) or incident_id in early)
 
     if not any(isinstance(p.action, Drain | SetDown) and counts(p.incident_id) for p in proposals):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.model.action import Intent, IntentState
+from holdfast.model.actions.action import Intent, IntentState
 from holdfast.model.book import World
-from holdfast.model.lookback import STEP_HOUR_S
+from holdfast.model.policies.lookback import STEP_HOUR_S
 
 
 def last(attempts: tuple[Intent, ...]) -> Intent | None:

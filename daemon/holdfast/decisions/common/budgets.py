@@ -8,11 +8,11 @@ import math
 from dataclasses import replace
 
 from holdfast.decisions.common import slurm_view
-from holdfast.model.action import Action, IntentState
+from holdfast.model.actions.action import Action, Drain, IntentState, Launch
+from holdfast.model.actions.budgets import BudgetKind, BudgetState, budget_of
 from holdfast.model.book import World
-from holdfast.model.budgets import BudgetKind, BudgetState, budget_of
-from holdfast.model.lookback import CAP_DAY_S, CAP_HOUR_S
-from holdfast.model.policy import RepairPolicy
+from holdfast.model.policies.lookback import CAP_DAY_S, CAP_HOUR_S
+from holdfast.model.policies.policy import RepairPolicy
 
 COUNTED = frozenset({IntentState.PLANNED, IntentState.STARTED, IntentState.DONE})
 """States of steps that budgets and brakes count: what was refused, failed or withheld did nothing."""
@@ -82,6 +82,13 @@ class Purse:
         state = self._left.get(kind) or _state(self._world, kind)
         return 2 * state.hour_spent >= state.hour_most or 2 * state.day_spent >= state.day_most
 
+    def keeps_too_little(self, action: Action) -> BudgetState | None:
+        """The budget of which an operator's order would leave less than half for faults, or less than one step; None: it leaves enough.
+        What a launch or a drain is to end with counts as well: nothing is begun that would wait half done."""
+        kinds = {budget_of(action)} | ({BudgetKind.ENDED} if isinstance(action, Launch | Drain) else set())
+        states = (self._left.get(k) or _state(self._world, k) for k in BudgetKind if k in kinds)
+        return next((s for s in states if not _leaves_half(s, action.target.node)), None)
+
     def take(self, action: Action) -> BudgetState | None:
         """None, and one less is left; or the budget that is spent."""
         kind, node = budget_of(action), action.target.node
@@ -93,6 +100,22 @@ class Purse:
         nodes = state.nodes if node is None else state.nodes | {node}
         self._left[kind] = replace(state, hour_spent=state.hour_spent + 1, day_spent=state.day_spent + 1, nodes=nodes)
         return None
+
+
+def _leaves_half(state: BudgetState, node: str | None) -> bool:
+    nodes = len(state.nodes | {node}) if node is not None else len(state.nodes)
+    enough = 2 * (state.hour_spent + 1) <= state.hour_most and 2 * (state.day_spent + 1) <= state.day_most
+    return enough and (node in state.nodes or nodes < state.nodes_most)
+
+
+def why_kept_for_faults(state: BudgetState) -> str:
+    """For people."""
+    return (
+        f"what is left of budget {state.kind.value!r} is kept for faults: an operator's order may use half of it "
+        f"({state.hour_spent} of {state.hour_most} machines within an hour, {state.day_spent} of {state.day_most} within a day, "
+        f"{len(state.nodes)} of {state.nodes_most} different nodes); "
+        f"`holdfast budget extend {state.kind.value} --plus N --nodes N` allows more for a time"
+    )
 
 
 def why_spent(state: BudgetState) -> str:

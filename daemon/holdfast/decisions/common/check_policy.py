@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 
+from holdfast.model.agents.report import Finding
 from holdfast.model.book import World
-from holdfast.model.cluster import Node
-from holdfast.model.node_sets import NodeSet
-from holdfast.model.policy import Policy
-from holdfast.model.report import Finding
+from holdfast.model.policies.node_sets import NodeSet
+from holdfast.model.policies.policy import Policy
+from holdfast.model.slurm.cluster import Node
 from holdfast_checks.acting import CheckPolicy, flat
 from holdfast_checks.result import Remedy, Severity
 

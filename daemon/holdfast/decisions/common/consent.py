@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from holdfast.decisions.common import job_checkpoints
 from holdfast.decisions.common.elastic_jobs import elastic_spec
 from holdfast.model.book import World
-from holdfast.model.cluster import Job
-from holdfast.model.incident import Ground
-from holdfast.model.opt_in import OptInMeaning, read_comment
+from holdfast.model.incidents.incident import Ground
+from holdfast.model.jobs.opt_in import OptInMeaning, read_comment
+from holdfast.model.slurm.cluster import Job
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 
-from holdfast.model.cluster import HOLDING_STATES, ClusterView, Job
-from holdfast.model.elastic import ElasticSpec, GroupRole, declares_elastic, parse_comment, start_name
-from holdfast.model.room_names import job_label
-from holdfast.model.sizes import BadSizes, Sizes
+from holdfast.model.elastic_jobs.elastic import ElasticSpec, GroupRole, declares_elastic, parse_comment, start_name
+from holdfast.model.elastic_jobs.room_names import job_label
+from holdfast.model.elastic_jobs.sizes import BadSizes, Sizes
+from holdfast.model.slurm.cluster import HOLDING_STATES, ClusterView, Job
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from datetime import timedelta
 from enum import Enum
 
 from holdfast.model.book import World
-from holdfast.model.cluster import Job, Node
-from holdfast.model.incident import Incident
+from holdfast.model.incidents.incident import Incident
+from holdfast.model.slurm.cluster import Job, Node
 
 
 class GpuLink(Enum):

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 
-from holdfast.model.cluster import HOLDING_STATES, ClusterView, Job
+from holdfast.model.slurm.cluster import HOLDING_STATES, ClusterView, Job
 
 _OLD_RUN = (HOLDING_STATES - {"COMPLETING"}) | {"FAILED", "NODE_FAIL"}
 

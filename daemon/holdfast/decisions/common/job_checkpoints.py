@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from holdfast.model.book import CheckpointRecord, World
-from holdfast.model.cluster import Job
-from holdfast.model.elastic import declares_elastic
+from holdfast.model.elastic_jobs.elastic import declares_elastic
+from holdfast.model.slurm.cluster import Job
 
 
 def checkpoint_of(world: World, job: Job) -> CheckpointRecord | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from holdfast.model.book import World
-from holdfast.model.cluster import Job, Reservation
+from holdfast.model.slurm.cluster import Job, Reservation
 
 
 def reserved_by_its_user(world: World, job: Job) -> bool:

@@ -14,10 +14,10 @@ from typing import Any
 from holdfast.decisions.common import node_agents
 from holdfast.decisions.common.consent import FAILED, NODE_LOST, Consent
 from holdfast.decisions.common.node_drains import DrainedBy
-from holdfast.model.action import HoldJob, Requeue, SendOrder, SetDown, Verb
-from holdfast.model.cluster import JobKey
-from holdfast.model.incident import Recovery
-from holdfast.model.report import AgentView
+from holdfast.model.actions.action import HoldJob, Requeue, SendOrder, SetDown, Verb
+from holdfast.model.agents.report import AgentView
+from holdfast.model.incidents.incident import Recovery
+from holdfast.model.slurm.cluster import JobKey
 
 
 class StopRefusal(Enum):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
+from holdfast.model.agents.report import Finding
 from holdfast.model.book import World
-from holdfast.model.cluster import Job
-from holdfast.model.incident import Incident, IncidentKind, IncidentState
-from holdfast.model.report import Finding
+from holdfast.model.incidents.incident import Incident, IncidentKind, IncidentState
+from holdfast.model.slurm.cluster import Job
 
 _UNANSWERED = frozenset(
     {("host.mounts", "hang"), ("kernel.nfs", "not_responding"), ("kernel.lustre", "connection_lost")}

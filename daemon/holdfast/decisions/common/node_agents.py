@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from holdfast.model.action import SendOrder, Verb
+from holdfast.model.actions.action import SendOrder, Verb
+from holdfast.model.agents.report import AgentView
 from holdfast.model.book import World
-from holdfast.model.report import AgentView
 
 
 def is_silent(world: World, agent: AgentView) -> bool:

@@ -6,12 +6,12 @@ from datetime import timedelta
 from enum import StrEnum
 
 from holdfast.decisions.common import attempted_steps
-from holdfast.model import steps
-from holdfast.model.action import Action, Drain, Intent, IntentState, SetDown, Undrain
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import Action, Drain, Intent, IntentState, SetDown, Undrain
 from holdfast.model.book import NodeMark, World
-from holdfast.model.cluster import ClusterView, Node
 from holdfast.model.ids import has_slurms_words, held_reason, incident_of_reason, is_reason, without_slurms_words
-from holdfast.model.incident import Incident
+from holdfast.model.incidents.incident import Incident
+from holdfast.model.slurm.cluster import ClusterView, Node
 
 VIEW_LAG = timedelta(seconds=3)
 """A view read later than this after a step shows the step."""

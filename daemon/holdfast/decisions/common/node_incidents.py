@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import timedelta
 
-from holdfast.model.action import Action, Drain
+from holdfast.model.actions.action import Action, Drain
+from holdfast.model.agents.report import Finding
 from holdfast.model.book import Book, World
 from holdfast.model.ids import held_reason, is_reason
-from holdfast.model.incident import Incident, IncidentKind, IncidentState
-from holdfast.model.report import Finding
+from holdfast.model.incidents.incident import Incident, IncidentKind, IncidentState
 from holdfast_checks.result import Severity
 
 IDLE_INCIDENTS = frozenset({IncidentState.WATCHING, IncidentState.SUSPECTED, IncidentState.CLOSED})

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from functools import reduce
 
 from holdfast.model.book import World
-from holdfast.model.cluster import Node
-from holdfast.model.node_sets import RUNGS, NodeSet
-from holdfast.model.policy import Mode, Policy
-from holdfast.model.proposals import StepKind
+from holdfast.model.operators.proposals import StepKind
+from holdfast.model.policies.node_sets import RUNGS, NodeSet
+from holdfast.model.policies.policy import Mode, Policy
+from holdfast.model.slurm.cluster import Node
 from holdfast_checks.words import known
 
 

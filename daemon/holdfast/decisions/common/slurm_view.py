@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 
 from holdfast.model.book import World
-from holdfast.model.cluster import FAILED_STATES, HOLDING_STATES, ClusterView, Job, Node
+from holdfast.model.slurm.cluster import FAILED_STATES, HOLDING_STATES, ClusterView, Job, Node
 
 ENDED = frozenset(
     {"COMPLETED", "CANCELLED", "TIMEOUT", "DEADLINE", "OUT_OF_MEMORY", "BOOT_FAIL", "PREEMPTED", "REVOKED"}

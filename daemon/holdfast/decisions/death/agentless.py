@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime, timedelta
 
 from holdfast.decisions.death import domains, ordered
+from holdfast.model.agents.reach import HeadProbe
 from holdfast.model.book import World
-from holdfast.model.reach import HeadProbe
 
 EVERY_S = 300.0
 """Between two connects to a node while nothing is silent: slurmd logs each as an error."""

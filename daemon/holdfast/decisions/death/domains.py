@@ -10,12 +10,12 @@ from functools import lru_cache
 from ipaddress import ip_address, ip_network
 
 from holdfast.decisions.common import node_agents
+from holdfast.model.agents.report import AgentView
 from holdfast.model.book import World
-from holdfast.model.cluster import ClusterView, Node
-from holdfast.model.hostlist import expand
-from holdfast.model.incident import IncidentState
-from holdfast.model.policy import DeathPolicy
-from holdfast.model.report import AgentView
+from holdfast.model.incidents.incident import IncidentState
+from holdfast.model.policies.policy import DeathPolicy
+from holdfast.model.slurm.cluster import ClusterView, Node
+from holdfast.model.slurm.hostlist import expand
 
 _ON_TRIAL = frozenset({IncidentState.REPAIRING, IncidentState.VALIDATING})
 _IPV6_PREFIX = 64

@@ -20,12 +20,12 @@ from holdfast.decisions.death.verdict import (
     StepsAdvance,
     TcpAnswered,
 )
-from holdfast.model import answers
-from holdfast.model.action import CheckInstance, Intent, IntentState, SendOrder, Verb
+from holdfast.model.actions.action import CheckInstance, Intent, IntentState, SendOrder, Verb
+from holdfast.model.agents import answers
+from holdfast.model.agents.report import AgentView
 from holdfast.model.book import Book, CheckpointRecord, World
-from holdfast.model.cluster import ClusterView, Job, Node
-from holdfast.model.incident import Incident
-from holdfast.model.report import AgentView
+from holdfast.model.incidents.incident import Incident
+from holdfast.model.slurm.cluster import ClusterView, Job, Node
 
 ALIVE_ERRNO = errno.ECONNREFUSED
 """A refused connection was answered by the node's kernel: it lives."""

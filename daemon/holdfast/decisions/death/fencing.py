@@ -8,10 +8,10 @@ from __future__ import annotations
 from holdfast.decisions.common import attempted_steps, consent, job_checkpoints, slurm_view
 from holdfast.decisions.common.may_stop_run import MayNotStop, RunOnDeadNode, StopRefusal, may_stop_run
 from holdfast.decisions.death import evidence
-from holdfast.model import steps
+from holdfast.model.actions import steps
 from holdfast.model.book import World
-from holdfast.model.cluster import ClusterView, Job
-from holdfast.model.incident import Incident
+from holdfast.model.incidents.incident import Incident
+from holdfast.model.slurm.cluster import ClusterView, Job
 
 
 def unfenced_jobs(world: World, view: ClusterView, incident: Incident) -> tuple[int, ...]:

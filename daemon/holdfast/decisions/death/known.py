@@ -10,10 +10,10 @@ from holdfast.decisions.common import slurm_view
 from holdfast.decisions.death import evidence
 from holdfast.decisions.death.evidence import ProviderAnswer
 from holdfast.decisions.death.verdict import DeathVerdict, LivingPeer, StepsAdvance, TcpAnswered, judge
+from holdfast.model.agents.reach import HeadProbe
 from holdfast.model.book import World
-from holdfast.model.cluster import ClusterView, Node
-from holdfast.model.incident import Incident
-from holdfast.model.reach import HeadProbe
+from holdfast.model.incidents.incident import Incident
+from holdfast.model.slurm.cluster import ClusterView, Node
 
 
 @dataclass(frozen=True, slots=True)

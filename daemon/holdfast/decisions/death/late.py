@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime, timedelta
 
+from holdfast.model.agents.reach import HeadProbe
 from holdfast.model.book import World
-from holdfast.model.reach import HeadProbe
 
 OVERDUE_S = 1.0
 """A heartbeat that comes so much later than it was due is overdue."""
 LEAST_S = 5.0
-"""No agent is late before this, whatever interval it says: the shortest one that the controller gives (``controller/pace.py``), overdue."""
+"""No agent is late before this, whatever interval it says: the shortest that the controller gives
+(``controller/timing/pace.py``), overdue."""
 MOST = 64
 """Asked in one round of connects: where the controller itself was held up, every agent is late. One companion is enough to show a cut."""
 

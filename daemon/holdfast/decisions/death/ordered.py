@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from holdfast.model.book import World
-from holdfast.model.lookback import DEATHS_S
+from holdfast.model.policies.lookback import DEATHS_S
 
 _SHUTDOWN_S = 120.0
 """A node that was ordered to reboot or power off is silent by then: systemd gives what it stops 90 s (``DefaultTimeoutStopSec``)."""

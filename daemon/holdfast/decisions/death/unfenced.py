@@ -11,11 +11,11 @@ from datetime import timedelta
 from holdfast.decisions.common import slurm_view
 from holdfast.decisions.death.known import Known, known
 from holdfast.decisions.death.verdict import DeathVerdict
-from holdfast.model.action import Notify
+from holdfast.model.actions.action import Notify
 from holdfast.model.book import World
-from holdfast.model.cluster import ClusterView
-from holdfast.model.incident import Incident
+from holdfast.model.incidents.incident import Incident
 from holdfast.model.notice import NoticeLevel, Topic
+from holdfast.model.slurm.cluster import ClusterView
 
 _ASKED_S = 60.0
 """From a controller's start: by then it has tried the nodes that are silent, if it can (they are known as such after 30 s)."""

@@ -12,13 +12,13 @@ from datetime import datetime, timedelta
 
 from holdfast.decisions.common import node_agents
 from holdfast.decisions.death import agentless, evidence, late, ordered
-from holdfast.model.action import Reboot, Replace, StopStart, Terminate
+from holdfast.model.actions.action import Reboot, Replace, StopStart, Terminate
 from holdfast.model.book import Change, NodeRecord, World
-from holdfast.model.lookback import DEATHS_S
+from holdfast.model.policies.lookback import DEATHS_S
 
 CUT_S = 30.0
 """Nodes that stopped answering within this of each other were cut off together: three of the longest heartbeats that the controller sets
-(``controller/pace.py``), since each last reported up to one heartbeat before, and one may be lost."""
+(``controller/timing/pace.py``), since each last reported up to one heartbeat before, and one may be lost."""
 _BEATS = 3.0
 """The same in heartbeats, for a node whose heartbeat is longer."""
 _LONGEST_BEAT_S = 60.0

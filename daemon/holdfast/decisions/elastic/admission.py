@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from holdfast.decisions.common.elastic_jobs import ElasticJob, ReplicaGroup
-from holdfast.model.cluster import ClusterView, Job
-from holdfast.model.elastic import ElasticSpec, declares_elastic, parse_comment
-from holdfast.model.sizes import BadSizes
+from holdfast.model.elastic_jobs.elastic import ElasticSpec, declares_elastic, parse_comment
+from holdfast.model.elastic_jobs.sizes import BadSizes
+from holdfast.model.slurm.cluster import ClusterView, Job
 
 
 class AdmissionReason(StrEnum):

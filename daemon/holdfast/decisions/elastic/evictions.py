@@ -15,14 +15,14 @@ from holdfast.decisions.common.elastic_jobs import ReplicaGroup, elastic_jobs, e
 from holdfast.decisions.common.node_policy import least_of
 from holdfast.decisions.elastic.naming import known_room, outlived
 from holdfast.decisions.planned import notices
-from holdfast.model.action import Drain, Intent, IntentState, Requeue, SetDown
+from holdfast.model.actions.action import Drain, Intent, IntentState, Requeue, SetDown
 from holdfast.model.book import World
-from holdfast.model.cluster import ClusterView, Job
+from holdfast.model.elastic_jobs.rooms import GroupRun, RoomView, run_of
 from holdfast.model.ids import slurm_reason
-from holdfast.model.incident import Incident
-from holdfast.model.policy import Mode
-from holdfast.model.proposals import StepKind
-from holdfast.model.rooms import GroupRun, RoomView, run_of
+from holdfast.model.incidents.incident import Incident
+from holdfast.model.operators.proposals import StepKind
+from holdfast.model.policies.policy import Mode
+from holdfast.model.slurm.cluster import ClusterView, Job
 from holdfast_checks.result import Severity
 
 COMPLETING_S = 2.0

@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 from holdfast.decisions.common import node_incidents
 from holdfast.decisions.common.elastic_jobs import ElasticJob
 from holdfast.model.book import World
-from holdfast.model.cluster import HOLDING_STATES, ClusterView, Job, Node
-from holdfast.model.elastic import GroupRole
+from holdfast.model.elastic_jobs.elastic import GroupRole
+from holdfast.model.slurm.cluster import HOLDING_STATES, ClusterView, Job, Node
 
 _SOON = frozenset({"RESERVED", "COMPLETING"})
 """Flags of a node that may still serve; reservations are checked separately."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from holdfast.model.cluster import Job
+from holdfast.model.elastic_jobs.rooms import RoomRecord, run_of
 from holdfast.model.event import Event, EventKind
 from holdfast.model.ids import incident_of_reason
-from holdfast.model.rooms import RoomRecord, run_of
+from holdfast.model.slurm.cluster import Job
 
 _KINDS: Mapping[str, EventKind] = {
     "joined": EventKind.QUORUM_JOINED,

@@ -10,9 +10,9 @@ from datetime import datetime
 
 from holdfast.decisions.common.elastic_jobs import ElasticJob, elastic_jobs
 from holdfast.model.book import World
-from holdfast.model.cluster import ClusterView
-from holdfast.model.room_names import KnownRoom, RoomName
-from holdfast.model.rooms import RoomView
+from holdfast.model.elastic_jobs.room_names import KnownRoom, RoomName
+from holdfast.model.elastic_jobs.rooms import RoomView
+from holdfast.model.slurm.cluster import ClusterView
 
 Opened = Mapping[RoomName, datetime | None]
 """Open rendezvous of elastic jobs → when the first thing happened there; None: nothing yet, or it was not asked for."""

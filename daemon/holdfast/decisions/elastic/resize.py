@@ -23,16 +23,16 @@ from holdfast.decisions.common.part import Part
 from holdfast.decisions.elastic import shrink
 from holdfast.decisions.elastic.grow import Capacity
 from holdfast.decisions.elastic.naming import known_room
-from holdfast.model import steps
-from holdfast.model.action import Action, Intent, IntentState, Proposal, Release, SendOrder, Verb
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import Action, Intent, IntentState, Proposal, Release, SendOrder, Verb
+from holdfast.model.actions.steps import Step
 from holdfast.model.book import World
-from holdfast.model.cluster import ClusterView, Job, JobKey
-from holdfast.model.elastic import GroupRole
+from holdfast.model.elastic_jobs.elastic import GroupRole
 from holdfast.model.ids import UPKEEP
-from holdfast.model.incident import RecoveryPhase
-from holdfast.model.lookback import DELAY_START_S
-from holdfast.model.resizing import DelayStart, SetThrottle
-from holdfast.model.steps import Step
+from holdfast.model.incidents.incident import RecoveryPhase
+from holdfast.model.policies.lookback import DELAY_START_S
+from holdfast.model.policies.resizing import DelayStart, SetThrottle
+from holdfast.model.slurm.cluster import ClusterView, Job, JobKey
 
 RENEW_S = 600.0
 _RECOVERING = frozenset({RecoveryPhase.STOPPING, RecoveryPhase.RESTARTING, RecoveryPhase.SAVING})

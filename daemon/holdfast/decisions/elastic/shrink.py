@@ -12,11 +12,11 @@ from datetime import datetime, timedelta
 from holdfast.decisions.common import node_drains
 from holdfast.decisions.common.elastic_jobs import ElasticJob, ReplicaGroup
 from holdfast.decisions.elastic.grow import FreeNodes, can_use
-from holdfast.model import steps
+from holdfast.model.actions import steps
 from holdfast.model.book import Book, World
-from holdfast.model.cluster import ClusterView, Job, JobKey
-from holdfast.model.elastic import GroupRole, LeaveReason
+from holdfast.model.elastic_jobs.elastic import GroupRole, LeaveReason
 from holdfast.model.ids import UPKEEP
+from holdfast.model.slurm.cluster import ClusterView, Job, JobKey
 
 
 @dataclass(frozen=True, slots=True)

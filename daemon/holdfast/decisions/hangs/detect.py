@@ -26,13 +26,13 @@ from holdfast.decisions.hangs.progress_stall import (
     words_of,
 )
 from holdfast.decisions.probing import suspects
-from holdfast.model.action import Intent, IntentState, SendOrder, Verb
+from holdfast.model.actions.action import Intent, IntentState, SendOrder, Verb
 from holdfast.model.book import Change, World
-from holdfast.model.cluster import ClusterView, Job
 from holdfast.model.ids import NewId
-from holdfast.model.incident import Incident, IncidentKind, IncidentState, RecoveryPhase
-from holdfast.model.policy import Mode
-from holdfast.model.transitions import close, move, remark
+from holdfast.model.incidents.incident import Incident, IncidentKind, IncidentState, RecoveryPhase
+from holdfast.model.incidents.transitions import close, move, remark
+from holdfast.model.policies.policy import Mode
+from holdfast.model.slurm.cluster import ClusterView, Job
 
 # The incident
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from holdfast.decisions.common import node_agents
 from holdfast.decisions.hangs import silent_fabric
 from holdfast.model.book import CheckpointRecord, World
-from holdfast.model.cluster import Job
+from holdfast.model.slurm.cluster import Job
 
 STEPPING = frozenset({"", "step"})
 """Phases in which steps are due. The empty one is that of a job that reports no phases."""

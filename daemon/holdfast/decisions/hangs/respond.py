@@ -13,15 +13,15 @@ from holdfast.decisions.common.part import Part
 from holdfast.decisions.hangs import detect, shared_stalls
 from holdfast.decisions.hangs.progress_stall import words_of
 from holdfast.decisions.probing import suspects
-from holdfast.model import steps
-from holdfast.model.action import AdoptSpare, Notify, Proposal, Verb
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import AdoptSpare, Notify, Proposal, Verb
 from holdfast.model.book import World
-from holdfast.model.cluster import ClusterView, Job
 from holdfast.model.ids import UPKEEP
-from holdfast.model.incident import Incident
-from holdfast.model.lookback import GIVE_BACK_S
+from holdfast.model.incidents.incident import Incident
+from holdfast.model.jobs.opt_in import why_not
 from holdfast.model.notice import NoticeLevel, Topic
-from holdfast.model.opt_in import why_not
+from holdfast.model.policies.lookback import GIVE_BACK_S
+from holdfast.model.slurm.cluster import ClusterView, Job
 from holdfast_checks.result import Severity
 
 _MOST_JOBS = 40

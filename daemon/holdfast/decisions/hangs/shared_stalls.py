@@ -18,12 +18,12 @@ from holdfast.decisions.common.mounts import LASTS, of_storage, unanswered
 from holdfast.decisions.hangs.progress_stall import Quiet, last_sign, step_past
 from holdfast.decisions.probing import suspects
 from holdfast.model.book import World
-from holdfast.model.cluster import ClusterView, Job, JobRun
 from holdfast.model.event import Event
-from holdfast.model.hangs import HangPolicy
 from holdfast.model.ids import NewId
-from holdfast.model.incident import Incident, IncidentKind, IncidentState
-from holdfast.model.transitions import NewIncident, close, remark
+from holdfast.model.incidents.incident import Incident, IncidentKind, IncidentState
+from holdfast.model.incidents.transitions import NewIncident, close, remark
+from holdfast.model.policies.hangs import HangPolicy
+from holdfast.model.slurm.cluster import ClusterView, Job, JobRun
 from holdfast_checks.result import Remedy, Severity
 
 STOPPED_SHARE, USUAL_SHARE = 0.5, 0.2

@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 
 from holdfast.decisions.common import node_agents, slurm_view
 from holdfast.model.book import World
-from holdfast.model.cluster import ClusterView, Job
-from holdfast.model.elastic import declares_elastic
+from holdfast.model.elastic_jobs.elastic import declares_elastic
+from holdfast.model.slurm.cluster import ClusterView, Job
 
 LATE_S = 60.0
 """An agent samples every half minute and reports at its next heartbeat: a job's first minute may show the bytes of the job before."""

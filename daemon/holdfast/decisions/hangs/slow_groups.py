@@ -7,11 +7,11 @@ from holdfast.decisions.common.elastic_jobs import ElasticJob, ReplicaGroup, ela
 from holdfast.decisions.common.may_stop_run import MayStop, SlowGroup, ask_to_leave, may_stop_run
 from holdfast.decisions.common.part import Part
 from holdfast.decisions.hangs import stragglers
-from holdfast.model import steps
-from holdfast.model.action import Proposal
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import Proposal
 from holdfast.model.book import World
-from holdfast.model.elastic import LeaveReason
-from holdfast.model.incident import Incident
+from holdfast.model.elastic_jobs.elastic import LeaveReason
+from holdfast.model.incidents.incident import Incident
 
 
 def let_slow_groups_leave(world: World) -> Part:

@@ -15,15 +15,15 @@ from holdfast.decisions.common import mounts, node_incidents, slurm_view
 from holdfast.decisions.common.elastic_jobs import elastic_jobs
 from holdfast.decisions.hangs.progress_stall import words_of
 from holdfast.decisions.probing import suspects
-from holdfast.model.action import IntentState, SendOrder
+from holdfast.model.actions.action import IntentState, SendOrder
 from holdfast.model.book import Change, World
-from holdfast.model.cluster import ClusterView, Job, JobRun
 from holdfast.model.event import Event
-from holdfast.model.hangs import StragglerPolicy
 from holdfast.model.ids import NewId
-from holdfast.model.incident import Incident, IncidentKind, IncidentState
-from holdfast.model.lookback import INQUIRIES_S
-from holdfast.model.transitions import NewIncident, close, move
+from holdfast.model.incidents.incident import Incident, IncidentKind, IncidentState
+from holdfast.model.incidents.transitions import NewIncident, close, move
+from holdfast.model.policies.hangs import StragglerPolicy
+from holdfast.model.policies.lookback import INQUIRIES_S
+from holdfast.model.slurm.cluster import ClusterView, Job, JobRun
 
 SLOTS = 13
 """Slots of five seconds that a part must have reported: more than a minute, and more than ten reports (``store/progress.py``)."""

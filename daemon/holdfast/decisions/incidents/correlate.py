@@ -11,13 +11,13 @@ from datetime import datetime, timedelta
 
 from holdfast.decisions.common import check_policy, mounts, node_incidents
 from holdfast.decisions.nodes.stays_down import is_about
+from holdfast.model.agents.report import Finding
 from holdfast.model.book import Change, World
 from holdfast.model.event import Event, EventKind
 from holdfast.model.ids import NewId
-from holdfast.model.incident import ABOUT_JOBS, Fault, Incident, IncidentKind, IncidentState
-from holdfast.model.lookback import OPENED_S, OUT_OF_MEMORY_S
-from holdfast.model.report import Finding
-from holdfast.model.transitions import Detection, Moved, NewIncident, not_dead, open_incident, raise_to
+from holdfast.model.incidents.incident import ABOUT_JOBS, Fault, Incident, IncidentKind, IncidentState
+from holdfast.model.incidents.transitions import Detection, Moved, NewIncident, not_dead, open_incident, raise_to
+from holdfast.model.policies.lookback import OPENED_S, OUT_OF_MEMORY_S
 from holdfast_checks.result import Remedy, Severity
 
 NO_INCIDENT = "-"
@@ -240,12 +240,14 @@ def _changes(incident: Incident, finding: Finding) -> bool:
 
 def _risen(incident: Incident, finding: Finding, world: World) -> Incident:
     """The incident with the more severe of both in each respect."""
-    raises = _SEVERITY_RANK[finding.severity] > _SEVERITY_RANK[incident.severity]
+    first = incident.by_order and acts(finding.severity, finding.remedy)  # an order alone is no fault
+    raises = first or _SEVERITY_RANK[finding.severity] > _SEVERITY_RANK[incident.severity]
     leads = raises or _leads_what_is_watched(incident, finding, world)
     return replace(
         incident,
         severity=finding.severity if raises else incident.severity,
-        remedy=max(incident.remedy, finding.remedy, key=_REMEDY_RANK.__getitem__),
+        remedy=finding.remedy if first else max(incident.remedy, finding.remedy, key=_REMEDY_RANK.__getitem__),
+        by_order=incident.by_order and not first,
         check=finding.check if leads else incident.check,
         code=finding.code if leads else incident.code,
         by_program=_by_job(finding, world) if leads else incident.by_program,

@@ -6,10 +6,10 @@ from holdfast.decisions.common import attempted_steps, node_agents
 from holdfast.decisions.machines import replacement
 from holdfast.decisions.machines.disputes import claimed_elsewhere
 from holdfast.decisions.repair import validation
-from holdfast.model import steps
+from holdfast.model.actions import steps
+from holdfast.model.agents.report import AgentView
 from holdfast.model.book import Change, NodeRecord, World, rebooted
-from holdfast.model.incident import Incident, IncidentKind
-from holdfast.model.report import AgentView
+from holdfast.model.incidents.incident import Incident, IncidentKind
 
 
 def follow_identity(world: World) -> Change:

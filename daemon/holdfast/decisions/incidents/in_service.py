@@ -9,9 +9,9 @@ from holdfast.decisions.machines import serving_now
 from holdfast.decisions.nodes.resumed import Resumed, expects_drain, resumed, up_again
 from holdfast.decisions.repair import machine_gone, repair_progress
 from holdfast.model.book import World
-from holdfast.model.cluster import ClusterView
-from holdfast.model.incident import Incident, IncidentState
-from holdfast.model.transitions import Moved, close, move, remark
+from holdfast.model.incidents.incident import Incident, IncidentState
+from holdfast.model.incidents.transitions import Moved, close, move, remark
+from holdfast.model.slurm.cluster import ClusterView
 
 _S = IncidentState
 

@@ -1,5 +1,5 @@
 """Lifecycle of open incidents: each is moved to the state that the world shows. Pure; each step goes through
-:mod:`holdfast.model.transitions`."""
+:mod:`holdfast.model.incidents.transitions`."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from holdfast.decisions.incidents import correlate
 from holdfast.decisions.incidents.in_service import in_service
 from holdfast.decisions.machines import replacement, serving_now
 from holdfast.decisions.machines.machine_proof import refused_unproven
-from holdfast.decisions.nodes import hands_off, returns, slurm_drains, stays_down
+from holdfast.decisions.nodes import hands_off, ordered_replacement, returns, slurm_drains, stays_down
 from holdfast.decisions.repair import failed_launches, machine_gone, not_shown, repair_progress, validation
 from holdfast.decisions.repair.ladder import Rung, choose, next_allowed, next_rung
 from holdfast.decisions.repair.repair import evidence_settled
 from holdfast.decisions.repair.steps_done import done
 from holdfast.decisions.repair.validation import ValidationFailure
-from holdfast.model import steps
-from holdfast.model.action import LIVES, Intent, IntentState, Reboot, Replace, StopStart, TellOwner, Terminate
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import LIVES, Intent, IntentState, Reboot, Replace, StopStart, TellOwner, Terminate
 from holdfast.model.book import Change, NodeRecord, World
-from holdfast.model.cluster import ClusterView, Node
 from holdfast.model.event import ATTEMPT_FAILED, FAILURE, Event, EventKind
-from holdfast.model.incident import Incident, IncidentKind, IncidentState
-from holdfast.model.transitions import Moved, close, move, remark
+from holdfast.model.incidents.incident import Incident, IncidentKind, IncidentState
+from holdfast.model.incidents.transitions import Moved, close, move, remark
+from holdfast.model.slurm.cluster import ClusterView, Node
 
 _S = IncidentState
 
@@ -40,6 +40,7 @@ def follow_incidents(world: World) -> Change:
     events: list[Event] = []
     for incident in world.book.open_incidents():
         after, seen = _follow(world, view, incident)
+        after = ordered_replacement.ended(world, incident, after)
         if after == incident:
             continue
         incidents.append(after)
@@ -80,6 +81,8 @@ def _follow_node(world: World, view: ClusterView, incident: Incident) -> Moved:
         incident = replace(incident, drain_lost_at=None)
     if (held := _held(world, view, incident)) is not None:
         return held
+    if (void := ordered_replacement.drop_void(world, view, incident)) is not None:
+        return void
     if (other := machine_gone.exchanged(world, view, incident)) is not None:
         return other
     follow = _FOLLOW.get(incident.state)
@@ -92,12 +95,14 @@ def _held(world: World, view: ClusterView, incident: Incident) -> Moved | None:
     if hands is None:
         if incident.state is not _S.OPEN or machine_gone.begun(world, incident):
             return None
+        if incident.ordered is not None:
+            return None
         if hands_off.nothing_left(world, incident):
             return close(incident, world.now, "seen while the node was in maintenance: nothing of it is still so")
         return machine_gone.no_longer_serves(world, incident)
     if incident.state is _S.OPEN:
         mine = node_incidents.findings_of(world, incident)
-        if mine and not incident.dead and all(f.cleared_at is not None for f in mine):
+        if mine and not incident.dead and incident.ordered is None and all(f.cleared_at is not None for f in mine):
             return close(incident, world.now, "it cleared before anything was done")
     elif incident.state is _S.VALIDATING and not view.nodes[incident.node].out_of_service:
         return None
@@ -143,7 +148,7 @@ def _open(world: World, view: ClusterView, incident: Incident) -> Moved:
         return _after([event], move(incident, _S.CONTAINED, world.now, note=""))
     mine = node_incidents.findings_of(world, incident)
     done_to_it = (i for i in world.book.intents_of(incident.id) if not isinstance(i.action, TellOwner))
-    untouched = not any(i.is_attempt for i in done_to_it)
+    untouched = incident.ordered is None and not any(i.is_attempt for i in done_to_it)
     if mine and untouched and all(f.cleared_at is not None for f in mine):
         return close(incident, world.now, "it cleared before anything was done")
     if (

@@ -1,7 +1,7 @@
 """History of each node over weeks: its outages, and whether it is a lemon. Pure.
 
 Meta found that few nodes cause many failures (1.2 % of RSC-1 were lemons, 13 % of its daily jobs met one) and that taking them out lowered
-failures of large jobs from 14 to 4 %. The thresholds are those of :class:`~holdfast.model.policy.HistoryPolicy`."""
+failures of large jobs from 14 to 4 %. The thresholds are those of :class:`~holdfast.model.policies.policy.HistoryPolicy`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from holdfast.decisions.recovery.affected_jobs import own_exclusions
 from holdfast.model.background import Lemon, Outage
 from holdfast.model.book import World
 from holdfast.model.event import BY_OTHERS, Event, EventKind
-from holdfast.model.incident import Incident, Recovery
-from holdfast.model.policy import HistoryPolicy
+from holdfast.model.incidents.incident import Incident, Recovery
+from holdfast.model.policies.policy import HistoryPolicy
 from holdfast_checks.result import Remedy
 
 _BY_OTHERS = (EventKind.NODE_DRAINED_BY_OTHERS, EventKind.NODE_DOWN)
@@ -81,7 +81,8 @@ def _outage(event: Event, incident: Incident | None, suspect: Collection[str]) -
         out_at=event.at,
         over=incident is None or not incident.open,
         ended=incident.note if incident is not None and not incident.open else "",
-        excused=incident is not None and (incident.remedy in _EXCUSED or incident.id in suspect),
+        excused=incident is not None
+        and (incident.only_ordered or incident.remedy in _EXCUSED or incident.id in suspect),
     )
 
 

@@ -13,11 +13,11 @@ from enum import IntEnum
 from holdfast.decisions.common.check_policy import checks_for
 from holdfast.decisions.common.node_policy import policy_for
 from holdfast.decisions.incidents.correlate import NO_INCIDENT, acts
-from holdfast.model.cluster import Node
-from holdfast.model.observed import never_in_full
-from holdfast.model.policy import Mode, Policy
-from holdfast.model.proposals import StepKind
-from holdfast.model.report import Finding, SeenFinding
+from holdfast.model.agents.report import Finding, SeenFinding
+from holdfast.model.incidents.observed import never_in_full
+from holdfast.model.operators.proposals import StepKind
+from holdfast.model.policies.policy import Mode, Policy
+from holdfast.model.slurm.cluster import Node
 from holdfast_checks.acting import Lists
 from holdfast_checks.result import Remedy, Severity
 

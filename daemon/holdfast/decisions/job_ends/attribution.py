@@ -11,9 +11,9 @@ from holdfast.decisions.common import gpu_link
 from holdfast.decisions.job_ends.why_died import BACK, CLOCKS, NearFault, speaks_against
 from holdfast.decisions.planned import notices
 from holdfast.model.book import World
-from holdfast.model.cluster import Job
-from holdfast.model.incident import ABOUT_JOBS, Incident, IncidentKind, IncidentState
-from holdfast.model.job_ends import JobEnd, Reading
+from holdfast.model.incidents.incident import ABOUT_JOBS, Incident, IncidentKind, IncidentState
+from holdfast.model.jobs.job_ends import JobEnd, Reading
+from holdfast.model.slurm.cluster import Job
 from holdfast_checks.result import Remedy, Severity
 
 EARLY = timedelta(seconds=10)
@@ -41,7 +41,7 @@ def may_end_jobs(incident: Incident) -> bool:
     """Whether the fault is of a kind that ends jobs."""
     if incident.dead or incident.kind is IncidentKind.PAIR:
         return True
-    if incident.kind in ABOUT_JOBS or incident.kind is IncidentKind.SLURM_DRAIN:
+    if incident.only_ordered or incident.kind in ABOUT_JOBS or incident.kind is IncidentKind.SLURM_DRAIN:
         return False
     if incident.check in _ENDS_NO_JOB:  # rule kind-not-check: what a check looks at decides what it can end
         return False

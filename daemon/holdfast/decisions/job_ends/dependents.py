@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 
-from holdfast.model.cluster import HOLDING_STATES, ClusterView, Job
+from holdfast.model.slurm.cluster import HOLDING_STATES, ClusterView, Job
 
 _ON = re.compile(r"(?P<kind>[a-z]+):(?P<id>\d+)(?:_(?P<task>\d+|\*))?(?P<delay>\+\d+)?(?:\((?P<state>[^)]*)\))?")
 _AT_START = "after"

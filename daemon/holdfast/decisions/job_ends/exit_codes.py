@@ -6,7 +6,7 @@ be either."""
 
 from __future__ import annotations
 
-from holdfast.model.job_ends import JobEnd
+from holdfast.model.jobs.job_ends import JobEnd
 
 CANNOT_OPEN = 4021
 """ESLURMD_IO_ERROR: a file of the job's standard output, error or input cannot be opened (tried on 22.05)."""

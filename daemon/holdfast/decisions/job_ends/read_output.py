@@ -7,12 +7,12 @@ from collections import Counter
 from holdfast.decisions.common import node_agents, slurm_view
 from holdfast.decisions.common.part import Part
 from holdfast.decisions.job_ends import run_ends
-from holdfast.model import steps
-from holdfast.model.action import Proposal, Verb
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import Proposal, Verb
 from holdfast.model.book import World
-from holdfast.model.cluster import ClusterView, Job
 from holdfast.model.ids import UPKEEP
-from holdfast.model.job_ends import JobEnd, Reading
+from holdfast.model.jobs.job_ends import JobEnd, Reading
+from holdfast.model.slurm.cluster import ClusterView, Job
 
 AT_A_TIME = 16
 """Most orders in flight; the others wait, and count as not read when their time is over."""

@@ -13,15 +13,16 @@ from holdfast.decisions.common import attempted_steps, node_agents, slurm_view
 from holdfast.decisions.job_ends.attribution import faults_of
 from holdfast.decisions.job_ends.exit_codes import slurm_error_of
 from holdfast.decisions.job_ends.why_died import classify
-from holdfast.model import answers, steps
-from holdfast.model.action import Intent
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import Intent
+from holdfast.model.agents import answers
 from holdfast.model.book import Change, World
-from holdfast.model.cluster import ClusterView, Job
-from holdfast.model.elastic import declares_elastic
+from holdfast.model.elastic_jobs.elastic import declares_elastic
 from holdfast.model.ids import UPKEEP
-from holdfast.model.job_ends import Cause, JobEnd, Reading
-from holdfast.model.lookback import JOB_ENDS_S
-from holdfast.model.output_path import OutputOf, as_given, filled_in
+from holdfast.model.jobs.job_ends import Cause, JobEnd, Reading
+from holdfast.model.jobs.output_path import OutputOf, as_given, filled_in
+from holdfast.model.policies.lookback import JOB_ENDS_S
+from holdfast.model.slurm.cluster import ClusterView, Job
 
 MOST, MOST_OF_A_USER = 1000, 200
 """Ends within :data:`JOB_ENDS_S` that are put on record."""

@@ -7,8 +7,8 @@ folder are."""
 from __future__ import annotations
 
 from holdfast.model.book import World
-from holdfast.model.cluster import Job
-from holdfast.model.incident import Recovery
+from holdfast.model.incidents.incident import Recovery
+from holdfast.model.slurm.cluster import Job
 
 UNNAMED = frozenset({"", "wrap", "sbatch", "bash", "sh", "interactive"})
 """Names that Slurm gives to a script without one (``--wrap``, standard input), and those of shells: they do not identify the program."""

@@ -20,8 +20,8 @@ from holdfast.decisions.job_ends.exit_codes import (
     slurm_error_of,
     status_of,
 )
-from holdfast.model.elastic import NO_REQUEUE_EXIT, REQUEUE_EXIT
-from holdfast.model.job_ends import Cause, JobEnd, Reading, Sign
+from holdfast.model.elastic_jobs.elastic import NO_REQUEUE_EXIT, REQUEUE_EXIT
+from holdfast.model.jobs.job_ends import Cause, JobEnd, Reading, Sign
 
 CLOCKS = timedelta(seconds=2)
 """Slurm shows an end in whole seconds, and its clock and the agents' ages of findings differ a little."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from holdfast.decisions.common.part import Part
-from holdfast.model import steps
-from holdfast.model.action import Notify, Proposal
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import Notify, Proposal
 from holdfast.model.book import World
-from holdfast.model.incident import IncidentKind
+from holdfast.model.incidents.incident import IncidentKind
 from holdfast.model.notice import NoticeLevel, Topic
 
 

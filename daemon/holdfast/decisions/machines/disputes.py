@@ -16,7 +16,7 @@ from holdfast.decisions.common import node_agents
 from holdfast.decisions.death import evidence
 from holdfast.decisions.machines import replacement
 from holdfast.decisions.machines.machine_proof import disputed_node
-from holdfast.model.action import (
+from holdfast.model.actions.action import (
     Action,
     Assign,
     IntentState,
@@ -31,9 +31,9 @@ from holdfast.model.action import (
 )
 from holdfast.model.book import Book, Change, World
 from holdfast.model.event import Event
-from holdfast.model.incident import Incident, IncidentKind, IncidentState
-from holdfast.model.lookback import STEP_HOUR_S
-from holdfast.model.transitions import NewIncident, close, open_incident
+from holdfast.model.incidents.incident import Incident, IncidentKind, IncidentState
+from holdfast.model.incidents.transitions import NewIncident, close, open_incident
+from holdfast.model.policies.lookback import STEP_HOUR_S
 from holdfast_checks.result import Remedy, Severity
 
 CHECK = "node.machine"

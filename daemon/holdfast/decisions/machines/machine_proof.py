@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from holdfast.model.action import Launch
+from holdfast.model.actions.action import Launch
 from holdfast.model.machine import Instance
 from holdfast_checks.words import known, unknown_reads_as
 

@@ -10,14 +10,15 @@ from datetime import datetime, timedelta
 
 from holdfast.decisions.common.part import Part
 from holdfast.decisions.machines import replacement
-from holdfast.model import steps
-from holdfast.model.action import Assign, Notify, Proposal, Terminate
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import Assign, Notify, Proposal, Terminate
 from holdfast.model.book import World
+from holdfast.model.conditions import ConditionKind
 from holdfast.model.ids import UPKEEP
-from holdfast.model.incident import Incident
-from holdfast.model.lookback import ORPHAN_TOLD_S
-from holdfast.model.machine import Instance
+from holdfast.model.incidents.incident import Incident
+from holdfast.model.machine import Instance, ProviderView
 from holdfast.model.notice import NoticeLevel, Topic
+from holdfast.model.policies.lookback import ORPHAN_TOLD_S
 
 GRACE_S = 600.0
 """From the launch, or from the end of its incident: what is under way settles within this, and a late list catches up."""
@@ -28,12 +29,23 @@ def orphans(world: World) -> Part:
     provider = world.book.provider
     if provider is None or provider.error:
         return Part()
-    serving = {record.instance_id for record in world.book.nodes.values()} | _assigned(world)
     proposals: list[Proposal] = []
-    for machine in sorted(provider.on_trial, key=lambda m: m.instance_id):
-        if machine.instance_id not in serving:
-            proposals += _about(world, machine)
+    for machine in _unnamed(world, provider):
+        proposals += _about(world, machine)
     return Part(tuple(proposals))
+
+
+def unexplained(world: World) -> tuple[str, ...]:
+    """Ids of the machines that an operator is notified of."""
+    provider = world.book.provider
+    machines = _unnamed(world, provider) if provider is not None else []
+    return tuple(m.instance_id for m in machines if _why_unexplained(world, m) is not None)
+
+
+def _unnamed(world: World, provider: ProviderView) -> list[Instance]:
+    """Machines on trial that serve no node."""
+    serving = {record.instance_id for record in world.book.nodes.values()} | _assigned(world)
+    return sorted((m for m in provider.on_trial if m.instance_id not in serving), key=lambda m: m.instance_id)
 
 
 def _assigned(world: World) -> set[str]:
@@ -43,15 +55,31 @@ def _assigned(world: World) -> set[str]:
 
 def _about(world: World, machine: Instance) -> list[Proposal]:
     incident = world.book.incidents.get(machine.incident)
+    if not _is_orphan(world, machine, incident):
+        return []
+    why = _why_unexplained(world, machine)
+    if why is not None:
+        return _tell(world, machine, why)
+    return _end(world, machine, incident) if incident is not None else []
+
+
+def _is_orphan(world: World, machine: Instance, incident: Incident | None) -> bool:
+    """Whether no open incident waits for it, and what is under way has had time to settle."""
     if incident is not None and incident.open:
-        return []
-    if world.now - _since(world, machine, incident) < timedelta(seconds=GRACE_S):
-        return []
+        return False
+    return world.now - _since(world, machine, incident) >= timedelta(seconds=GRACE_S)
+
+
+def _why_unexplained(world: World, machine: Instance) -> str | None:
+    """Why an operator has to see to the machine; None: it is no orphan, or is ended by Holdfast."""
+    incident = world.book.incidents.get(machine.incident)
+    if not _is_orphan(world, machine, incident):
+        return None
     if incident is None or incident.node != machine.node:
-        return _tell(world, machine, "This store knows nothing of it")
+        return "This store knows nothing of it"
     if replacement.has_taken_over(world, incident):
-        return _tell(world, machine, f"The machine before it is ended, and {incident.node} has no other")
-    return _end(world, machine, incident)
+        return f"The machine before it is ended, and {incident.node} has no other"
+    return None
 
 
 def _since(world: World, machine: Instance, incident: Incident | None) -> datetime:
@@ -80,11 +108,12 @@ def _tell(world: World, machine: Instance, why: str) -> list[Proposal]:
         f"{why}, so Holdfast does not touch it: terminate it, or give it a node's name, by hand."
     )
     subject = f"{machine.instance_id} runs and serves nothing"
+    lasts = world.conditions.key(ConditionKind.ORPHAN, machine.instance_id)
     return [
         Proposal(
             UPKEEP,
             step,
-            Notify(subject, body, NoticeLevel.NEEDS_SOMEBODY, Topic.NOBODYS_MACHINE),
+            Notify(subject, body, NoticeLevel.NEEDS_SOMEBODY, Topic.NOBODYS_MACHINE, condition=lasts),
             "a machine that no record in the store explains",
             order=90,
         )

@@ -5,10 +5,10 @@ Step names carry the attempt of the ladder, so that a second machine is a second
 from __future__ import annotations
 
 from holdfast.decisions.common import attempted_steps
-from holdfast.model import steps
-from holdfast.model.action import Intent, IntentState, Launch, Replace, Terminate
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import Intent, IntentState, Launch, Replace, Terminate
 from holdfast.model.book import World
-from holdfast.model.incident import Incident
+from holdfast.model.incidents.incident import Incident
 
 
 def launched(world: World, incident: Incident) -> Intent | None:

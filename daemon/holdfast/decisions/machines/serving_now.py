@@ -11,9 +11,9 @@ from enum import StrEnum
 from holdfast.decisions.common import node_agents, node_incidents
 from holdfast.decisions.machines import replacement
 from holdfast.decisions.machines.disputes import claimed_elsewhere
+from holdfast.model.agents.report import AgentView, Finding
 from holdfast.model.book import World
-from holdfast.model.incident import Incident
-from holdfast.model.report import AgentView, Finding
+from holdfast.model.incidents.incident import Incident
 
 
 class GonePart(StrEnum):

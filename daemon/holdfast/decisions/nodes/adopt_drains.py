@@ -10,14 +10,14 @@ from dataclasses import replace
 from datetime import timedelta
 
 from holdfast.decisions.common import node_incidents, slurm_view
-from holdfast.model.action import Drain, IntentState, Reboot, SetDown, Undrain
+from holdfast.model.actions.action import Drain, IntentState, Reboot, SetDown, Undrain
 from holdfast.model.book import Change, NodeMark, World
-from holdfast.model.cluster import Node
 from holdfast.model.event import Event
 from holdfast.model.ids import held_reason, incident_of_reason, is_reason, is_reboot_of, is_silence_of, slurm_reason
-from holdfast.model.incident import Incident, IncidentKind, IncidentState
-from holdfast.model.policy import Mode
-from holdfast.model.transitions import Detection, Moved, NewIncident, open_incident, raise_to, remark
+from holdfast.model.incidents.incident import Incident, IncidentKind, IncidentState
+from holdfast.model.incidents.transitions import Detection, Moved, NewIncident, open_incident, raise_to, remark
+from holdfast.model.policies.policy import Mode
+from holdfast.model.slurm.cluster import Node
 from holdfast_checks.result import Remedy, Severity
 
 _SECOND = timedelta(seconds=1)

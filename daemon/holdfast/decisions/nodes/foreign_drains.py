@@ -15,13 +15,13 @@ from typing import Any
 from holdfast.decisions.common.slurm_view import fresh_view
 from holdfast.decisions.nodes import slurm_drains
 from holdfast.model.book import Change, NodeRecord, SlurmShown, World
-from holdfast.model.cluster import ClusterView, Node
-from holdfast.model.drain_rules import rule_of
 from holdfast.model.event import Event, EventKind
-from holdfast.model.hostlist import compress
 from holdfast.model.ids import incident_of_reason, without_slurms_words
-from holdfast.model.lookback import FLAP_S
-from holdfast.model.node_orders import NodeOrder, order_of
+from holdfast.model.operators.node_orders import NodeOrder, order_of
+from holdfast.model.policies.drain_rules import rule_of
+from holdfast.model.policies.lookback import FLAP_S
+from holdfast.model.slurm.cluster import ClusterView, Node
+from holdfast.model.slurm.hostlist import compress
 
 MOST_AN_HOUR = 20
 """Changes of one node that are recorded within an hour: ten drains and their ends, far more than people set."""

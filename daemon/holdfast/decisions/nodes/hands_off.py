@@ -14,12 +14,12 @@ from functools import lru_cache
 
 from holdfast.decisions.common import node_agents, node_drains, node_incidents, slurm_view
 from holdfast.decisions.machines import serving_now
-from holdfast.model.action import Launch, Reboot, Replace, StopStart, Terminate
+from holdfast.model.actions.action import Launch, Reboot, Replace, StopStart, Terminate
 from holdfast.model.book import Book, Change, NodeRecord, World
-from holdfast.model.cluster import ClusterView, Node, Reservation
-from holdfast.model.incident import Incident, IncidentState
-from holdfast.model.maintenance import Window, window_of
-from holdfast.model.policy import MaintenancePolicy
+from holdfast.model.incidents.incident import Incident, IncidentState
+from holdfast.model.operators.maintenance import Window, window_of
+from holdfast.model.policies.policy import MaintenancePolicy
+from holdfast.model.slurm.cluster import ClusterView, Node, Reservation
 
 SETTLE_S = 60.0
 """Time that an agent must have reported after a window before its findings count again: its checks have run by then."""

@@ -15,11 +15,11 @@ from holdfast.decisions.common.node_drains import drained_by_others
 from holdfast.decisions.common.slurm_view import fresh_view
 from holdfast.decisions.nodes import hands_off
 from holdfast.decisions.nodes.foreign_drains import said
+from holdfast.model.agents.report import AgentView
 from holdfast.model.book import NodeRecord, World
-from holdfast.model.cluster import Node
-from holdfast.model.fleet import natural
-from holdfast.model.incident import ABOUT_JOBS, NOT_OF_A_NODE, Incident, IncidentKind, IncidentState
-from holdfast.model.report import AgentView
+from holdfast.model.incidents.fleet import natural
+from holdfast.model.incidents.incident import ABOUT_JOBS, NOT_OF_A_NODE, Incident, IncidentKind, IncidentState
+from holdfast.model.slurm.cluster import Node
 from holdfast_checks.result import Severity
 from holdfast_checks.words import unknown_reads_as
 
@@ -142,6 +142,8 @@ def _accuses(incident: Incident) -> bool:
     """Whether its node is known to be bad; a suspicion and a warning are not enough."""
     if incident.kind is IncidentKind.SILENCE:
         return incident.dead
+    if incident.only_ordered:
+        return False
     grave = incident.severity is not Severity.WARNING
     return incident.dead or (grave and incident.state not in (IncidentState.SUSPECTED, IncidentState.WATCHING))
 

@@ -10,9 +10,9 @@ from datetime import datetime, timedelta
 from holdfast.decisions.common import node_incidents
 from holdfast.decisions.common.node_policy import policy_of
 from holdfast.decisions.nodes import hands_off
-from holdfast.model.action import Drain, Intent, IntentState
+from holdfast.model.actions.action import Drain, Intent, IntentState
 from holdfast.model.book import World
-from holdfast.model.policy import Mode
+from holdfast.model.policies.policy import Mode
 from holdfast_checks.result import Severity
 
 WORLD_MAX_AGE_S = 15.0

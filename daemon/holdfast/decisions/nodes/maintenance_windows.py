@@ -7,13 +7,13 @@ from datetime import timedelta
 
 from holdfast.decisions.common import attempted_steps, slurm_view
 from holdfast.decisions.common.part import Part
-from holdfast.model import steps
-from holdfast.model.action import Intent, IntentState, Notify, Proposal
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import Intent, IntentState, Notify, Proposal
 from holdfast.model.book import World
-from holdfast.model.cluster import ClusterView
 from holdfast.model.ids import UPKEEP
-from holdfast.model.maintenance import KeepWindow, Window
 from holdfast.model.notice import NoticeLevel, Topic
+from holdfast.model.operators.maintenance import KeepWindow, Window
+from holdfast.model.slurm.cluster import ClusterView
 
 _LASTS = timedelta(seconds=30)
 """A reservation that was as ordered this long ago, and is not now, was changed by Slurm or by an operator: it is ordered again."""

@@ -1,4 +1,5 @@
-"""Operators' orders to drain and to release nodes become steps. Pure.
+"""Operators' orders to drain and to release nodes become steps; those to replace a machine become incidents
+(:mod:`holdfast.decisions.repair.replace_orders`). Pure.
 
 They are an operator's will: no brake, no pause and no mode holds them, as none holds scontrol. A released node whose incident is open is
 treated as one that the operator resumed in Slurm."""
@@ -6,11 +7,11 @@ treated as one that the operator resumed in Slurm."""
 from __future__ import annotations
 
 from holdfast.decisions.common.part import Part
-from holdfast.model import steps
-from holdfast.model.action import Proposal
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import Proposal
 from holdfast.model.book import World
 from holdfast.model.ids import UPKEEP
-from holdfast.model.node_orders import DrainForOperator, NodeOrder, OrderVerb, ReleaseForOperator
+from holdfast.model.operators.node_orders import DrainForOperator, NodeOrder, OrderVerb, ReleaseForOperator
 
 
 def carry_out_orders(world: World) -> Part:

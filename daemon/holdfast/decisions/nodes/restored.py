@@ -7,11 +7,11 @@ Agents report again what lasts (``reminder_s``, ten minutes), which opens anothe
 from __future__ import annotations
 
 from holdfast.decisions.common import slurm_view
-from holdfast.model.action import SendOrder, TellOwner
+from holdfast.model.actions.action import SendOrder, TellOwner
 from holdfast.model.book import Change, World
 from holdfast.model.ids import incident_of_reason
-from holdfast.model.incident import ABOUT_JOBS, Incident, IncidentState
-from holdfast.model.transitions import close
+from holdfast.model.incidents.incident import ABOUT_JOBS, Incident, IncidentState
+from holdfast.model.incidents.transitions import close
 
 _UNTOUCHED = frozenset({IncidentState.OPEN, IncidentState.WATCHING, IncidentState.SUSPECTED})
 NOTE = "from before the store was restored, and nothing had been done about it: its agent reports it again if it lasts"

@@ -12,10 +12,10 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from holdfast.decisions.common import node_agents, slurm_view
-from holdfast.model import steps
+from holdfast.model.actions import steps
 from holdfast.model.book import World
-from holdfast.model.cluster import ClusterView, Node
-from holdfast.model.incident import Incident, IncidentState
+from holdfast.model.incidents.incident import Incident, IncidentState
+from holdfast.model.slurm.cluster import ClusterView, Node
 
 SKEW = timedelta(seconds=1)
 """Slurm's times have no fraction, and its host's clock may differ."""

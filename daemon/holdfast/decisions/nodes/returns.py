@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from holdfast.decisions.common import attempted_steps, slurm_view
-from holdfast.model import steps
+from holdfast.model.actions import steps
 from holdfast.model.book import Change, NodeRecord, World
-from holdfast.model.cluster import ClusterView
 from holdfast.model.event import Event
-from holdfast.model.incident import Incident
-from holdfast.model.transitions import returned
+from holdfast.model.incidents.incident import Incident
+from holdfast.model.incidents.transitions import returned
+from holdfast.model.slurm.cluster import ClusterView
 
 
 def at_the_end(world: World, view: ClusterView | None, incident: Incident) -> Event | NodeRecord:

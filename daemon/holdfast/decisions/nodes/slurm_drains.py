@@ -14,10 +14,10 @@ from datetime import datetime, timedelta
 
 from holdfast.decisions.common import node_incidents, slurm_view
 from holdfast.model.book import Change, World
-from holdfast.model.cluster import Node
 from holdfast.model.event import Event
-from holdfast.model.incident import Incident, IncidentKind, IncidentState
-from holdfast.model.transitions import Moved, NewIncident, close, open_incident
+from holdfast.model.incidents.incident import Incident, IncidentKind, IncidentState
+from holdfast.model.incidents.transitions import Moved, NewIncident, close, open_incident
+from holdfast.model.slurm.cluster import Node
 from holdfast_checks.result import Remedy, Severity
 
 OWNED_AFTER_S = 60.0
@@ -113,7 +113,8 @@ def follow_slurm_drains(world: World, new_id: Callable[[datetime], str]) -> Chan
         incidents.append(incident)
         events += seen
     for incident in world.book.open_incidents():
-        mine = incident.kind is IncidentKind.SLURM_DRAIN and incident.state is IncidentState.OPEN
+        waits = incident.state is IncidentState.OPEN and incident.ordered is None
+        mine = incident.kind is IncidentKind.SLURM_DRAIN and waits
         if mine and incident.node in view.nodes and not view.nodes[incident.node].out_of_service:
             closed, seen = close(incident, world.now, "the drain was cleared before it was taken over")
             incidents.append(closed)

@@ -14,10 +14,10 @@ from holdfast.decisions.common import node_agents, node_drains, node_incidents, 
 from holdfast.decisions.common.node_drains import DrainedBy
 from holdfast.decisions.nodes import hands_off
 from holdfast.model.book import Change, World
-from holdfast.model.cluster import Node
 from holdfast.model.event import Event
-from holdfast.model.incident import Incident, IncidentKind, IncidentState
-from holdfast.model.transitions import Moved, NewIncident, close, open_incident
+from holdfast.model.incidents.incident import Incident, IncidentKind, IncidentState
+from holdfast.model.incidents.transitions import Moved, NewIncident, close, open_incident
+from holdfast.model.slurm.cluster import Node
 from holdfast_checks.result import Remedy, Severity
 
 AFTER_S = 300.0

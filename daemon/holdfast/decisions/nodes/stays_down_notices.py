@@ -7,12 +7,12 @@ from datetime import timedelta
 from holdfast.decisions.common import node_agents, slurm_view
 from holdfast.decisions.common.part import Part
 from holdfast.decisions.nodes import stays_down
-from holdfast.model import steps
-from holdfast.model.action import IntentState, Notify, Proposal
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import IntentState, Notify, Proposal
 from holdfast.model.book import World
-from holdfast.model.cluster import ClusterView, Node
-from holdfast.model.incident import Incident
+from holdfast.model.incidents.incident import Incident
 from holdfast.model.notice import NoticeLevel, Topic
+from holdfast.model.slurm.cluster import ClusterView, Node
 
 PAUSE_S = 600.0
 """Least time between two messages: nodes found in between share the next one."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, time, timedelta, tzinfo
 
 from holdfast.model.book import Book
-from holdfast.model.incident import Incident, IncidentState, Recovery, RecoveryPhase
+from holdfast.model.incidents.incident import Incident, IncidentState, Recovery, RecoveryPhase
 from holdfast.model.notice import Matter, NoticeLevel, NoticeState, Topic
 
 _LISTED = 15

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from holdfast.model import steps
+from holdfast.model.actions import steps
 from holdfast.model.book import Book
-from holdfast.model.incident import IncidentState
+from holdfast.model.conditions import Conditions
+from holdfast.model.incidents.incident import IncidentState
 from holdfast.model.notice import Matter, NoticeLevel, Topic
 
 _WHILE: Mapping[Topic, frozenset[IncidentState]] = {
@@ -17,10 +18,13 @@ _WHILE: Mapping[Topic, frozenset[IncidentState]] = {
 """States of the incident in which the matter lasts; of any other topic: until the incident is closed."""
 
 
-def is_over(book: Book, matter: Matter) -> bool | None:
-    """Whether it is over; None: the state snapshot does not say, or it is news, which has no end."""
+def is_over(book: Book, matter: Matter, conditions: Conditions | None = None) -> bool | None:
+    """Whether it is over; None: the state snapshot does not say, or it is news, which has no end. ``conditions``: None: none are on
+    record."""
     if matter.level is not NoticeLevel.NEEDS_SOMEBODY:
         return None
+    if matter.condition:
+        return None if conditions is None else matter.condition not in conditions.keys
     if matter.topic is Topic.BRAKE:
         return not any(
             steps.notify_brake(brake.kind, brake.tripped_at).target == matter.target and brake.released_at is None

@@ -57,6 +57,11 @@ def same(one: Matter, other: Matter) -> bool:
     return (one.topic, one.target, one.level) == (other.topic, other.target, other.level)
 
 
+def _follows(later: Matter, earlier: Matter) -> bool:
+    """Whether it takes the place of the earlier one: the same matter, or a repetition about the same condition. Its end is one."""
+    return same(later, earlier) or bool(later.condition and later.condition == earlier.condition)
+
+
 def take(state: NoticeState, matter: Matter, policy: NoticePolicy, now: datetime) -> tuple[NoticeState, TakenAs]:
     """Queue one matter, unless it is known."""
     told = next((each for each in state.open if same(each.matter, matter)), None)
@@ -165,7 +170,7 @@ def _sent(state: NoticeState, group: _Group, message: Message, now: datetime) ->
     if group.over:
         return replace(state, ended=_without(state.ended, group.matters))
     told = () if group.level is not NoticeLevel.NEEDS_SOMEBODY else group.matters
-    known = tuple(each for each in state.open if not any(same(each.matter, one) for one in told))
+    known = tuple(each for each in state.open if not any(_follows(one, each.matter) for one in told))
     opened = (*known, *(OpenMatter(replace(one, body=""), now, message.id) for one in told))
     return replace(state, waiting=_without(state.waiting, group.matters), open=opened[-MOST_OPEN:], left_out=0)
 

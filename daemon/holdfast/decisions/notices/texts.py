@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from holdfast.model.agents.report import Finding
 from holdfast.model.book import Book
 from holdfast.model.notice import LEVEL_WORDS, MOST_MATTERS, RUNBOOKS, Matter, Message, NoticeLevel, Topic
-from holdfast.model.report import Finding
 
 _LISTED = 20
 """Most matters listed in a message; the others are counted."""
@@ -79,6 +79,11 @@ TOPIC_TEXTS: Mapping[Topic, TopicText] = {
     Topic.MAINTENANCE_WINDOW: TopicText(
         "maintenance reservations differ", "it keeps its hands off these nodes.", "scontrol show reservation"
     ),
+    Topic.ORDER_DROPPED: TopicText(
+        "orders to replace a machine are not carried out",
+        "nothing more for this order.",
+        "holdfast node history {node}; order it again if it still holds: holdfast node replace {node}",
+    ),
     Topic.STEP_FAILING: TopicText("steps fail repeatedly", "the step is tried again while it is due.", _SHOW),
     Topic.BRAKE: TopicText(
         "brakes hold",
@@ -101,6 +106,7 @@ TOPIC_TEXTS: Mapping[Topic, TopicText] = {
         "the job starts only after its owner or an operator releases it.",
         f"scontrol release {{job}}; {_SHOW}",
     ),
+    Topic.JOB_RECOVERED: TopicText("jobs run again", "nothing more.", _SHOW),
     Topic.FAILED_JOBS: TopicText("jobs failed without a node to blame", "no node is drained for it.", _SHOW),
     Topic.HEALED: TopicText("nodes are back in service", "nothing more.", _SHOW),
     Topic.DIGEST: TopicText("daily summaries", "nothing.", "holdfast incidents"),
@@ -141,7 +147,7 @@ class MessageWriter:
         count = len(matters) + more
         subject = _subject(topic, matters, count, over)
         if over:
-            body = "\n".join(_lines(matters, count)) if count > 1 else self._end(matters[0])
+            body = "\n".join(_lines(matters, count)) if count > 1 else self._end(matters[0], at)
         elif count == 1:
             body = self._one(matters[0])
         else:
@@ -156,8 +162,11 @@ class MessageWriter:
         parts += [f"Evidence: {line}" for line in self._evidence(matter)]
         return "\n".join([*parts, *self._closing(matter.topic, matter)])
 
-    def _end(self, matter: Matter) -> str:
-        """How it ended, as the incident says it; empty: it belongs to none that is closed."""
+    def _end(self, matter: Matter, at: datetime) -> str:
+        """How it ended, as the incident says it; empty: it belongs to none that is known, and to no condition."""
+        if matter.condition:
+            called = f"; you were called at {matter.since:%Y-%m-%d %H:%M}" if matter.since is not None else ""
+            return f"It is no longer so at {at:%Y-%m-%d %H:%M} UTC{called}. Nothing has to be done for it any more."
         incident = self.book.incidents.get(matter.incident_id)
         if incident is None:
             return ""

@@ -10,14 +10,14 @@ from datetime import timedelta
 from holdfast.decisions.common import job_checkpoints, node_agents, slurm_view
 from holdfast.decisions.common.part import Part
 from holdfast.decisions.planned import notices, saving
-from holdfast.model import steps
-from holdfast.model.action import Notify, Proposal, SendOrder, TellOwner
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import Notify, Proposal, SendOrder, TellOwner
+from holdfast.model.actions.steps import Step
 from holdfast.model.book import World
-from holdfast.model.cluster import ClusterView, Job
-from holdfast.model.incident import Incident, IncidentState
+from holdfast.model.incidents.incident import Incident, IncidentState
 from holdfast.model.machine import NoticeKind
 from holdfast.model.notice import NoticeLevel, Topic
-from holdfast.model.steps import Step
+from holdfast.model.slurm.cluster import ClusterView, Job
 
 
 def warn_of_ends(world: World) -> Part:

@@ -8,11 +8,11 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from holdfast.decisions.common import node_agents, node_incidents
+from holdfast.model.agents.report import Finding
 from holdfast.model.book import World
-from holdfast.model.incident import Incident, IncidentState
-from holdfast.model.lookback import ANNOUNCED_S
+from holdfast.model.incidents.incident import Incident, IncidentState
 from holdfast.model.machine import PASSED_ON_BY, Notice, NoticeKind, ProviderView
-from holdfast.model.report import Finding
+from holdfast.model.policies.lookback import ANNOUNCED_S
 from holdfast_checks.result import Severity
 
 LOOK_OLD_S = 180.0

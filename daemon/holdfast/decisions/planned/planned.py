@@ -12,10 +12,10 @@ from datetime import datetime, timedelta
 from holdfast.decisions.common import node_agents, node_drains, slurm_view
 from holdfast.decisions.planned import notices
 from holdfast.model.book import Change, World
-from holdfast.model.cluster import ClusterView
-from holdfast.model.incident import Incident, IncidentKind, IncidentState
+from holdfast.model.incidents.incident import Incident, IncidentKind, IncidentState
+from holdfast.model.incidents.transitions import Detection, Moved, NewIncident, close, move, open_incident, raise_to
 from holdfast.model.machine import Notice, NoticeKind
-from holdfast.model.transitions import Detection, Moved, NewIncident, close, move, open_incident, raise_to
+from holdfast.model.slurm.cluster import ClusterView
 from holdfast_checks.result import Remedy, Severity
 
 _S = IncidentState
@@ -162,7 +162,7 @@ def _follow(world: World, view: ClusterView | None, incident: Incident, at_work:
     said = notices.of_incident(world, incident)
     if incident.state is _S.WATCHING:
         return _watched(world, incident, said, at_work)
-    if notices.withdrawn(world, incident):
+    if notices.withdrawn(world, incident) and incident.ordered is None:
         return _taken_back(world, view, incident)
     times = [n.at for n in said if n.kind in notices.TAKES_AWAY and n.at is not None]
     return _confirmed(world, replace(incident, goes_at=min(times)) if times else incident), []

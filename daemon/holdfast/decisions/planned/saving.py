@@ -10,13 +10,13 @@ from datetime import datetime, timedelta
 
 from holdfast.decisions.common import gpu_link, job_checkpoints, node_agents, node_incidents
 from holdfast.decisions.planned import notices
-from holdfast.model import steps
-from holdfast.model.action import Intent, IntentState, Proposal, SendOrder, Verb
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import Intent, IntentState, Proposal, SendOrder, Verb
+from holdfast.model.actions.steps import Step
+from holdfast.model.agents.report import AgentView
 from holdfast.model.book import World
-from holdfast.model.cluster import Job
-from holdfast.model.incident import Incident, Recovery
-from holdfast.model.report import AgentView
-from holdfast.model.steps import Step
+from holdfast.model.incidents.incident import Incident, Recovery
+from holdfast.model.slurm.cluster import Job
 from holdfast_checks.result import Severity
 
 _ORDER_S = 60.0

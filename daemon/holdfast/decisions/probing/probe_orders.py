@@ -8,11 +8,11 @@ from collections.abc import Collection, Iterable
 
 from holdfast.decisions.common import node_agents, node_incidents, slurm_view
 from holdfast.decisions.probing.pairs import Probe, ProbeOutcome
-from holdfast.model import steps
-from holdfast.model.action import Intent, Proposal, SendOrder, Verb
-from holdfast.model.answers import PairWord, pair_gigabytes_s, pair_word
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import Intent, Proposal, SendOrder, Verb
+from holdfast.model.agents.answers import PairWord, pair_gigabytes_s, pair_word
 from holdfast.model.book import World
-from holdfast.model.cluster import ClusterView
+from holdfast.model.slurm.cluster import ClusterView
 
 PAIR_CHECK = "probe.pair"
 _MOST_TRUSTED = 64

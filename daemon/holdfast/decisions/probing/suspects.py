@@ -16,15 +16,15 @@ from holdfast.decisions.job_ends import attribution, run_ends
 from holdfast.decisions.job_ends.why_died import began_after
 from holdfast.decisions.probing import probe_orders
 from holdfast.decisions.probing.pairs import Probe, ProbeOutcome, SuspectVerdict, exhausted, judge
-from holdfast.model.action import Intent
+from holdfast.model.actions.action import Intent
+from holdfast.model.actions.steps import notify_cannot_tell
 from holdfast.model.book import Change, World
-from holdfast.model.cluster import ClusterView, Job
 from holdfast.model.event import Event
 from holdfast.model.ids import NewId
-from holdfast.model.incident import ABOUT_JOBS, Incident, IncidentKind, IncidentState
-from holdfast.model.lookback import INQUIRIES_S
-from holdfast.model.steps import notify_cannot_tell
-from holdfast.model.transitions import Detection, Moved, NewIncident, close, open_incident
+from holdfast.model.incidents.incident import ABOUT_JOBS, Incident, IncidentKind, IncidentState
+from holdfast.model.incidents.transitions import Detection, Moved, NewIncident, close, open_incident
+from holdfast.model.policies.lookback import INQUIRIES_S
+from holdfast.model.slurm.cluster import ClusterView, Job
 from holdfast_checks.result import Remedy, Severity
 
 UNEXPLAINED = "job.unexplained"
@@ -146,7 +146,8 @@ def explained(
     after = timedelta(seconds=world.policy.job.attribution_after_s)
     there = set(nodes)
     for incident in sorted(world.book.incidents.values(), key=lambda i: i.id):
-        if incident.node not in there or incident.kind in ABOUT_JOBS or incident.id in apart:
+        apart_from_it = incident.only_ordered or incident.kind in ABOUT_JOBS or incident.id in apart
+        if incident.node not in there or apart_from_it:
             continue
         stands = incident.open and incident.state is not IncidentState.WATCHING
         if stands or at - before <= incident.fault_at <= at + after:

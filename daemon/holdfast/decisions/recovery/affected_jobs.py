@@ -7,8 +7,8 @@ from holdfast.decisions.common.consent import consent
 from holdfast.decisions.job_ends import attribution, dependents, run_ends
 from holdfast.decisions.machines import replacement, serving_now
 from holdfast.model.book import World
-from holdfast.model.cluster import ClusterView, Job
-from holdfast.model.incident import Incident, IncidentKind, IncidentState, RecoveryPhase
+from holdfast.model.incidents.incident import Incident, IncidentKind, IncidentState, RecoveryPhase
+from holdfast.model.slurm.cluster import ClusterView, Job
 from holdfast_checks.result import Remedy
 
 

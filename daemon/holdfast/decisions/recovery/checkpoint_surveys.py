@@ -6,12 +6,12 @@ from collections import Counter
 from datetime import datetime
 
 from holdfast.decisions.common import job_checkpoints, node_agents
-from holdfast.model import steps
-from holdfast.model.action import Intent, IntentState, Proposal, Verb
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import Intent, IntentState, Proposal, Verb
 from holdfast.model.book import World
-from holdfast.model.cluster import Job
-from holdfast.model.elastic import declares_elastic
-from holdfast.model.incident import Recovery, RecoveryPhase
+from holdfast.model.elastic_jobs.elastic import declares_elastic
+from holdfast.model.incidents.incident import Recovery, RecoveryPhase
+from holdfast.model.slurm.cluster import Job
 
 SOONER = 10
 """A recovered run that has not shown from which step it resumed is read this many times as often."""

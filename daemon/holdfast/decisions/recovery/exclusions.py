@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import zlib
 
-from holdfast.model import steps
-from holdfast.model.action import Intent, Release
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import Intent, Release
+from holdfast.model.actions.steps import Step
 from holdfast.model.book import World
-from holdfast.model.incident import Recovery
-from holdfast.model.steps import Step
+from holdfast.model.incidents.incident import Recovery
 
 
 def release_step(world: World, recovery: Recovery, exclude: tuple[str, ...], size: int | None) -> Step:

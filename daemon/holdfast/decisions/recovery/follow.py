@@ -11,12 +11,12 @@ from holdfast.decisions.common import gpu_link, job_checkpoints, node_incidents,
 from holdfast.decisions.job_ends import run_ends
 from holdfast.decisions.planned import notices
 from holdfast.decisions.recovery import affected_jobs, owner_note, run_checkpoints, waiting
-from holdfast.model import steps
-from holdfast.model.action import IntentState
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import IntentState
 from holdfast.model.book import Change, CheckpointRecord, World
-from holdfast.model.cluster import ClusterView, Job
 from holdfast.model.event import Event, EventKind
-from holdfast.model.incident import Recovery, RecoveryPhase
+from holdfast.model.incidents.incident import Recovery, RecoveryPhase
+from holdfast.model.slurm.cluster import ClusterView, Job
 
 _ORDERED = frozenset(
     {RecoveryPhase.SAVING, RecoveryPhase.STOPPING, RecoveryPhase.WAITING, RecoveryPhase.AWAITING_CONSENT}

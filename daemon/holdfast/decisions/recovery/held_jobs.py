@@ -10,10 +10,10 @@ from dataclasses import replace
 from holdfast.decisions.common import slurm_view
 from holdfast.decisions.probing import suspects
 from holdfast.model.book import Change, World
-from holdfast.model.cluster import ClusterView, Job, JobRun
 from holdfast.model.ids import NewId
-from holdfast.model.incident import Incident, IncidentKind, IncidentState, Recovery, RecoveryPhase
-from holdfast.model.transitions import Moved, NewIncident, close
+from holdfast.model.incidents.incident import Incident, IncidentKind, IncidentState, Recovery, RecoveryPhase
+from holdfast.model.incidents.transitions import Moved, NewIncident, close
+from holdfast.model.slurm.cluster import ClusterView, Job, JobRun
 from holdfast_checks.result import Remedy, Severity
 
 

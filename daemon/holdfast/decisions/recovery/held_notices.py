@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from holdfast.decisions.common.part import Part
 from holdfast.decisions.recovery.held_jobs import held_incidents
-from holdfast.model import steps
-from holdfast.model.action import Notify, Proposal
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import Notify, Proposal
 from holdfast.model.book import World
 from holdfast.model.notice import NoticeLevel, Topic
 

@@ -10,11 +10,11 @@ from datetime import timedelta
 
 from holdfast.decisions.common import node_incidents
 from holdfast.decisions.common.budgets import COUNTED
-from holdfast.model.action import HoldNodes, Proposal
+from holdfast.model.actions.action import HoldNodes, Proposal
 from holdfast.model.book import World
-from holdfast.model.cluster import ClusterView, Job
-from holdfast.model.incident import Recovery, RecoveryPhase
-from holdfast.model.lookback import BRAKE_LONG_S
+from holdfast.model.incidents.incident import Recovery, RecoveryPhase
+from holdfast.model.policies.lookback import BRAKE_LONG_S
+from holdfast.model.slurm.cluster import ClusterView, Job
 
 _NOT_MADE_YET = frozenset({RecoveryPhase.STOPPING, RecoveryPhase.RESTARTING})
 

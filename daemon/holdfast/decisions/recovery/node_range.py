@@ -9,8 +9,8 @@ from collections.abc import Collection
 
 from holdfast.decisions.common import job_reservations
 from holdfast.model.book import World
-from holdfast.model.cluster import ClusterView, Job, Node
-from holdfast.model.noderange import node_sizes
+from holdfast.model.elastic_jobs.noderange import node_sizes
+from holdfast.model.slurm.cluster import ClusterView, Job, Node
 
 
 def size_for(world: World, view: ClusterView, job: Job, hold: str | None, exclude: Collection[str]) -> int | None:

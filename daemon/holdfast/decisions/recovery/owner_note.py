@@ -6,13 +6,13 @@ from holdfast.decisions.common import attempted_steps, gpu_link, slurm_view
 from holdfast.decisions.common.consent import consent
 from holdfast.decisions.nodes.hands_off import HandsOff
 from holdfast.decisions.planned import notices
-from holdfast.model import steps
-from holdfast.model.action import Proposal, TellOwner
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import Proposal, TellOwner
 from holdfast.model.book import World
-from holdfast.model.cluster import ClusterView, Job
 from holdfast.model.ids import incident_of_reason
-from holdfast.model.incident import Incident, Recovery, RecoveryPhase
-from holdfast.model.opt_in import wants_notes, why_not
+from holdfast.model.incidents.incident import Incident, Recovery, RecoveryPhase
+from holdfast.model.jobs.opt_in import wants_notes, why_not
+from holdfast.model.slurm.cluster import ClusterView, Job
 
 INNOCENT = "the node's agent has proved that the job holds none of the GPUs at fault: it runs on"
 

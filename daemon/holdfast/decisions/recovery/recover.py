@@ -32,6 +32,8 @@ from holdfast.decisions.recovery import (
     affected_jobs,
     checkpoint_surveys,
     holds,
+    owner_files,
+    owner_mails,
     owner_note,
     restart_budget,
     run_checkpoints,
@@ -40,17 +42,17 @@ from holdfast.decisions.recovery.exclusions import release_step
 from holdfast.decisions.recovery.node_range import size_for
 from holdfast.decisions.silence import common_cause, silent_nodes
 from holdfast.decisions.spares.choose import choose_spare
-from holdfast.model import steps
-from holdfast.model.action import (
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import (
     HoldNodes,
     PromoteSpare,
     Proposal,
     Release,
 )
 from holdfast.model.book import World
-from holdfast.model.cluster import ClusterView, Job
 from holdfast.model.ids import job_hold_name
-from holdfast.model.incident import ABOUT_JOBS, Incident, Recovery, RecoveryPhase
+from holdfast.model.incidents.incident import ABOUT_JOBS, Incident, Recovery, RecoveryPhase
+from holdfast.model.slurm.cluster import ClusterView, Job
 from holdfast_checks.result import Severity
 
 _MAY_START_AGAIN = frozenset({RecoveryPhase.AWAITING_CONSENT, RecoveryPhase.WAITING})
@@ -75,7 +77,12 @@ def recover(world: World) -> Part:
     for recovery in sorted(world.book.recoveries.values(), key=lambda r: r.id):
         if recovery.phase is RecoveryPhase.RESTARTING:
             plan.restart(recovery)
-    notes = (*owner_note.take_back(world, view), *owner_note.tell_recovered(world, view))
+    notes = (
+        *owner_note.take_back(world, view),
+        *owner_note.tell_recovered(world, view),
+        *owner_files.leave(world, view),
+        *owner_mails.mail(world, view),
+    )
     return Part((*plan.proposals, *notes), tuple(plan.recoveries.values()))
 
 

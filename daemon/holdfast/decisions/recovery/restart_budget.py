@@ -12,11 +12,11 @@ from math import sqrt
 
 from holdfast.decisions.common import mounts
 from holdfast.decisions.job_ends import series
-from holdfast.model import steps
-from holdfast.model.action import IntentState
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import IntentState
 from holdfast.model.book import World
-from holdfast.model.incident import ABOUT_JOBS, Incident, IncidentKind, Recovery, RecoveryPhase
-from holdfast.model.policy import JobPolicy
+from holdfast.model.incidents.incident import ABOUT_JOBS, Incident, IncidentKind, Recovery, RecoveryPhase
+from holdfast.model.policies.policy import JobPolicy
 
 _FEW = 8
 """Most jobs named, the first ones."""

@@ -11,9 +11,9 @@ from datetime import datetime, timedelta
 from holdfast.decisions.common import job_checkpoints
 from holdfast.decisions.recovery import checkpoint_surveys
 from holdfast.model.book import CheckpointRecord, World
-from holdfast.model.cluster import Job
-from holdfast.model.elastic import declares_elastic
-from holdfast.model.incident import Recovery
+from holdfast.model.elastic_jobs.elastic import declares_elastic
+from holdfast.model.incidents.incident import Recovery
+from holdfast.model.slurm.cluster import Job
 
 
 @dataclass(frozen=True, slots=True)

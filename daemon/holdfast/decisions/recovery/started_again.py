@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from holdfast.decisions.common import slurm_view
 from holdfast.decisions.common.consent import consent
 from holdfast.decisions.recovery import waiting
-from holdfast.model import steps
-from holdfast.model.action import Intent, IntentState, TellOwner
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import Intent, IntentState, TellOwner
 from holdfast.model.book import World
-from holdfast.model.cluster import Job
-from holdfast.model.incident import Ground, IncidentKind, Recovery, RecoveryPhase
-from holdfast.model.job_ends import Again, Cause, JobEnd, Reading
-from holdfast.model.opt_in import why_not
-from holdfast.model.policy import Mode
+from holdfast.model.incidents.incident import Ground, IncidentKind, Recovery, RecoveryPhase
+from holdfast.model.jobs.job_ends import Again, Cause, JobEnd, Reading
+from holdfast.model.jobs.opt_in import why_not
+from holdfast.model.policies.policy import Mode
+from holdfast.model.slurm.cluster import Job
 
 _AT_WORK = frozenset({RecoveryPhase.SAVING, RecoveryPhase.WAITING, RecoveryPhase.STOPPING, RecoveryPhase.RESTARTING})
 _RAN_AGAIN = frozenset({RecoveryPhase.RUNNING, RecoveryPhase.RESUMED})

@@ -17,14 +17,14 @@ from holdfast.decisions.common.may_stop_run import (
     may_stop_run,
     set_down,
 )
-from holdfast.model import steps
-from holdfast.model.action import Intent, IntentState, Proposal
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import Intent, IntentState, Proposal
+from holdfast.model.actions.steps import Step
+from holdfast.model.agents.report import AgentView
 from holdfast.model.book import World
-from holdfast.model.cluster import ClusterView
 from holdfast.model.ids import slurm_reason
-from holdfast.model.incident import Incident, IncidentState, Recovery, RecoveryPhase
-from holdfast.model.report import AgentView
-from holdfast.model.steps import Step
+from holdfast.model.incidents.incident import Incident, IncidentState, Recovery, RecoveryPhase
+from holdfast.model.slurm.cluster import ClusterView
 
 _ORDER_LIFE_S = 30.0
 """Longer than the agent needs (``agent/orders/stuck_job.py``): the epilog's grace, and as long as slurmd may take to notice."""

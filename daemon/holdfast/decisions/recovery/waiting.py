@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.model.cluster import Job
-from holdfast.model.incident import Recovery
+from holdfast.model.incidents.incident import Recovery
+from holdfast.model.slurm.cluster import Job
 
 _FEW = 8
 _WORDS = {

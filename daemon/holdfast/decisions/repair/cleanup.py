@@ -11,8 +11,8 @@ from holdfast.decisions.common import attempted_steps, slurm_view
 from holdfast.decisions.common.part import Part
 from holdfast.decisions.machines import replacement
 from holdfast.decisions.recovery.stuck_completing import stuck
-from holdfast.model import steps
-from holdfast.model.action import (
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import (
     DropHold,
     HoldNodes,
     Intent,
@@ -25,10 +25,10 @@ from holdfast.model.action import (
     Terminate,
 )
 from holdfast.model.book import World
-from holdfast.model.cluster import HOLDING_STATES, ClusterView
 from holdfast.model.ids import incident_of_job_hold
-from holdfast.model.incident import RecoveryPhase
+from holdfast.model.incidents.incident import RecoveryPhase
 from holdfast.model.notice import NoticeLevel, Topic
+from holdfast.model.slurm.cluster import HOLDING_STATES, ClusterView
 
 _LATE = timedelta(seconds=60)
 """Slurm ends a hold automatically within this time of its end."""

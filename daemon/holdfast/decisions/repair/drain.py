@@ -12,13 +12,13 @@ from holdfast.decisions.common.may_stop_run import DeadNode, MayNotStop, may_sto
 from holdfast.decisions.common.node_drains import DrainedBy
 from holdfast.decisions.common.part import Part
 from holdfast.decisions.death import fencing
-from holdfast.decisions.nodes import hands_off, resumed, slurm_drains
-from holdfast.model import steps
-from holdfast.model.action import Drain, Intent, IntentState, Proposal
+from holdfast.decisions.nodes import hands_off, ordered_replacement, resumed, slurm_drains
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import Drain, Intent, IntentState, Proposal, TakeOverDrain
 from holdfast.model.book import World
-from holdfast.model.cluster import ClusterView
 from holdfast.model.ids import slurm_reason
-from holdfast.model.incident import Incident, IncidentState, down_group
+from holdfast.model.incidents.incident import Incident, IncidentState, down_group
+from holdfast.model.slurm.cluster import ClusterView
 
 _CONTAINABLE = (
     IncidentState.OPEN,
@@ -56,6 +56,8 @@ def contain(world: World) -> Part:
 def _contain(world: World, view: ClusterView, incident: Incident) -> list[Proposal]:
     if incident.drain_lost_at is not None:
         return _again(world, view, incident, incident.drain_lost_at)
+    if ordered_replacement.takes_over(incident, view.nodes[incident.node]):
+        return _take_over(world, view, incident)
     if incident.state is IncidentState.VALIDATING:
         return []
     if incident.dead:
@@ -79,6 +81,19 @@ def _contain(world: World, view: ClusterView, incident: Incident) -> list[Propos
     over = node.given_reason if slurms else None
     action = Drain(incident.node, slurm_reason(incident.id, incident.headline), over)
     return [Proposal(incident.id, step, action, f"{incident.severity.value}: {incident.headline}")]
+
+
+def _take_over(world: World, view: ClusterView, incident: Incident) -> list[Proposal]:
+    """An operator's drain that an order names becomes Holdfast's."""
+    order, node = incident.ordered, view.nodes[incident.node]
+    if order is None or not node_drains.drained_by_others(world, node):
+        return []
+    step = steps.take_over_drain(order.id, node.name)
+    if not world.may_try(incident.id, step):
+        return []
+    action = TakeOverDrain(node.name, slurm_reason(incident.id, incident.headline), order.over)
+    why = f"{order.who_and_why}; in the place of {node.reason_user or 'another user'}'s drain {node.reason!r}"
+    return [Proposal(incident.id, step, action, why)]
 
 
 def _again(world: World, view: ClusterView, incident: Incident, lost_at: datetime) -> list[Proposal]:

@@ -11,9 +11,9 @@ from holdfast.decisions.common import attempted_steps, node_agents
 from holdfast.decisions.planned import notices
 from holdfast.decisions.repair import repair_progress
 from holdfast.decisions.repair.ladder import Rung
-from holdfast.model.action import Intent, Replace
+from holdfast.model.actions.action import Intent, Replace
 from holdfast.model.book import World
-from holdfast.model.incident import Incident
+from holdfast.model.incidents.incident import Incident
 from holdfast.model.machine import Notice, NoticeKind
 
 LAG_S = 180.0

@@ -14,13 +14,13 @@ from holdfast.decisions.common.budgets import COUNTED
 from holdfast.decisions.common.node_policy import policy_of
 from holdfast.decisions.death.verdict import Consequence
 from holdfast.decisions.machines import serving_now
-from holdfast.decisions.nodes import hands_off
+from holdfast.decisions.nodes import hands_off, ordered_replacement
 from holdfast.decisions.silence import common_cause, may_touch, silent_nodes
-from holdfast.model.action import Launch, Replace
+from holdfast.model.actions.action import Launch, Replace
 from holdfast.model.book import World
-from holdfast.model.cluster import ClusterView
-from holdfast.model.incident import Incident, IncidentKind
+from holdfast.model.incidents.incident import Incident, IncidentKind
 from holdfast.model.machine import ProviderView
+from holdfast.model.slurm.cluster import ClusterView
 from holdfast_checks.result import Remedy, Severity
 from holdfast_checks.words import unknown_reads_as
 
@@ -55,18 +55,10 @@ class Choice(NamedTuple):
 
 def choose(world: World, view: ClusterView, incident: Incident) -> Choice:
     """The rung for a contained incident."""
-    node = view.nodes[incident.node]
-    if node_drains.drained_by_others(world, node):
-        who = node.reason_user or "somebody"
-        return Choice(Rung.HUMAN, f"{who} drained the node ({node.reason!r}): theirs to repair and to resume")
-    if not slurm_view.free_of_jobs(view, incident.node):
-        jobs = ",".join(str(j.key.job_id) for j in view.jobs_on(incident.node))
-        return Choice(Rung.WAIT, f"waits for the end of job {jobs}" if jobs else "waits for the node to complete")
-    if not incident.dead and (reboot := hands_off.reboot_to_come(world, incident.node)) is not None:
-        return Choice(Rung.WAIT, f"{reboot.whose}: its repair waits for that")
-    if not slurm_view.jobs_known(world, node):
-        text = f"slurmctld has started, and {incident.node}'s slurmd has not registered since: whether a job runs there is not known"
-        return Choice(Rung.WAIT, text)
+    if (held := _held_up(world, view, incident)) is not None:
+        return held
+    if (ordered := _by_order(world, view, incident)) is not None:
+        return ordered
     if any(r.suspect for r in world.book.recoveries.values() if r.incident_id == incident.id):
         return Choice(Rung.VALIDATE, "the job is the suspect, not the node")
     if not incident.dead and _cleared(world, incident):
@@ -83,8 +75,49 @@ def choose(world: World, view: ClusterView, incident: Incident) -> Choice:
     ):
         return Choice(Rung.VALIDATE, "the node was in maintenance: it proves itself before anything is repaired")
     if node_agents.unheard_yet(world, incident.node, incident.instance_id or None):
-        return Choice(Rung.WAIT, "the controller has just started: waits for the node's agent")
+        return Choice(Rung.WAIT, _UNHEARD)
     return next_allowed(world, view, incident)
+
+
+_UNHEARD = "the controller has just started: waits for the node's agent"
+
+
+def _held_up(world: World, view: ClusterView, incident: Incident) -> Choice | None:
+    """Who or what has the node: another operator, a job, a reboot. None: no one has, as far as Slurm shows."""
+    node = view.nodes[incident.node]
+    if node_drains.drained_by_others(world, node):
+        if ordered_replacement.takes_over(incident, node):
+            return Choice(Rung.WAIT, f"takes over the drain of {node.reason_user or 'another user'}, as ordered")
+        who = node.reason_user or "somebody"
+        return Choice(Rung.HUMAN, f"{who} drained the node ({node.reason!r}): theirs to repair and to resume")
+    if not slurm_view.free_of_jobs(view, incident.node):
+        jobs = ",".join(str(j.key.job_id) for j in view.jobs_on(incident.node))
+        return Choice(Rung.WAIT, f"waits for the end of job {jobs}" if jobs else "waits for the node to complete")
+    if not incident.dead and (reboot := hands_off.reboot_to_come(world, incident.node)) is not None:
+        return Choice(Rung.WAIT, f"{reboot.whose}: its repair waits for that")
+    if not slurm_view.jobs_known(world, node):
+        text = f"slurmctld has started, and {incident.node}'s slurmd has not registered since: whether a job runs there is not known"
+        return Choice(Rung.WAIT, text)
+    return None
+
+
+def _by_order(world: World, view: ClusterView, incident: Incident) -> Choice | None:
+    """What an operator's order to replace the machine calls for; None: there was none, or a fault is left that has its own remedy.
+
+    A maintenance window that ended meanwhile, or findings that cleared, change nothing about it."""
+    if incident.ordered is not None:
+        if node_agents.unheard_yet(world, incident.node, incident.instance_id or None):
+            return Choice(Rung.WAIT, _UNHEARD)
+        return next_allowed(world, view, incident)
+    if not incident.only_ordered:
+        return None
+    if incident.order is not None and incident.order.over is not None:  # whoever drained it had a reason
+        return Choice(
+            Rung.HUMAN, f"the order is dropped, and another operator had drained the node: {incident.order_dropped}"
+        )
+    return Choice(
+        Rung.VALIDATE, f"the order is dropped, the node proves itself and is returned: {incident.order_dropped}"
+    )
 
 
 def next_allowed(world: World, view: ClusterView, incident: Incident) -> Choice:
@@ -118,6 +151,8 @@ def next_rung(world: World, incident: Incident) -> Choice:
     repair = world.policy.repair
     earlier = earlier_faults(world, incident, repair.third_fault_window_s)
     tried = _replacements(world, incident)
+    if incident.ordered is not None or incident.only_ordered:
+        return _ordered_rung(world, incident, tried)
     if incident.remedy is Remedy.HUMAN:
         return Choice(Rung.HUMAN, f"{_evidence(world, incident)}: {_NO_STEP}")
     if len(earlier) >= 2:
@@ -134,6 +169,30 @@ def next_rung(world: World, incident: Incident) -> Choice:
     if provider.repairs_itself:
         return Choice(Rung.WATCH, f"provider {provider.name!r} repairs automatically; Holdfast waits for it")
     return _climb(world, provider, incident)
+
+
+def _ordered_rung(world: World, incident: Incident, tried: int) -> Choice:
+    """By an operator's order: replace, as often as a replacement is tried; no history of the node and of its group speaks against it."""
+    provider = world.book.provider
+    if incident.ordered is None:
+        return Choice(
+            Rung.HUMAN, f"the order to replace its machine is dropped ({incident.order_dropped}): {incident.note}"
+        )
+    if tried >= world.policy.repair.attempts:
+        return Choice(Rung.HUMAN, f"{tried} attempts to replace it failed: {incident.note}", repeats_note=True)
+    if provider is None:
+        return Choice(Rung.WAIT, "waits until the actor has read the provider once")
+    if provider.repairs_itself or not can_replace(world, incident.node, bool(incident.serving_id)):
+        return Choice(
+            Rung.HUMAN, f"a replacement is ordered, and provider {provider.name!r} cannot replace a machine now"
+        )
+    return Choice(Rung.REPLACE, f"ordered by {incident.ordered.who_and_why}")
+
+
+def can_replace(world: World, node: str, known: bool) -> bool:
+    """Whether the site's rungs, the node's sets and the provider allow a replacement. ``known``: the machine's id is."""
+    can = world.can
+    return _is_on(world, node, Rung.REPLACE) and (can.launch_first or (can.replace_in_place and known))
 
 
 _NO_STEP = (
@@ -222,7 +281,7 @@ def _above(rung: str) -> Rung:
 
 def _can_be_done(world: World, provider: ProviderView, incident: Incident, rung: Rung) -> bool:
     """The site has not switched the rung off, and the agent, the provider or Slurm is able to do it."""
-    if rung.value not in world.policy.repair.rungs or not _in_set(world, incident.node, rung):
+    if not _is_on(world, incident.node, rung):
         return False
     known = bool(incident.serving_id)
     match rung:
@@ -237,6 +296,10 @@ def _can_be_done(world: World, provider: ProviderView, incident: Incident, rung:
             return provider.can.launch_first or (provider.can.replace_in_place and known)
 
 
+def _is_on(world: World, node: str, rung: Rung) -> bool:
+    return rung.value in world.policy.repair.rungs and _in_set(world, node, rung)
+
+
 def _in_set(world: World, node: str, rung: Rung) -> bool:
     """Whether the node's sets allow the rung. In a set where nothing is done at all, what would be done is still recorded."""
     policy = policy_of(node, world)
@@ -244,8 +307,10 @@ def _in_set(world: World, node: str, rung: Rung) -> bool:
 
 
 def _replacements(world: World, incident: Incident) -> int:
-    """Machines that this incident has asked for, whatever became of them."""
-    return len({i.step for i in world.book.intents_of(incident.id) if isinstance(i.action, Launch | Replace)})
+    """Machines that this incident has asked for, whatever became of them; of one that an operator ordered, since the order."""
+    asked = (i for i in world.book.intents_of(incident.id) if isinstance(i.action, Launch | Replace))
+    order = incident.ordered
+    return len({i.step for i in asked if order is None or i.planned_at >= order.at})
 
 
 def _group_cap(world: World, incident: Incident) -> str | None:
@@ -263,6 +328,7 @@ def _group_cap(world: World, incident: Incident) -> str | None:
         if isinstance(i.action, Launch | Replace)
         and i.state in COUNTED
         and i.planned_at > since
+        and not ordered_replacement.of_an_order(world, i)
         and i.action.node != incident.node
         and _group(world, i.action.node) == group
     }

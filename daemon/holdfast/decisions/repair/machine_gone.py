@@ -7,13 +7,14 @@ from dataclasses import replace
 from holdfast.decisions.common import node_agents, node_drains, slurm_view
 from holdfast.decisions.common.node_drains import DrainedBy
 from holdfast.decisions.machines import replacement, serving_now
+from holdfast.decisions.nodes import ordered_replacement
 from holdfast.decisions.repair import ladder, repair_progress
-from holdfast.model.action import Drain, IntentState, Replace, SetDown, Terminate
+from holdfast.model.actions.action import Drain, IntentState, Replace, SetDown, Terminate
 from holdfast.model.book import World
-from holdfast.model.cluster import ClusterView
 from holdfast.model.event import Event, EventKind
-from holdfast.model.incident import Incident, IncidentKind, IncidentState
-from holdfast.model.transitions import Moved, close, move, returned
+from holdfast.model.incidents.incident import Incident, IncidentKind, IncidentState
+from holdfast.model.incidents.transitions import Moved, close, move, returned
+from holdfast.model.slurm.cluster import ClusterView
 
 
 def no_longer_serves(world: World, incident: Incident) -> Moved | None:
@@ -98,8 +99,12 @@ def exchanged(world: World, view: ClusterView, incident: Incident) -> Moved | No
     its_slurmd = node.registered and node.responding and started_at is not None and started_at >= incident.opened_at
     if other is None or not its_slurmd or _exchanges_in_place(world, incident):
         return None
-    new = replace(repair_progress.attempt_over(incident), machine=other, rung="", dead=False, validated_at=None)
+    if incident.only_ordered and incident.order is not None and incident.order.over is not None:
+        return None  # another operator had drained it: theirs to return
     why = f"another machine serves {incident.node} now, not by Holdfast's doing: {other} in place of {incident.serving_id}"
+    if incident.ordered is not None:
+        incident = ordered_replacement.dropped_for(incident, why)
+    new = replace(repair_progress.attempt_over(incident), machine=other, rung="", dead=False, validated_at=None)
     return move(new, IncidentState.VALIDATING, world.now, f"{why}; it is tested, then returned")
 
 

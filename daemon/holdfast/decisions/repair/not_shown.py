@@ -8,10 +8,10 @@ from datetime import timedelta
 from holdfast.decisions.common import attempted_steps
 from holdfast.decisions.machines import replacement
 from holdfast.decisions.repair import repair_progress
-from holdfast.model import steps
+from holdfast.model.actions import steps
 from holdfast.model.book import World
-from holdfast.model.incident import Incident, IncidentState
-from holdfast.model.transitions import Moved, close, move, remark
+from holdfast.model.incidents.incident import Incident, IncidentState
+from holdfast.model.incidents.transitions import Moved, close, move, remark
 
 PATIENCE = timedelta(hours=1)  # rule undeclared-window: of an open incident
 """A repair waits this long for its node: slurm.conf is edited in steps, and slurmctld restarted more than once meanwhile."""

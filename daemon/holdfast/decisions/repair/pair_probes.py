@@ -12,13 +12,13 @@ from holdfast.decisions.common.part import Part
 from holdfast.decisions.probing import probe_orders, suspects
 from holdfast.decisions.probing.pairs import Probe, ProbeOutcome, next_pairs
 from holdfast.decisions.repair import validation, validation_orders
-from holdfast.model import steps
-from holdfast.model.action import Intent, Notify, Proposal, SendOrder
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import Intent, Notify, Proposal, SendOrder
+from holdfast.model.actions.steps import Step
 from holdfast.model.book import World
-from holdfast.model.cluster import ClusterView
-from holdfast.model.incident import Incident, IncidentState
+from holdfast.model.incidents.incident import Incident, IncidentState
 from holdfast.model.notice import NoticeLevel, Topic
-from holdfast.model.steps import Step
+from holdfast.model.slurm.cluster import ClusterView
 
 
 def probe(world: World) -> Part:

@@ -12,11 +12,11 @@ from dataclasses import replace
 from holdfast.decisions.common import attempted_steps, node_incidents, slurm_view
 from holdfast.decisions.common.part import Part
 from holdfast.decisions.recovery.waiting import added_exclusions
-from holdfast.model import steps
-from holdfast.model.action import AllowNodes, Proposal
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import AllowNodes, Proposal
 from holdfast.model.book import World
-from holdfast.model.cluster import ClusterView, Job
-from holdfast.model.incident import Recovery, RecoveryPhase
+from holdfast.model.incidents.incident import Recovery, RecoveryPhase
+from holdfast.model.slurm.cluster import ClusterView, Job
 
 
 def allow(world: World) -> Part:

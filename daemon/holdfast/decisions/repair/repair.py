@@ -19,8 +19,8 @@ from holdfast.decisions.repair.ladder import Rung, choose
 from holdfast.decisions.repair.steps_done import done
 from holdfast.decisions.repair.validation_parts import validate
 from holdfast.decisions.spares.choose import returns_as_spare
-from holdfast.model import steps
-from holdfast.model.action import (
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import (
     Action,
     AdoptSpare,
     Assign,
@@ -37,12 +37,12 @@ from holdfast.model.action import (
     Undrain,
     Verb,
 )
+from holdfast.model.actions.steps import Step
+from holdfast.model.agents.report import AgentView
 from holdfast.model.book import World
-from holdfast.model.cluster import ClusterView
-from holdfast.model.incident import Incident, IncidentState
+from holdfast.model.incidents.incident import Incident, IncidentState
 from holdfast.model.notice import NoticeLevel, Topic
-from holdfast.model.report import AgentView
-from holdfast.model.steps import Step
+from holdfast.model.slurm.cluster import ClusterView
 
 
 def repair(world: World) -> Part:
@@ -206,7 +206,8 @@ def _reset(world: World, incident: Incident, agent: AgentView) -> SendOrder:
 
 def _courtesy(world: World, incident: Incident) -> list[Proposal]:
     """Report a hardware fault to the provider once, when it is about to get the machine back."""
-    told = world.policy.repair.report_faults and world.can.report_fault and incident.goes_at is None
+    faulty = incident.goes_at is None and not incident.only_ordered
+    told = world.policy.repair.report_faults and world.can.report_fault and faulty
     if not told or repair_progress.rung_of(incident) not in (Rung.STOP_START, Rung.REPLACE) or not incident.instance_id:
         return []
     action = ReportFault(incident.node, incident.instance_id, incident.fault_at, incident.headline)

@@ -12,12 +12,12 @@ from holdfast.decisions.common import attempted_steps, node_agents, slurm_view
 from holdfast.decisions.machines import replacement
 from holdfast.decisions.nodes import hands_off
 from holdfast.decisions.repair.ladder import Rung
-from holdfast.model import steps
-from holdfast.model.action import Intent, Reboot, Replace, StopStart
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import Intent, Reboot, Replace, StopStart
+from holdfast.model.actions.steps import Step
+from holdfast.model.agents.report import AgentView
 from holdfast.model.book import World
-from holdfast.model.incident import Incident
-from holdfast.model.report import AgentView
-from holdfast.model.steps import Step
+from holdfast.model.incidents.incident import Incident
 from holdfast_checks.words import known
 
 _STEP = {Rung.RESET_GPU: steps.reset_gpu, Rung.REBOOT: steps.reboot, Rung.STOP_START: steps.stop_start}

@@ -9,10 +9,20 @@ from holdfast.decisions.common import attempted_steps
 from holdfast.decisions.machines import replacement
 from holdfast.decisions.repair import machine_gone, validation
 from holdfast.decisions.repair.ladder import Rung
-from holdfast.model import steps
-from holdfast.model.action import Action, Intent, IntentState, Launch, Reboot, Replace, SendOrder, StopStart, Verb
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import (
+    Action,
+    Intent,
+    IntentState,
+    Launch,
+    Reboot,
+    Replace,
+    SendOrder,
+    StopStart,
+    Verb,
+)
 from holdfast.model.book import World
-from holdfast.model.incident import Incident
+from holdfast.model.incidents.incident import Incident
 
 
 class Repair(StrEnum):

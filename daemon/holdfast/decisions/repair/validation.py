@@ -11,11 +11,12 @@ from holdfast.decisions.nodes import hands_off
 from holdfast.decisions.repair import failed_launches, repair_progress, validation_orders
 from holdfast.decisions.repair.ladder import Rung
 from holdfast.decisions.repair.validation_orders import ValidationProgress
-from holdfast.model import answers, steps
-from holdfast.model.action import Intent, IntentState, Replace, StopStart
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import Intent, IntentState, Replace, StopStart
+from holdfast.model.agents import answers
 from holdfast.model.book import World
 from holdfast.model.event import FailedPart
-from holdfast.model.incident import Incident, IncidentState
+from holdfast.model.incidents.incident import Incident, IncidentState
 from holdfast_checks.result import Severity
 
 

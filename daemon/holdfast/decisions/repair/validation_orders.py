@@ -13,11 +13,11 @@ from holdfast.decisions.machines import replacement
 from holdfast.decisions.probing import probe_orders
 from holdfast.decisions.probing.pairs import Probe, ProbeOutcome, SuspectVerdict, exhausted, judge
 from holdfast.decisions.repair.ladder import Rung
-from holdfast.model import steps
-from holdfast.model.action import Intent, IntentState, SendOrder, Verb
-from holdfast.model.answers import CheckWord, Refusal, check_word, held_by_job, refusal_of
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import Intent, IntentState, SendOrder, Verb
+from holdfast.model.agents.answers import CheckWord, Refusal, check_word, held_by_job, refusal_of
 from holdfast.model.book import World
-from holdfast.model.incident import Incident, IncidentKind, IncidentState
+from holdfast.model.incidents.incident import Incident, IncidentKind, IncidentState
 
 _DEEP_TRIES = 2
 """A deep check that gave no answer is asked for once more."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 from holdfast.decisions.common import attempted_steps, node_agents
 from holdfast.decisions.machines import replacement
 from holdfast.decisions.repair import validation, validation_orders
-from holdfast.model import steps
-from holdfast.model.action import Proposal, Verb
-from holdfast.model.answers import held_by_job
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import Proposal, Verb
+from holdfast.model.agents.answers import held_by_job
 from holdfast.model.book import World
-from holdfast.model.incident import Incident
+from holdfast.model.incidents.incident import Incident
 
 
 def validate(world: World, incident: Incident) -> list[Proposal]:

@@ -9,11 +9,11 @@ from holdfast.decisions.common.part import Part
 from holdfast.decisions.death import domains, evidence
 from holdfast.decisions.death.verdict import LivingPeer, TcpAnswered
 from holdfast.decisions.silence import common_cause, silent_nodes
-from holdfast.model import steps
-from holdfast.model.action import CheckInstance, Intent, Proposal, Verb
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import CheckInstance, Intent, Proposal, Verb
 from holdfast.model.book import World
-from holdfast.model.cluster import ClusterView, Node
-from holdfast.model.incident import Incident, Recovery, RecoveryPhase
+from holdfast.model.incidents.incident import Incident, Recovery, RecoveryPhase
+from holdfast.model.slurm.cluster import ClusterView, Node
 
 _ORDER_LIFE_S = 10.0
 _DEAD_PAUSE_S = 60.0

@@ -16,9 +16,9 @@ from holdfast.decisions.death import domains, evidence
 from holdfast.decisions.silence import spans
 from holdfast.decisions.silence.spans import Span
 from holdfast.model.book import World
-from holdfast.model.cluster import ClusterView
-from holdfast.model.incident import Incident
-from holdfast.model.lookback import DEATHS_S
+from holdfast.model.incidents.incident import Incident
+from holdfast.model.policies.lookback import DEATHS_S
+from holdfast.model.slurm.cluster import ClusterView
 
 FLEET = "the cluster"
 

@@ -9,12 +9,13 @@ from datetime import timedelta
 
 from holdfast.decisions.common.part import Part
 from holdfast.decisions.silence import silent_nodes
-from holdfast.model import steps
-from holdfast.model.action import Notify, Proposal
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import Notify, Proposal
 from holdfast.model.book import World
+from holdfast.model.conditions import ConditionKind
 from holdfast.model.ids import UPKEEP
-from holdfast.model.lookback import STEP_HOUR_S
 from holdfast.model.notice import NoticeLevel, Topic
+from holdfast.model.policies.lookback import STEP_HOUR_S
 
 AFTER_S = 300.0
 """A shorter freeze is not notified."""
@@ -35,10 +36,6 @@ def tell_of_freeze(world: World) -> Part:
         "node and the nodes, and the agents (systemctl status holdfast-agent). Nodes that are gone for good: take them out of slurm.conf, "
         "or drain them; they count no more then. holdfast nodes"
     )
-    return Part(
-        (
-            Proposal(
-                UPKEEP, step, Notify(subject, body, NoticeLevel.NEEDS_SOMEBODY, Topic.VERDICTS_FROZEN), why, order=90
-            ),
-        )
-    )
+    lasts = world.conditions.key(ConditionKind.FREEZE, "")
+    notify = Notify(subject, body, NoticeLevel.NEEDS_SOMEBODY, Topic.VERDICTS_FROZEN, condition=lasts)
+    return Part((Proposal(UPKEEP, step, notify, why, order=90),))

@@ -18,8 +18,8 @@ from holdfast.decisions.death.verdict import (
 )
 from holdfast.decisions.silence import common_cause
 from holdfast.model.book import World
-from holdfast.model.cluster import ClusterView
-from holdfast.model.incident import Incident, IncidentKind, IncidentState
+from holdfast.model.incidents.incident import Incident, IncidentKind, IncidentState
+from holdfast.model.slurm.cluster import ClusterView
 
 
 class TouchReason(Enum):

@@ -4,7 +4,7 @@ Each controller notifies on its own about a slurmctld that does not answer (:mod
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 
 from holdfast.decisions.common import slurm_view
@@ -12,15 +12,16 @@ from holdfast.decisions.common.part import Part
 from holdfast.decisions.death import domains, evidence
 from holdfast.decisions.death.known import known
 from holdfast.decisions.silence import common_cause, silent_nodes
-from holdfast.model import steps
-from holdfast.model.action import IntentState, Notify, Proposal
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import IntentState, Notify, Proposal
+from holdfast.model.actions.steps import Step
 from holdfast.model.book import World
-from holdfast.model.cluster import ClusterView
+from holdfast.model.conditions import ConditionKind
 from holdfast.model.ids import UPKEEP
-from holdfast.model.incident import Incident, IncidentState
-from holdfast.model.lookback import SILENCE_TOLD_S
+from holdfast.model.incidents.incident import Incident, IncidentState
 from holdfast.model.notice import NoticeLevel, Topic
-from holdfast.model.steps import Step
+from holdfast.model.policies.lookback import SILENCE_TOLD_S
+from holdfast.model.slurm.cluster import ClusterView
 
 AFTER_S = 60.0
 """Shorter silence is not notified."""
@@ -38,23 +39,37 @@ def page(world: World) -> Part:
     return Part(tuple(_nodes(world, view)) if view is not None else ())
 
 
+def subjects(world: World, view: ClusterView, silent: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """What a notification may be about: a failure domain, the cluster or a node → the nodes in it that do not report."""
+    if not silent:
+        return {}
+    groups = common_cause.groups(world, silent)
+    alone = {i.node: (i.node,) for i in _alone(world, view, silent, groups)}
+    return {**alone, **{group.where: group.silent for group in groups}}
+
+
+def _alone(
+    world: World, view: ClusterView, silent: Collection[str], groups: tuple[common_cause.SilentGroup, ...]
+) -> list[Incident]:
+    """Suspected nodes that belong to no group."""
+    held, quiet = common_cause.braked(groups), set(silent)
+    mine = (i for i in world.book.open_incidents() if i.state is IncidentState.SUSPECTED and i.node in quiet)
+    return [i for i in mine if i.node in view.nodes and i.node not in held]
+
+
 def _nodes(world: World, view: ClusterView) -> list[Proposal]:
     silent = silent_nodes.silent_nodes(world)
     if not silent or silent_nodes.freeze_reason(world, silent) is not None:
         return []
     groups, told = common_cause.groups(world, silent), _Told(world)
     proposals = [
-        _message(step, group.text, _body(group), tuple(sorted(group.nodes)))
+        _message(world, group.where, step, group.text, _body(group), tuple(sorted(group.nodes)))
         for group in groups
         if _due(world, group.since, AFTER_S)
         and (step := told.next(group.where, common_cause.began(world, silent, group), _size(group))) is not None
     ]
-    held = common_cause.braked(groups)
-    quiet = set(silent)
-    for incident in world.book.open_incidents():
-        suspected = incident.state is IncidentState.SUSPECTED and incident.node in quiet
-        if suspected and incident.node in view.nodes and incident.node not in held:
-            proposals += _undecided(world, view, incident, told)
+    for incident in _alone(world, view, silent, groups):
+        proposals += _undecided(world, view, incident, told)
     return proposals
 
 
@@ -97,7 +112,7 @@ def _undecided(world: World, view: ClusterView, incident: Incident, told: _Told)
         "holdfast-agent on it. If it hangs: power-cycle it; it then reports, or is found dead, and its jobs recover. "
         f"holdfast incident show {incident.id}"
     )
-    return [_message(step, subject, body, (node,))]
+    return [_message(world, node, step, subject, body, (node,))]
 
 
 class _Told:
@@ -129,8 +144,9 @@ def _hours(world: World, since: datetime) -> int:
     return int((world.now - since).total_seconds() // SILENCE_TOLD_S)
 
 
-def _message(step: Step, subject: str, body: str, nodes: tuple[str, ...]) -> Proposal:
-    notify = Notify(subject, body, NoticeLevel.NEEDS_SOMEBODY, Topic.NODES_DO_NOT_REPORT, nodes)
+def _message(world: World, where: str, step: Step, subject: str, body: str, nodes: tuple[str, ...]) -> Proposal:
+    lasts = world.conditions.key(ConditionKind.SILENCE, where)
+    notify = Notify(subject, body, NoticeLevel.NEEDS_SOMEBODY, Topic.NODES_DO_NOT_REPORT, nodes, lasts)
     return Proposal(UPKEEP, step, notify, subject, order=95)
 
 

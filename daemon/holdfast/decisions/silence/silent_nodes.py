@@ -23,13 +23,13 @@ from holdfast.decisions.death.verdict import (
 )
 from holdfast.decisions.nodes import hands_off
 from holdfast.decisions.silence import common_cause
-from holdfast.model.action import SendOrder
+from holdfast.model.actions.action import SendOrder
+from holdfast.model.agents.report import AgentView
 from holdfast.model.book import Change, World
-from holdfast.model.cluster import ClusterView
 from holdfast.model.event import Event, EventKind
-from holdfast.model.incident import Incident, IncidentKind, IncidentState
-from holdfast.model.report import AgentView
-from holdfast.model.transitions import Detection, Moved, NewIncident, close, open_incident, raise_to
+from holdfast.model.incidents.incident import Incident, IncidentKind, IncidentState
+from holdfast.model.incidents.transitions import Detection, Moved, NewIncident, close, open_incident, raise_to
+from holdfast.model.slurm.cluster import ClusterView
 from holdfast_checks.result import Remedy, Severity
 
 _FAULTY = frozenset({IncidentState.OPEN, IncidentState.CONTAINED})

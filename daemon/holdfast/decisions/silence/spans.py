@@ -11,8 +11,8 @@ from holdfast.decisions.common import node_drains
 from holdfast.decisions.death import unreached
 from holdfast.decisions.nodes import hands_off
 from holdfast.model.book import NodeRecord, World
-from holdfast.model.incident import Incident, IncidentKind
-from holdfast.model.lookback import DEATHS_S
+from holdfast.model.incidents.incident import Incident, IncidentKind
+from holdfast.model.policies.lookback import DEATHS_S
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,11 @@ from holdfast.decisions.common.node_policy import policy_for
 from holdfast.decisions.nodes import hands_off
 from holdfast.decisions.spares import spare_checks
 from holdfast.decisions.spares.pool import kept, spare_pool, wanted
-from holdfast.model.action import IntentState, PromoteSpare
+from holdfast.model.actions.action import IntentState, PromoteSpare
 from holdfast.model.book import World
-from holdfast.model.cluster import HOLDING_STATES, ClusterView, Job, Node
-from holdfast.model.incident import Incident
-from holdfast.model.policy import Mode
+from holdfast.model.incidents.incident import Incident
+from holdfast.model.policies.policy import Mode
+from holdfast.model.slurm.cluster import HOLDING_STATES, ClusterView, Job, Node
 
 _GPU_TYPE = re.compile(r"(?:^|,)(?:gres[:/])?gpu:([A-Za-z][^:,()]*)")
 

@@ -14,13 +14,13 @@ from holdfast.decisions.common.part import Part
 from holdfast.decisions.spares import spare_checks
 from holdfast.decisions.spares.choose import busy_nodes, why_not_ready
 from holdfast.decisions.spares.pool import kept
-from holdfast.model import steps
-from holdfast.model.action import Proposal, Verb
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import Proposal, Verb
 from holdfast.model.book import NodeRecord, World
-from holdfast.model.cluster import ClusterView
 from holdfast.model.ids import UPKEEP
-from holdfast.model.lookback import CHECK_EXPIRES_S, STEP_HOUR_S
-from holdfast.model.policy import Mode
+from holdfast.model.policies.lookback import CHECK_EXPIRES_S, STEP_HOUR_S
+from holdfast.model.policies.policy import Mode
+from holdfast.model.slurm.cluster import ClusterView
 
 LIGHT_EXPIRES_S = 120.0
 DEEP_DEADLINE_S = 1200.0

@@ -12,7 +12,7 @@ from statistics import NormalDist
 
 from holdfast.model.background import WantedSpares
 from holdfast.model.book import World
-from holdfast.model.cluster import ClusterView
+from holdfast.model.slurm.cluster import ClusterView
 
 P99 = "p99"
 QUANTILE = 0.99

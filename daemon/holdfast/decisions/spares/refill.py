@@ -15,16 +15,17 @@ from holdfast.decisions.common.part import Part
 from holdfast.decisions.elastic.grow import wants_nodes
 from holdfast.decisions.spares.choose import busy_nodes, why_not_ready
 from holdfast.decisions.spares.pool import kept, wanted
-from holdfast.model import steps
-from holdfast.model.action import Action, AdoptSpare, Notify, PromoteSpare, Proposal
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import Action, AdoptSpare, Notify, PromoteSpare, Proposal
+from holdfast.model.actions.steps import Step
 from holdfast.model.book import World
-from holdfast.model.cluster import ClusterView, Node
+from holdfast.model.conditions import ConditionKind
 from holdfast.model.ids import UPKEEP
-from holdfast.model.lookback import SPARES_TOLD_S
 from holdfast.model.notice import NoticeLevel, Topic
-from holdfast.model.policy import Mode
-from holdfast.model.proposals import StepKind
-from holdfast.model.steps import Step
+from holdfast.model.operators.proposals import StepKind
+from holdfast.model.policies.lookback import SPARES_TOLD_S
+from holdfast.model.policies.policy import Mode
+from holdfast.model.slurm.cluster import ClusterView, Node
 
 
 def keep_pool(world: World) -> Part:
@@ -43,6 +44,12 @@ def keep_pool(world: World) -> Part:
         elif len(pool) < number and world.policy.spares.refill == "idle":
             proposals += _take_idle(world, view, pool, number)
     return Part(tuple(proposals))
+
+
+def is_short(world: World, view: ClusterView) -> bool | None:
+    """Whether fewer spares are there than wanted; None: no number is wanted, or it is not known."""
+    number = wanted(world).number if world.policy.spares.wanted != "" else None
+    return None if number is None else len(kept(world, view)) < number
 
 
 def _on_its_way(world: World) -> bool:
@@ -115,6 +122,7 @@ def _tell(world: World, pool: tuple[str, ...], number: int) -> list[Proposal]:
     step = steps.notify_short_of_spares(since)
     if not world.may_try(UPKEEP, step):
         return []
+    lasts = world.conditions.key(ConditionKind.SPARES, "")
     had, at = len(pool), f"{since:%Y-%m-%d %H:%M}"
     subject = f"the spare pool is short since {at} UTC: {had} there, {number} wanted"
     body = (
@@ -122,5 +130,11 @@ def _tell(world: World, pool: tuple[str, ...], number: int) -> list[Proposal]:
         f"holdfast spares"
     )
     return [
-        Proposal(UPKEEP, step, Notify(subject, body, NoticeLevel.NEEDS_SOMEBODY, Topic.SPARES_SHORT), subject, order=95)
+        Proposal(
+            UPKEEP,
+            step,
+            Notify(subject, body, NoticeLevel.NEEDS_SOMEBODY, Topic.SPARES_SHORT, condition=lasts),
+            subject,
+            order=95,
+        )
     ]

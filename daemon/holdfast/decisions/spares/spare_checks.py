@@ -10,13 +10,13 @@ from dataclasses import replace
 from datetime import datetime
 
 from holdfast.decisions.common import node_incidents
-from holdfast.model.action import Intent, IntentState, SendOrder, Verb
+from holdfast.model.actions.action import Intent, IntentState, SendOrder, Verb
+from holdfast.model.agents.report import results_of
 from holdfast.model.book import Change, NodeRecord, World
 from holdfast.model.event import Event
 from holdfast.model.ids import UPKEEP
-from holdfast.model.incident import Incident, IncidentKind, IncidentState
-from holdfast.model.report import results_of
-from holdfast.model.transitions import Detection, Moved, NewIncident, open_incident
+from holdfast.model.incidents.incident import Incident, IncidentKind, IncidentState
+from holdfast.model.incidents.transitions import Detection, Moved, NewIncident, open_incident
 from holdfast_checks.result import NODE_COMPONENT, Grade, Remedy, Result, Severity
 
 LIGHT, DEEP = "light", "deep"

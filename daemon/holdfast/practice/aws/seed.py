@@ -24,7 +24,7 @@ TEMPLATE = "holdfast-practice"
 IMAGE = "ami-0practice000000001"
 INSTANCE_TYPE: Final = "p5.48xlarge"
 CLUSTER_TAG, NODE_TAG, INCIDENT_TAG = "holdfast:cluster", "holdfast:node", "holdfast:incident"
-"""The default keys of ``holdfast.providers.ec2.settings.TagKeys``, the only ones that the practice uses."""
+"""The default keys of ``holdfast.providers.aws.tags.TagKeys``, the only ones that the practice uses."""
 
 
 def open_ec2(endpoint: str) -> EC2Client:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from holdfast.model.errors import ConfigError, Rejected, Unavailable
-from holdfast.practice.cluster import slurmconf
+from holdfast.practice.cluster import nursery, slurmconf
 from holdfast.practice.cluster import spec as specs
 from holdfast.practice.cluster.machine import PracticeMachine
 from holdfast.practice.cluster.processes import Processes
@@ -137,7 +137,7 @@ class Practice:
         missing starts.
 
         Raises Unavailable when Slurm does not come up; what was started stays, for its logs, until ``down``."""
-        if not self.processes.names():
+        if not set(self.processes.names()) - {nursery.NAME}:
             self._take_free_ports()
         self._start_munged()
         self.start_slurmctld()

@@ -15,7 +15,8 @@ import sys
 from typing import NoReturn
 
 _PR_SET_CHILD_SUBREAPER = 36
-_REPORT_FD = 3
+REPORT_FD = 3
+"""Where a detached process has the caller's end of the report: not inherited by a program that it becomes."""
 
 
 def main(args: list[str]) -> int:
@@ -28,44 +29,49 @@ def main(args: list[str]) -> int:
             answer = report.read()  # EOF comes when the program runs: execve closes the descriptor
         sys.stdout.write(answer + "\n")
         return 0 if answer else 1
-    os.setsid()
-    os.chdir(cwd)
-    _open_standard_files(log, write_fd)
-    if reaper:
-        return _reap(argv)
-    os.write(_REPORT_FD, f"{os.getpid()} {os.getpid()}".encode())
+    detach(log, cwd, write_fd, reaper=reaper)
     return _become(argv)
-
-
-def _open_standard_files(log: str, report_fd: int) -> None:
-    null = os.open(os.devnull, os.O_RDONLY)
-    out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    kept = os.dup2(report_fd, 100)
-    for source, target in ((null, 0), (out, 1), (out, 2), (kept, _REPORT_FD)):
-        os.dup2(source, target)
-    os.closerange(_REPORT_FD + 1, 256)
-    os.set_inheritable(_REPORT_FD, False)
 
 
 def _become(argv: list[str]) -> NoReturn:
     os.execvp(argv[0], argv)  # noqa: S606 - the process that was asked for, without a shell
 
 
-def _reap(argv: list[str]) -> int:
+def detach(log: str, cwd: str, report_fd: int, *, reaper: bool) -> None:
+    """Give this forked process its own session, a log and no descriptor of the caller but ``REPORT_FD``, to which it writes
+    ``PID MAIN_PID``. Returns in the main process alone; the reaper ends here."""
+    os.setsid()
+    os.chdir(cwd)
+    _open_standard_files(log, report_fd)
+    if not reaper:
+        os.write(REPORT_FD, f"{os.getpid()} {os.getpid()}".encode())
+        return
     if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
-    main_pid = os.fork()
-    if not main_pid:
-        os.setsid()
-        _become(argv)
-    os.write(_REPORT_FD, f"{os.getpid()} {main_pid}".encode())
-    os.close(_REPORT_FD)
+    if main_pid := os.fork():
+        _reap(main_pid)
+    os.setsid()
+
+
+def _open_standard_files(log: str, report_fd: int) -> None:
+    null = os.open(os.devnull, os.O_RDONLY)
+    out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    kept = os.dup2(report_fd, 100)
+    for source, target in ((null, 0), (out, 1), (out, 2), (kept, REPORT_FD)):
+        os.dup2(source, target)
+    os.closerange(REPORT_FD + 1, 256)
+    os.set_inheritable(REPORT_FD, False)
+
+
+def _reap(main_pid: int) -> NoReturn:
+    os.write(REPORT_FD, f"{os.getpid()} {main_pid}".encode())
+    os.close(REPORT_FD)
     signal.signal(signal.SIGTERM, lambda _number, _frame: os.kill(main_pid, signal.SIGTERM))
     while True:
         try:
             os.wait()
         except ChildProcessError:
-            return 0
+            os._exit(0)
 
 
 if __name__ == "__main__":

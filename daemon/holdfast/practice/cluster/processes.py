@@ -20,7 +20,7 @@ from pathlib import Path
 import psutil
 
 from holdfast.model.errors import Unavailable
-from holdfast.practice.cluster import launch
+from holdfast.practice.cluster import launch, nursery
 from holdfast_checks.probes import process_files
 from holdfast_checks.whole_file import write_whole
 
@@ -91,10 +91,32 @@ class Processes:
         old = self.record(name)
         if old and self._live(old):
             return old
-        log = log or self._folder / "log" / f"{name}.log"
-        options = ["--reaper"] if reaper else []
-        command = [sys.executable, "-I", "-S", str(launch.__file__), *options, str(log), str(cwd or self._folder), "--"]
+        log, cwd = log or self._folder / "log" / f"{name}.log", cwd or self._folder
         environment = {**os.environ, **(env or {}), MARK: str(self._folder)}
+        birth = nursery.birth(argv, env=environment, cwd=cwd, log=log, reaper=reaper)
+        forked = nursery.fork(self._nursery, birth, lambda: self.alive(nursery.NAME)) if birth else None
+        pid, main_pid = forked or self._launch(name, argv, environment, cwd, log, reaper=reaper)
+        record = ProcessRecord(
+            name, pid, start_ticks(pid) or 0, main_pid, start_ticks(main_pid) or 0, list(argv), str(log)
+        )
+        self._write(record)
+        return record
+
+    def start_nursery(self) -> None:
+        """Start the process of which daemons are forked from now on; without one each is a program. Does not wait for its imports."""
+        self._records.mkdir(parents=True, exist_ok=True)
+        self.start(nursery.NAME, nursery.command(self._nursery))
+
+    @property
+    def _nursery(self) -> Path:
+        return self._records / "nursery.sock"
+
+    def _launch(
+        self, name: str, argv: Sequence[str], environment: Mapping[str, str], cwd: Path, log: Path, *, reaper: bool
+    ) -> tuple[int, int]:
+        """Start a program; returns the pid of what was started and that of the main process. Raises Unavailable."""
+        options = ["--reaper"] if reaper else []
+        command = [sys.executable, "-I", "-S", str(launch.__file__), *options, str(log), str(cwd), "--"]
         try:
             done = subprocess.run(
                 [*command, *argv],
@@ -109,11 +131,7 @@ class Processes:
         if done.returncode or len(done.stdout.split()) != 2:
             raise Unavailable(f"cannot start {name}: {(done.stderr or done.stdout).strip()[-300:]}")
         pid, main_pid = (int(word) for word in done.stdout.split())
-        record = ProcessRecord(
-            name, pid, start_ticks(pid) or 0, main_pid, start_ticks(main_pid) or 0, list(argv), str(log)
-        )
-        self._write(record)
-        return record
+        return pid, main_pid
 
     def record(self, name: str) -> ProcessRecord | None:
         """The record of a name, alive or not."""

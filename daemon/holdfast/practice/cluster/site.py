@@ -51,12 +51,14 @@ class PracticeSite:
         store_url: str | None = None,
         heartbeat_s: float | None = None,
         quorum: bool = True,
+        nursery: bool = True,
         **practice: Any,
     ) -> PracticeSite:
         """Create a cluster and Holdfast's files; starts nothing. ``settings`` precede the practice's own (``controller.toml``).
 
         ``provider``: its machine backend, one of ``backing.KINDS``; ``heartbeat_s``: of every agent; None: set by the
-        controller; ``quorum``: with the quorum service for elastic jobs."""
+        controller; ``quorum``: with the quorum service for elastic jobs; ``nursery``: daemons are forks of one process that has imported
+        them, which saves seconds (``nursery.py``); not where a daemon's memory is measured."""
         folder = Path(folder).absolute()
         backing = backing_class(provider)
         made = Practice.create(
@@ -67,6 +69,8 @@ class PracticeSite:
             **practice,
         )
         (folder / "etc" / "provider").write_text(f"{provider}\n")
+        if nursery:
+            (folder / "etc" / "nursery").touch()
         site = cls(made)
         (folder / "aws").mkdir(exist_ok=True)
         (folder / "actor").mkdir(mode=0o700, exist_ok=True)
@@ -123,6 +127,8 @@ class PracticeSite:
 
     def up(self) -> None:
         """Start everything and wait until every agent is reporting. Idempotent. Raises Unavailable."""
+        if (self.folder / "etc" / "nursery").exists():
+            self.practice.processes.start_nursery()  # it imports while Slurm starts
         self._start_machines()
         self.practice.up()
         self._make_spare_pool()

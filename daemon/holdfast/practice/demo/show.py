@@ -9,10 +9,10 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from holdfast.model.cluster import Job, Node
 from holdfast.model.errors import NotFound
 from holdfast.model.event import ATTEMPT_FAILED, FAILURE, FailedPart
-from holdfast.model.policy import JobPolicy
+from holdfast.model.policies.policy import JobPolicy
+from holdfast.model.slurm.cluster import Job, Node
 from holdfast.practice.cluster.backing import HyperpodBacking, RackBacking
 from holdfast.practice.cluster.deliveries import Delivery
 from holdfast.practice.cluster.site import SPARES, PracticeSite

@@ -11,7 +11,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.model.action import (
+from holdfast.model.actions.action import (
     AdoptSpare,
     Assign,
     Drain,

@@ -10,10 +10,10 @@ from array import array
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from holdfast.controller.quorum_link import QuorumLink
-from holdfast.model.cluster import Job
+from holdfast.controller.quorum.quorum_link import QuorumLink
+from holdfast.model.elastic_jobs.rooms import RoomView
 from holdfast.model.errors import ConfigError, NotFound, Unavailable
-from holdfast.model.rooms import RoomView
+from holdfast.model.slurm.cluster import Job
 from holdfast.practice import jobs
 from holdfast.practice.cluster.site import PracticeSite
 from holdfast.practice.cluster.slurmconf import FLEXIBLE

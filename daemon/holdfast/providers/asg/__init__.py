@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.providers.asg.settings import AsgSettings
-from holdfast.providers.ec2 import LOOK
+from holdfast.providers.aws import LOOK
 from holdfast.providers.kind import ProviderKind
 
 PROVIDER = ProviderKind(

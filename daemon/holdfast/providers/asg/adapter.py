@@ -18,11 +18,11 @@ from holdfast.model.errors import InsufficientCapacity, OutsideError, Rejected
 from holdfast.model.machine import Instance, ProviderCan
 from holdfast.providers.asg.groups import AutoScalingGroup, Groups
 from holdfast.providers.asg.settings import AsgSettings
-from holdfast.providers.ec2.calls import Ec2Calls, Time, age, is_going, open_client
-from holdfast.providers.ec2.exchange import machine_of
-from holdfast.providers.ec2.machines import Ec2Machines
-from holdfast.providers.ec2.permissions import obstacles, shared
-from holdfast.providers.ec2.requests import ASG_TAG, SERVING, in_group, read_instance, tags_of
+from holdfast.providers.aws.calls import Ec2Calls, Time, age, is_going, open_client
+from holdfast.providers.aws.instances import ASG_TAG, SERVING, in_group, read_instance, tags_of
+from holdfast.providers.aws.machines import Ec2Machines
+from holdfast.providers.aws.node_machine import machine_of
+from holdfast.providers.aws.permissions import obstacles, shared
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import InstanceTypeDef

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from holdfast.model.errors import NotFound, Rejected, Unavailable
-from holdfast.providers.aws_errors import translated
+from holdfast.providers.aws.errors import translated
 from holdfast.providers.one_line import one_line
 
 if TYPE_CHECKING:

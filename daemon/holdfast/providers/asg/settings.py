@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast.model.errors import ConfigError
-from holdfast.providers.ec2.settings import TagKeys
+from holdfast.providers.aws.tags import TagKeys
 from holdfast.providers.kind import MAX_DEADLINE_S
 from holdfast_checks.settings.option import option, required
 

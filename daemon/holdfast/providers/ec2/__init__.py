@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
+from holdfast.providers.aws import LOOK
 from holdfast.providers.ec2.settings import Ec2Settings
 from holdfast.providers.kind import ProviderKind
-
-LOOK = (
-    "ec2:DescribeInstances",
-    "ec2:DescribeInstanceStatus",
-    "ec2:DescribeSpotInstanceRequests",
-    "ec2:DescribeCapacityReservations",
-)
-"""What every provider needs that looks at machines by :mod:`holdfast.providers.ec2.calls`."""
 
 PROVIDER = ProviderKind(
     "holdfast.providers.ec2.adapter:Ec2Provider",

@@ -13,12 +13,12 @@ import boto3
 
 from holdfast.model.errors import NotFound, OutsideError, Rejected
 from holdfast.model.machine import Instance, ProviderCan
-from holdfast.providers.ec2.calls import Ec2Calls, Time, is_going, open_client
+from holdfast.providers.aws.calls import Ec2Calls, Time, is_going, open_client
+from holdfast.providers.aws.instances import CANDIDATE, RETIRED, SERVING, in_group, read_instance, tags_of
+from holdfast.providers.aws.machines import Ec2Machines
 from holdfast.providers.ec2.exchange import exchange
 from holdfast.providers.ec2.launch import Ec2Launcher
-from holdfast.providers.ec2.machines import Ec2Machines
 from holdfast.providers.ec2.permissions import dry_runs
-from holdfast.providers.ec2.requests import CANDIDATE, RETIRED, SERVING, in_group, read_instance, tags_of
 from holdfast.providers.ec2.settings import Ec2Settings
 from holdfast.providers.ec2.stop_start import StopOrder, stop_start
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
 
 from holdfast.model.errors import InsufficientCapacity, OutsideError, Rejected
 from holdfast.model.machine import Instance
-from holdfast.providers.aws_errors import translated
-from holdfast.providers.ec2.calls import Ec2Calls
-from holdfast.providers.ec2.capacity import Reserved, look_up, why_skip
-from holdfast.providers.ec2.requests import GONE_STATES, read_instance, run_request
+from holdfast.providers.aws.calls import Ec2Calls
+from holdfast.providers.aws.capacity import Reserved, look_up
+from holdfast.providers.aws.errors import translated
+from holdfast.providers.aws.instances import GONE_STATES, read_instance
+from holdfast.providers.ec2.requests import run_request
 from holdfast.providers.ec2.settings import Ec2Settings, Offer
 
 log = logging.getLogger(__name__)
@@ -103,3 +105,15 @@ class Ec2Launcher:
             node, incident, launched.instance_id, offer, request.get("ClientToken"),
         )  # fmt: skip
         return launched
+
+
+def why_skip(offer: Offer, reserved: Mapping[str, Reserved], now: datetime, margin_s: float) -> str:
+    """Why no machine should be requested from this offer now; empty: request. If the reservation was not seen, try: EC2 decides."""
+    known = reserved.get(offer.capacity_reservation_id)
+    if known is None:
+        return ""
+    if known.state != "active":
+        return f"{known.reservation_id} is {known.state}"
+    if known.block and known.ends_at is not None and known.ends_at <= now + timedelta(seconds=margin_s):
+        return f"Capacity Block {known.reservation_id} ends at {known.ends_at:%Y-%m-%d %H:%M} UTC, too soon for a new machine"
+    return ""

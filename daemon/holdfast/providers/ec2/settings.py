@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from holdfast.model.errors import ConfigError
+from holdfast.providers.aws.tags import TagKeys
 from holdfast.providers.kind import MAX_DEADLINE_S
 from holdfast_checks.settings.option import option, required
 
@@ -36,21 +37,6 @@ class Offer:
     def __str__(self) -> str:
         parts = (self.instance_type, self.subnet_id, self.launch_template, self.version, self.market)
         return "/".join(p for p in (*parts, self.capacity_reservation_id) if p) or "launch template"
-
-
-@dataclass(frozen=True, slots=True)
-class TagKeys:
-    """Keys of the tags by which Holdfast identifies its machines."""
-
-    cluster: str = "holdfast:cluster"
-    node: str = "holdfast:node"
-    """Slurm node name."""
-    incident: str = "holdfast:incident"
-    token: str = "holdfast:token"  # noqa: S105 - a tag's name
-    role: str = "holdfast:role"
-    """``candidate`` until handed over, ``serving`` after, ``retired`` once another has its name. Absent is serving."""
-    order: str = "holdfast:order"
-    """The last order for the machine: ``stop`` or ``replace``, the token, and when."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from holdfast.model.errors import Rejected, Unavailable
 from holdfast.model.machine import Instance
-from holdfast.providers.aws_errors import translated
-from holdfast.providers.ec2.calls import Ec2Calls
-from holdfast.providers.ec2.requests import GONE_STATES, in_group, read_instance, state_of, tags_of
+from holdfast.providers.aws.calls import Ec2Calls
+from holdfast.providers.aws.errors import translated
+from holdfast.providers.aws.instances import GONE_STATES, in_group, read_instance, state_of, tags_of
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import InstanceTypeDef

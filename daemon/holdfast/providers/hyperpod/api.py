@@ -9,8 +9,8 @@ import boto3
 from botocore.exceptions import ClientError
 
 from holdfast.model.errors import NotFound, Unavailable
-from holdfast.providers.aws_client import bounds
-from holdfast.providers.aws_errors import error_code, translated
+from holdfast.providers.aws.client import bounds
+from holdfast.providers.aws.errors import error_code, translated
 from holdfast.providers.hyperpod.answers import BatchResult, PodCluster, read_batch, read_cluster
 from holdfast.providers.hyperpod.settings import HyperpodSettings
 

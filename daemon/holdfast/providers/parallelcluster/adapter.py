@@ -14,10 +14,10 @@ from collections.abc import Callable
 from dataclasses import replace as changed
 from typing import Protocol
 
-from holdfast.model.cluster import Node
 from holdfast.model.errors import NotFound, Rejected, Unavailable
 from holdfast.model.ids import slurm_reason
 from holdfast.model.machine import Instance, ProviderCan
+from holdfast.model.slurm.cluster import Node
 from holdfast.ports import Scheduler
 from holdfast.providers.limits import LimitedProvider
 from holdfast.providers.parallelcluster.settings import ParallelClusterSettings

@@ -10,9 +10,9 @@ import boto3
 
 from holdfast.model.errors import NotFound, Rejected
 from holdfast.model.machine import Instance
-from holdfast.providers.aws_client import bounds
-from holdfast.providers.aws_errors import translated
-from holdfast.providers.ec2.requests import LIVE_STATES, judge_status, state_of, tags_of
+from holdfast.providers.aws.client import bounds
+from holdfast.providers.aws.errors import translated
+from holdfast.providers.aws.instances import LIVE_STATES, judge_status, state_of, tags_of
 from holdfast.providers.parallelcluster.settings import ParallelClusterSettings
 
 if TYPE_CHECKING:

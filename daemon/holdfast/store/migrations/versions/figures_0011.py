@@ -1,6 +1,6 @@
 """Figures of closed incidents are kept, and read in place of their events
 
-The table is empty at first: the controller fills it in the background, in batches (:mod:`holdfast.controller.figures_keeper`).
+The table is empty at first: the controller fills it in the background, in batches (:mod:`holdfast.controller.keeping.figures_keeper`).
 A question that comes before computes what is missing from the events.
 
 An incident's steps are found in their order: upkeep, which never ends, has those of a year."""

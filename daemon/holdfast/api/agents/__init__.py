@@ -1,0 +1,1 @@
+"""Routes that agents call."""

@@ -1,0 +1,1 @@
+"""The JSON of answers: what clients of the API read."""

@@ -1,0 +1,1 @@
+"""The policy of checks: routes that read and change it."""

@@ -1,0 +1,1 @@
+"""Timings, losses and gauges: routes and what they read."""

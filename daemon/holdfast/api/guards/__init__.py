@@ -1,0 +1,1 @@
+"""What is asked of a request before its route runs."""

@@ -1,0 +1,1 @@
+"""Routes that read: nodes, incidents, jobs, spares, notices, status."""

@@ -1,0 +1,1 @@
+"""From nouns to the JSON of answers, and the pages of lists."""

@@ -1,0 +1,1 @@
+"""Sockets, TLS and HTTP below the application."""

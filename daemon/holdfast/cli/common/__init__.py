@@ -1,0 +1,1 @@
+"""What commands share: options, answers, and how they are printed."""

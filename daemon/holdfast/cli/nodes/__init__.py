@@ -1,0 +1,1 @@
+"""Commands on nodes, spares and the policy of checks."""

@@ -1,0 +1,1 @@
+"""Commands that show incidents, events and the cluster."""

@@ -1,0 +1,1 @@
+"""What the loop reads: Slurm, agents, background data."""

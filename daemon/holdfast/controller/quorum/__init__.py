@@ -1,0 +1,1 @@
+"""The quorum service as the controller sees it."""

@@ -1,0 +1,1 @@
+"""When the loop does what, and how long it takes."""

@@ -1,0 +1,61 @@
+"""Mail to a job's owner: once its job runs again, or when it is held and starts only after it is released. Pure."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from holdfast.decisions.recovery import owner_note
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import Notify, Proposal
+from holdfast.model.book import World
+from holdfast.model.incidents.incident import Incident, Recovery, RecoveryPhase
+from holdfast.model.jobs.opt_in import NO_NOTES_WORD, wants_notes
+from holdfast.model.notice import NoticeLevel, Topic
+from holdfast.model.policies.lookback import STEP_HOUR_S
+from holdfast.model.slurm.cluster import ClusterView, Job
+
+
+def mail(world: World, view: ClusterView) -> list[Proposal]:
+    """Mails that are due; the actor sends none about the same recovery twice."""
+    if not world.policy.job.owner_mail:
+        return []
+    found: list[Proposal] = []
+    for recovery in sorted(world.book.recoveries.values(), key=lambda r: r.id):
+        job, incident = view.jobs.get(recovery.job.job_id), world.book.incidents.get(recovery.incident_id)
+        mine = job is not None and job.continues(recovery.job) and job.user == recovery.user
+        if job is not None and incident is not None and mine and wants_notes(job.comment):
+            found += _about(world, incident, recovery, job)
+    return found
+
+
+def _about(world: World, incident: Incident, recovery: Recovery, job: Job) -> list[Proposal]:
+    if recovery.phase is RecoveryPhase.RESUMED and _runs(world, recovery, job):
+        text = owner_note.recovered(incident, recovery, job)
+        return _mail(world, incident, recovery, job, "recovered", f"your job {job.shown_id} runs again", text)
+    if recovery.phase is RecoveryPhase.HELD and job.held:
+        number = job.shown_id
+        start = f"scontrol release {number}; scontrol update jobid={number} StartTime=now"
+        text = f"{recovery.note}\nOnce the cause is fixed, you can start it: {start}"
+        return _mail(world, incident, recovery, job, "held", f"your job {job.shown_id} is held", text)
+    return []
+
+
+def _runs(world: World, recovery: Recovery, job: Job) -> bool:
+    """Whether this is the run after the recovery, and began within the time for which the store knows of the mail."""
+    if job.state != "RUNNING" or job.restarts != recovery.restarts_before + 1 or job.start_time is None:
+        return False
+    return world.now - job.start_time < timedelta(seconds=STEP_HOUR_S)
+
+
+def _mail(
+    world: World, incident: Incident, recovery: Recovery, job: Job, what: str, subject: str, text: str
+) -> list[Proposal]:
+    step = steps.notify_owner(recovery.job, recovery.restarts_before, what)
+    if not world.may_try(incident.id, step):
+        return []
+    held = what == "held"
+    body = f"{subject[0].upper()}{subject[1:]}.\n{text}\nFor no such mails: sbatch --comment=holdfast,{NO_NOTES_WORD}"
+    level = NoticeLevel.NEEDS_SOMEBODY if held else NoticeLevel.HEALED
+    topic = Topic.JOB_HELD if held else Topic.JOB_RECOVERED
+    action = Notify(subject, body, level, topic, (incident.node,) if incident.node else (), user=job.user)
+    return [Proposal(incident.id, step, action, subject, order=95)]

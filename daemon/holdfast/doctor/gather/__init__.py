@@ -1,0 +1,1 @@
+"""Facts from outside: files, Slurm's plug-ins, certificates, metadata services."""

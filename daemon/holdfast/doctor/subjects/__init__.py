@@ -1,0 +1,1 @@
+"""Advice, one module per subject. Pure."""

@@ -1,0 +1,1 @@
+"""Actions, steps and their keys, and what restrains them."""

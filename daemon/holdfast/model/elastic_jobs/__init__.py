@@ -1,0 +1,1 @@
+"""Elastic jobs: their sizes, and where their groups meet."""

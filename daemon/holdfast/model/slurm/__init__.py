@@ -1,0 +1,1 @@
+"""Slurm's nodes and jobs as nouns, and host lists."""

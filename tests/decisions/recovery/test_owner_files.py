@@ -1,0 +1,74 @@
+"""The file alongside a job's output: ordered once for each recovery, to its node, where the site and the user want it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from holdfast.decisions.recovery import owner_files
+from holdfast.model.actions.action import Intent, SendOrder, Verb
+from support.simulated import Site
+from support.simulated.site import POLICY
+
+ON = replace(POLICY, job=replace(POLICY.job, owner_file=True))
+
+
+def notes(site: Site) -> list[Intent]:
+    return [i for i in site.store.intents() if isinstance(i.action, SendOrder) and i.action.verb is Verb.JOB_NOTE]
+
+
+def recovered(policy: Any = ON, **changed: Any) -> Site:
+    site = Site(4, spares=("n4",), policy=policy)
+    job = site.slurm.submit(
+        2, **{"comment": "holdfast", "exclusive": True, "stdout": "/home/ada/slurm-%A_%a.out", **changed}
+    )
+    site.run(2)
+    site.fault("n1")
+    site.run(30)
+    assert (job.state, job.restarts) == ("RUNNING", 1)
+    site.run(3 * 3600, step_s=60)
+    return site
+
+
+def test_each_recovery_is_one_order_to_the_node_that_the_script_runs_on() -> None:
+    site = recovered(array_job_id=99, array_task_id=4)
+    (note,) = notes(site)
+    assert isinstance(note.action, SendOrder)
+    job = next(iter(site.slurm.jobs.values()))
+    args = note.action.args
+    assert note.action.node == job.nodes[0]
+    assert (args["uid"], args["user"], args["path"]) == (1000, "ada", "/home/ada/slurm-%A_%a.out")
+    assert (args["array_job_id"], args["array_task_id"]) == (99, 4)
+    assert args["text"].startswith(
+        f"Holdfast: job 99_4, run 0, incident {site.incident('n1').id}\nrun 0 was stopped by "
+    )
+    assert args["mark"] in args["text"]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"policy": POLICY},
+        {"comment": "holdfast,holdfast-no-notes"},
+        {"stdout": ""},
+        {"uid": 0},
+    ],
+)
+def test_none_is_ordered_where_it_is_off_unwanted_or_has_no_place(changed: dict[str, Any]) -> None:
+    assert notes(recovered(**changed)) == []
+
+
+def test_a_users_words_are_printable_and_short() -> None:
+    site = recovered(name="x\x1b[31m\n" * 50)
+    (note,) = notes(site)
+    assert isinstance(note.action, SendOrder)
+    text = str(note.action.args["text"])
+    assert text.replace("\n", "").isprintable()
+    assert len(text) < 2000
+
+
+def test_one_users_jobs_do_not_take_all_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(owner_files, "MOST_OF_A_USER", 0)
+    assert notes(recovered()) == []

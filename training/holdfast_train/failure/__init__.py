@@ -1,0 +1,1 @@
+"""What ends or restarts a group: lost peers, evictions, errors."""

@@ -1,0 +1,1 @@
+"""Groups that exchange state."""

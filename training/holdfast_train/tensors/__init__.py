@@ -1,0 +1,1 @@
+"""State as tensors, names and bytes."""
