@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast_checks.acting import CheckPolicy, Lists, parsed
+from holdfast_checks.acting import CheckPolicy, Lists, ids, parsed
 from holdfast_checks.settings import thresholds
 from holdfast_checks.settings.schema import WrongSetting
 from holdfast_checks.whole_file import write_whole
@@ -36,8 +36,11 @@ def given_policy(given: object) -> GivenPolicy:
     numbers, version = given.get("thresholds", {}), given.get("version", "")
     if not isinstance(numbers, Mapping):
         raise WrongSetting("checks.thresholds: must be an object")
+    off = ids(given.get("checks_off", []))
+    if off is None:
+        raise WrongSetting("checks.checks_off: must be a list of ids")
     read = thresholds.read(numbers, "checks.thresholds", others_too=True)
-    return GivenPolicy(CheckPolicy(lists, read), version[:_LONGEST] if isinstance(version, str) else "")
+    return GivenPolicy(CheckPolicy(lists, read, off), version[:_LONGEST] if isinstance(version, str) else "")
 
 
 def kept(state_dir: Path) -> GivenPolicy:

@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from holdfast_checks.acting import ALL
 from holdfast_checks.catalog.instance_types import lookup
 from holdfast_checks.inventory import GpuInventory
 from holdfast_checks.result import Remedy, Result, Severity
 from holdfast_checks.settings import CheckSettings
 from holdfast_checks.snapshot import NVML_LIBRARY_NOT_FOUND, NvmlFailure, Snapshot
-
-ALL = "*"
 
 
 class Need(StrEnum):

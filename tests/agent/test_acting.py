@@ -117,6 +117,8 @@ def test_a_node_without_a_policy_gets_one_before_slurm_shows_it(tmp_path: Path) 
         ({"thresholds": {"host.load_per_cpu": "rm -rf"}}, "expected a number"),
         ({"thresholds": []}, "checks.thresholds: must be an object"),
         ({"observe_only": "gpu.ecc"}, "must be lists of ids"),
+        ({"checks_off": "gpu.ecc"}, "checks.checks_off: must be a list of ids"),
+        ({"checks_off": [7]}, "checks.checks_off: must be a list of ids"),
     ],
 )
 def test_a_policy_that_is_wrong_anywhere_is_refused_as_a_whole(tmp_path: Path, wrong: dict[str, Any], why: str) -> None:
@@ -162,6 +164,42 @@ def test_a_run_by_hand_weighs_as_the_agent_does(tmp_path: Path) -> None:
     agent = tmp_path / "agent.toml"
     agent.write_text('state_dir = "."\nobserve_only = ["gpu.xid"]\n')
     assert by_hand.read(agent).acting == Lists(("gpu.nvlink",), ("gpu.ecc", "gpu.xid"))
+
+
+def test_what_the_site_switches_off_is_kept_and_holds_for_a_run_by_hand(tmp_path: Path) -> None:
+    acting = Acting((None, ()), tmp_path)
+    acting.answered(answer(replace(POLICY, off=("host.disk", "of.a.newer.release")), acting.version, NODE))
+    assert acting.off == Acting((None, ()), tmp_path).off == {"host.disk", "of.a.newer.release"}
+    agent = tmp_path / "agent.toml"
+    agent.write_text('state_dir = "."\ndisabled_checks = ["gpu.ecc"]\n')
+    assert by_hand.read(agent).off == ("gpu.ecc", "host.disk", "of.a.newer.release")
+    acting.answered(answer(POLICY, acting.version, NODE))
+    assert acting.off == frozenset()
+    acting.answered({"leader": True, "checks": GIVEN})
+    assert acting.off == frozenset(), "of an older controller"
+
+
+@pytest.mark.slow
+def test_an_agent_switches_a_check_off_and_on_again_without_a_restart(
+    folder: Folder, controller: FakeController
+) -> None:
+    low = CheckPolicy(thresholds={"host.memory_available_mib": 1e9})
+    folder.write_config(f'controllers = ["{controller.url}"]\nintervals = {{ "host.memory" = 0.5 }}')
+    controller.heartbeat_answer = {"leader": True, "checks": low.document()}
+
+    def last(key: str) -> Any:
+        return controller.heartbeats[-1].get(key) if controller.heartbeats else None
+
+    with running(folder):
+        controller.wait(lambda: "host.memory" in (last("failing") or ()))
+        controller.heartbeat_answer = {"leader": True, "checks": replace(low, off=("host.memory",)).document()}
+        controller.wait(lambda: last("checks_off") == ["host.memory"] and "host.memory" not in last("failing"))
+        assert not [item for item in controller.items("clear") if item["check"] == "host.memory"], (
+            "nothing was seen right"
+        )
+        controller.heartbeat_answer = {"leader": True, "checks": CheckPolicy().document()}
+        controller.wait(lambda: any(item["check"] == "host.memory" for item in controller.items("clear")))
+    assert last("checks_off") == []
 
 
 @pytest.mark.slow

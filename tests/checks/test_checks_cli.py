@@ -44,6 +44,7 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert {line["id"]: line["interval_s"] for line in lines}["gpu.count"] == 15
 
 
+@pytest.mark.slow
 def test_run_on_a_healthy_node(node: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "gpu.count", "gpu.ecc", "gpu.nvml", "--expected-gpus", "2"]) == 0
     assert capsys.readouterr().out == "6 results, 0 findings, 0 unknown\n"

@@ -108,7 +108,7 @@ SHOWN = [
     (("incidents", "--since", "2 hours ago"), ["since ", " UTC", ID]),
     (("incidents", "--since", "1s"), ["no incidents"]),
     (("jobs", "--since", "yesterday"), ["7", "ann", "running", ID]),
-    (("nodes", "--bad"), ["IDLE+DRAIN", "2 nodes: 1 in service, 1 in repair", "2 nodes shown"]),
+    (("nodes", "--bad"), ["IDLE+DRAIN", "2 nodes: 1 in service, 1 in repair", "1 node shown"]),
     (("nodes", "n[2-3]"), ["n2", "1 node: 1 in service", "not known: n3; `holdfast nodes` lists them"]),
     (("nodes", "--partition", "gpu"), ["no such node"]),
     (
@@ -246,6 +246,8 @@ ERRORS = [
     (("incident", "show", "../nodes"), {}, 1, "Not Found"),
     (("incidents", "--since", "last year"), {}, 2, "no time such as yesterday"),
     (("release", "job_stops"), {}, 1, "not tripped"),
+    (("release", "job_stops@prod"), {}, 1, "'job_stops@prod' is not tripped"),
+    (("release", "drain@prod"), {}, 2, "none of the brakes: drains, job_stops"),
     (("incident", "retry", "0zzz"), {}, 1, "no incident"),
 ]
 

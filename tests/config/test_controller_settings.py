@@ -257,6 +257,41 @@ BAD: list[tuple[str, str, str]] = [
         "[[nodes]]\nname = 'a'\nnodes = 'n1'\nthresholds = { host = { load_per_cpu = 0 } }\n",
         "nodes[1].thresholds: host: load_per_cpu: 0.0 is not at least 0.1",
     ),
+    (
+        "a check that is off",
+        "[checks]\nchecks_off = ['host.dsk']\n",
+        "no check is called 'host.dsk'; did you mean 'host.disk'?",
+    ),
+    (
+        "a check that is off in a set",
+        "[[nodes]]\nname = 'a'\nnodes = 'n1'\nchecks_off = ['gpu.xd']\n",
+        "nodes[1].checks_off: no check is called 'gpu.xd'; did you mean 'gpu.xid'?",
+    ),
+    (
+        "a set that adds a check",
+        "[checks]\nact_on = ['efa.count']\n[[nodes]]\nname = 'a'\nnodes = 'n1'\nact_on = ['gpu.nvlink']\n",
+        "nodes[1].act_on: 'gpu.nvlink' is not in [checks] act_on: a set only takes checks away",
+    ),
+    (
+        "a brake of a set",
+        "[[nodes]]\nname = 'a'\nnodes = 'n1'\nbrakes = { drains_60mn = 1 }\n",
+        "nodes[1].brakes: unknown key 'drains_60mn'; did you mean 'drains_60min'?",
+    ),
+    (
+        "a brake below zero",
+        "[[nodes]]\nname = 'a'\nnodes = 'n1'\nbrakes.drains_60min = -1\n",
+        "nodes[1].brakes.drains_60min: -1 is not between 0 and 999999",
+    ),
+    (
+        "a budget of a set",
+        "[[nodes]]\nname = 'a'\nnodes = 'n1'\nbudgets = { launches_per_day = '3' }\n",
+        "nodes[1]: budgets.launches_per_day: expected a whole number",
+    ),
+    (
+        "a name that no brake can have",
+        "[[nodes]]\nname = 'a b'\nnodes = 'n1'\nbrakes.drains_60min = 1\n",
+        "nodes[1].name: 'a b' cannot name a brake (drains@NAME)",
+    ),
     ("profile", "profile = 'practise'\n", "profile: 'practise' is none of practice; did you mean 'practice'?"),
     ("client", "[cluster]\nslurm_client = 'rest'\n", "cluster.slurm_client: 'rest' is none of auto, commands, pyslurm"),
     ("port", "[server]\nport = 70000\n", "server: port: 70000 is not between 0 and 65535"),

@@ -54,6 +54,15 @@ def test_what_became_of_an_incident(changed: dict[str, Any], events: list[Event]
     assert (line.outcome, line.replaced) == (outcome, replaced)
 
 
+def test_what_is_held_back_is_not_under_way_and_says_why() -> None:
+    incidents = [incident(), incident("inc2", state=IncidentState.AWAITING_HUMAN)]
+    lines = night(incidents, [], {"inc1": "n1 is in maintenance", "inc2": "paused"}).lines
+    assert {line.incident_id: (line.outcome, line.held) for line in lines} == {
+        incidents[0].id: ("held_back", "n1 is in maintenance"),
+        "inc2": ("needs_you", ""),
+    }
+
+
 def test_the_totals() -> None:
     events = [*recovered(), *REPLACED, *recovered("inc2")[:-1]]
     told = night([incident(**CLOSED), incident("inc2", state=IncidentState.AWAITING_HUMAN)], figures(events))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -20,7 +20,10 @@ from holdfast_checks.result import Remedy, Severity
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 S = IncidentState
 INCIDENT = "0h3k5d2m8x1q"
+RESUMED_AT = NOW + timedelta(seconds=9)
+"""Under the agent that reports now, which was there when the fault was."""
 FAULT = Incident("i1", "n1", "", "", S.OPEN, Severity.FATAL, Remedy.REPLACE, "gpu.xid", "gpu.xid 79", NOW, NOW)
+RESUMED = replace(FAULT, state=S.CLOSED, closed_at=RESUMED_AT)
 IDLE = Node("n1", "IDLE", frozenset())
 DRAINED = replace(IDLE, flags=frozenset({"DRAIN"}), reason="ann: fan", reason_user="ann", reason_time=NOW)
 
@@ -93,6 +96,9 @@ def test_a_feature_that_names_a_type_of_machine(feature: str, known: bool) -> No
         (IDLE, replace(FAULT, state=S.WATCHING, acknowledged=True), (), True),
         (IDLE, replace(FAULT, state=S.CLOSED), ("gpu.xid",), True),
         (IDLE, replace(FAULT, state=S.CLOSED), ("net.link",), False),
+        (IDLE, RESUMED, ("net.link",), True),
+        (IDLE, RESUMED, (), False),
+        (IDLE, replace(RESUMED, validated_at=RESUMED.closed_at), ("net.link",), False),
         (IDLE, replace(FAULT, severity=Severity.WARNING, acknowledged=True), (), False),
         (DRAINED, FAULT, ("gpu.xid",), False),
     ],

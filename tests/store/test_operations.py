@@ -23,6 +23,7 @@ from holdfast.ports import Operation
 from holdfast.store import SqlStore, open_store, read_tokens
 from holdfast.store.engines import parse_url, writer_engine
 from holdfast.store.migrate import alembic_config
+from holdfast.store.rows import brake_of
 from support.store_nouns import NOW, closed, event, finding, incident, intent, later, recovery, report
 
 HASH = "ab" * 32
@@ -141,6 +142,23 @@ def test_releasing_a_brake(store: SqlStore) -> None:
     with pytest.raises(NotFound, match="not tripped"):
         _operate(store, "release_brake", "drains")
     assert [e.kind for e in store.events()] == [EventKind.BRAKE_RELEASED]
+
+
+def test_the_brake_of_a_set_is_kept_and_released_by_its_name(store: SqlStore) -> None:
+    site, mine = Brake(BrakeKind.DRAINS, NOW, "all"), Brake(BrakeKind.DRAINS, NOW, "few", None, "prod", "n[1-8]")
+    store.commit(Change(brakes=(site, mine)), fence=0)
+    assert store.load_book(NOW).brakes == {"drains": site, "drains@prod": mine}
+    with pytest.raises(NotFound, match="'drains@test' is not tripped"):
+        _operate(store, "release_brake", "drains@test")
+    _operate(store, "release_brake", "drains@prod")
+    left = store.load_book(NOW).brakes
+    assert {name: brake.holds for name, brake in left.items()} == {"drains": True, "drains@prod": False}
+
+
+def test_a_brake_of_a_set_that_cannot_be_read_holds_every_node_and_is_released_by_its_name() -> None:
+    unread = brake_of({"kind": 7}, "drains@prod", NOW)
+    assert (unread.name, unread.holds, unread.had(("n99",))) == ("drains@prod", True, True)
+    assert brake_of({}, "of_a_newer_release@prod", NOW).kind is BrakeKind.DRAINS
 
 
 def test_a_fault_after_an_operators_close_is_news(store: SqlStore) -> None:

@@ -19,6 +19,8 @@ from holdfast.practice.elastic import steps
 from holdfast_train.failure.breaking import CollectiveGuard
 from support.watched_job import M, start_group, write_tokens
 
+pytestmark = pytest.mark.slow
+
 COLLECTIVE_TIMEOUT_S = 60
 
 

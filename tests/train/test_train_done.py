@@ -19,6 +19,8 @@ from holdfast.practice.elastic import steps
 from holdfast_train.membership import refused_by
 from support.watched_job import M, start_group, write_tokens
 
+pytestmark = pytest.mark.slow
+
 LAST = 12
 DONE = "holdfast_train: Holdfast's rendezvous job-1: the training is done"
 

@@ -31,7 +31,7 @@ from holdfast_train.sizes import parse_sizes  # noqa: E402
 from holdfast_train.tensors.statetree import Misfit, blank, join, split  # noqa: E402
 from holdfast_train.world import TrainingWorld  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")]
 DAY_S = 86_400.0
 
 

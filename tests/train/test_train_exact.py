@@ -20,6 +20,8 @@ from holdfast_train.peers.replica import Replica  # noqa: E402
 from holdfast_train.samples.rng import seed_of  # noqa: E402
 from holdfast_train.tensors.buckets import Buckets  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 M, STEPS = 12, 20
 
 

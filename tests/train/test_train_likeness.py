@@ -11,6 +11,8 @@ pytest.importorskip("torchft.coordination", reason="the extra 'train' is not ins
 
 from holdfast_train.peers.likeness import Likeness, digest  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 
 class Part:
     def __init__(self, value: float) -> None:

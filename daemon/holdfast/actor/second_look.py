@@ -73,13 +73,22 @@ def look_again(book: Book, intent: Intent, mode: Mode = Mode.ACT) -> Recheck:
         return Recheck.GO
     if mode is Mode.OBSERVE or book.paused is not None or _unreadable(book, intent):
         return Recheck.WAIT
-    tripped = max((b.tripped_at for b in book.brakes_on(intent.incident_id)), default=None)
+    tripped = max((b.tripped_at for b in book.brakes_on(intent.incident_id, _nodes(book, intent))), default=None)
     # A step planned in the cycle that tripped the brake stops no job, so it is treated like an older one.
     if tripped is None or intent.planned_at > tripped or not _braked(intent):
         return Recheck.GO
     if isinstance(intent.action, Requeue) and _stops_nobody(book, intent.action):
         return Recheck.GO
     return Recheck.DECIDE_AGAIN if intent.state is IntentState.PLANNED else Recheck.WAIT
+
+
+def _nodes(book: Book, intent: Intent) -> tuple[str, ...]:
+    """Nodes that the step is about, in addition to the incident's."""
+    action = intent.action
+    named = (action.target.node,) if action.target.node else ()
+    job = action.target.job
+    mine = (r for r in book.recoveries.values() if job is not None and not r.final and r.job == job)
+    return (*named, *(node for r in mine for node in r.nodes_before))
 
 
 def _braked(intent: Intent) -> bool:

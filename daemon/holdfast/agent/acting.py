@@ -46,6 +46,11 @@ class Acting:
         return self._given.policy.thresholds
 
     @property
+    def off(self) -> frozenset[str]:
+        """Checks that the site has switched off here, in addition to ``disabled_checks`` of agent.toml."""
+        return frozenset(self._given.policy.off)
+
+    @property
     def version(self) -> str:
         """Version of the policy that this node goes by; empty: it has none, or one of an older controller."""
         return self._given.version
@@ -77,10 +82,11 @@ class Acting:
                 str(error),
             )
         log.info(
-            "event=acting version=%s act_on=%s observe_only=%s thresholds=%s",
+            "event=acting version=%s act_on=%s observe_only=%s checks_off=%s thresholds=%s",
             given.version,
             ",".join(given.policy.lists.act_on),
             ",".join(given.policy.lists.observe_only),
+            ",".join(given.policy.off),
             ",".join(f"{name}={value:g}" for name, value in given.policy.thresholds.items()),
         )
         self._changed()

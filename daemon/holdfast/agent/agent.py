@@ -105,7 +105,7 @@ class Agent:
         )
         self.trust.seen_right.load(self.memory.get(SEEN_RIGHT_KEY))
         self.trust.withheld.load(self.memory.get(WITHHELD_KEY))
-        self.standing.expected = frozenset(checks)
+        self.standing.expected, self.standing.off = frozenset(checks), self.acting.off
         self.standing.load(self.memory.get(STANDING_KEY))
         self.events = Events()
         self.fabric = Fabric(self._interval_s(efa_silence.CHECK))
@@ -146,7 +146,14 @@ class Agent:
         self.stretch = Stretch()
         self.loop = Loop(self._tasks(), JITTER.random(), {NVML_TASK: _NVML_AHEAD_S})
         inspector = Inspector(
-            config, lambda: self.settings, self.loop, self.nvml, checks, self.trust, lambda: self.gres.listed
+            config,
+            lambda: self.settings,
+            self.loop,
+            self.nvml,
+            checks,
+            self.trust,
+            lambda: self.gres.listed,
+            lambda: self.acting.off,
         )
         self.save_signals = SaveSignals(self.memory)
         rooms = Rooms(self._client, len(self.controllers))
@@ -265,7 +272,8 @@ class Agent:
         items = [
             self._finding(self.trust.weigh(result), now_s, history=seen.history)
             for seen in self.kernel.read(self.nvml.gpus, now_s)
-            if (result := seen.result if seen.history else self._admit(seen.result, now_s)) is not None
+            if seen.result.check not in self.acting.off
+            and (result := seen.result if seen.history else self._admit(seen.result, now_s)) is not None
         ]
         if items:
             self.report(items, {CURSOR_KEY: self.kernel.cursor} if self.kernel.settled else {})
@@ -299,6 +307,7 @@ class Agent:
                 "authorities": self.authorities.known(),
                 "act_on": self.trust.lists.act_on,
                 "observe_only": self.trust.lists.observe_only,
+                "checks_off": sorted(self.acting.off),
                 "checks_version": self.acting.version,
                 "checks_refused": self.acting.refused,
                 "gres": gres,
@@ -314,6 +323,8 @@ class Agent:
 
     def _take_policy(self) -> None:
         self.trust.lists = self.acting.lists
+        self.standing.off = self.acting.off
+        self.jobs.answers.fatal = self.standing.fatal
         self.settings = with_thresholds(settings_of(self.config), self.acting.thresholds)
 
     def _save_cursor(self) -> None:
@@ -337,6 +348,8 @@ class Agent:
         return Context(self.settings, answer or self.nvml.latest, self.nvml.known.inventory, self.gres.listed)
 
     def _begin(self, check: Check) -> None:
+        if check.id in self.acting.off:
+            return
         self.loop.schedule.put_off(check.id, self.stretch.now(time.monotonic()) - 1.0)
         self._judged(check, self.host.begin(check, self.context()))
 
@@ -347,10 +360,13 @@ class Agent:
         self.read_kernel()  # records that waited for the GPUs to be known
         context = self.context(answer)
         for check in self.nvml.checks_of(answer):
-            self._judged(check, run(check, context, self.samples))
+            if check.id not in self.acting.off:
+                self._judged(check, run(check, context, self.samples))
 
     def _judged(self, check: Check, results: tuple[Result, ...]) -> None:
-        """Report changes, and store the open findings in the same transaction."""
+        """Report changes, and store the open findings in the same transaction. Nothing of a check that was switched off while it ran."""
+        if check.id in self.acting.off:
+            return
         now_s = time.monotonic()
         if check.id == efa_silence.CHECK_ID:
             self.fabric.told(results, now_s)
@@ -370,7 +386,7 @@ class Agent:
         now_s = time.monotonic()
         if event.kind == "xid":
             told = from_event(event.data, self.nvml.known.named(event.gpu), monotonic_s=event.monotonic_s)
-            if told.bad and (result := self._admit(told, now_s)) is not None:
+            if told.bad and told.check not in self.acting.off and (result := self._admit(told, now_s)) is not None:
                 self.report([self._finding(self.trust.weigh(result), now_s)])
         self.nvml.snapshot()
 

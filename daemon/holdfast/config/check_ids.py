@@ -8,10 +8,9 @@ from collections.abc import Iterable, Mapping
 from holdfast.config import strict
 from holdfast.config.sections import ChecksSection
 from holdfast.model.errors import ConfigError
-from holdfast_checks.acting import CheckPolicy, Lists, flat
+from holdfast_checks.acting import ALL, CheckPolicy, Lists, flat
 from holdfast_checks.custom_guard import PREFIX
 from holdfast_checks.known import all_checks
-from holdfast_checks.registry import ALL
 from holdfast_checks.settings import thresholds
 
 
@@ -19,8 +18,9 @@ def check_policy(section: ChecksSection, where: str) -> CheckPolicy:
     """What ``[checks]`` says. Raises ConfigError, one line, for what this release does not know."""
     check_ids(section.act_on, f"{where}.act_on", (ALL,))
     check_ids(section.observe_only, f"{where}.observe_only")
+    check_ids(section.checks_off, f"{where}.checks_off")
     numbers = check_thresholds(section.thresholds, f"{where}.thresholds")
-    return CheckPolicy(Lists(section.act_on, section.observe_only), numbers)
+    return CheckPolicy(Lists(section.act_on, section.observe_only), numbers, section.checks_off)
 
 
 def check_ids(ids: Iterable[str], where: str, others: tuple[str, ...] = ()) -> None:

@@ -13,7 +13,7 @@ from holdfast.config.binding import check_bind, networks
 from holdfast.config.check_ids import check_policy
 from holdfast.config.dashboard import check_dashboard
 from holdfast.config.enrolment import check_enrolment
-from holdfast.config.node_sets import NODES, read_sets
+from holdfast.config.node_sets import NODES, check_narrowing, read_sets
 from holdfast.config.notify import check_notify, check_owners
 from holdfast.config.profiles import PROFILES
 from holdfast.config.sections import (
@@ -110,6 +110,8 @@ def read(table: Mapping[str, Any], path: Path) -> ControllerSettings:
         for key, value in tables[name].items():
             if key in section.keys:
                 _in_range(value, f"{where}: {name}.{key}")
+    sets = read_sets(table.get(NODES, []), where)
+    check_narrowing(sets, settings.checks.act_on, where)
     repair = replace(settings.policy.repair, provider=settings.provider)
     rules = drain_rules.read(table.get(drain_rules.KEY, []), where)
     history = replace(settings.policy.history, drain_rules=rules)
@@ -119,7 +121,7 @@ def read(table: Mapping[str, Any], path: Path) -> ControllerSettings:
             settings.policy,
             repair=repair,
             history=history,
-            nodes=read_sets(table.get(NODES, []), where),
+            nodes=sets,
             checks=check_policy(settings.checks, f"{where}: checks"),
         ),
         provider_settings=_provider(settings.provider, tables["provider"], settings.cluster.name, where),

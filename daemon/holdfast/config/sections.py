@@ -65,6 +65,9 @@ class ChecksSection:
         'New checks whose findings count in full, so that nodes are drained for them; "*": all. The others report warnings.',
     )
     observe_only: tuple[str, ...] = option((), "Proven checks whose findings are only reported as warnings.")
+    checks_off: tuple[str, ...] = option(
+        (), "Checks that are not run on any node, in addition to disabled_checks of its agent.toml."
+    )
     thresholds: dict[str, dict[str, float]] = option(
         {},
         "Thresholds of checks on all nodes, as agent.toml has them: gpu.temperature_margin_c = 5. Where a node's agent.toml has another "

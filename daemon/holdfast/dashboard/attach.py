@@ -135,7 +135,7 @@ class ScreenMaker:
         measured = store.figures_since(now - 2 * month)
         this = summarize([i for i in measured if opened_within(i, now - month, now)])
         before = summarize([i for i in measured if opened_within(i, now - 2 * month, now - month)])
-        week = night_shape(store, now - timedelta(days=7), now)
+        week = night_shape(self.api.deps, now - timedelta(days=7), now)
         saved = saved_shape(store, now - month, now, MANUAL_MINUTES)
         return Figures(
             jobs_back=week.jobs_back,

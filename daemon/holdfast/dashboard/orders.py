@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from urllib.parse import quote
 
+from holdfast.api.answers.restraint_shapes import BRAKE_NAME
 from holdfast.api.errors import ApiError
 
 
@@ -75,7 +76,7 @@ ORDERS: Mapping[str, PageOrder] = {
     "reopen": PageOrder("/v1/proposals/{target}/reopen", _reason, "It is proposed again.", _PROPOSAL),
     "pause": PageOrder("/v1/pause", _reason, "Paused: faults are recorded, nothing is done."),
     "resume": PageOrder("/v1/resume", _reason, "The pause is over."),
-    "release-brake": PageOrder("/v1/brakes/{target}/release", _reason, "The brake is released.", r"^[a-z_]{1,32}$"),
+    "release-brake": PageOrder("/v1/brakes/{target}/release", _reason, "The brake is released.", BRAKE_NAME),
     "acknowledge": PageOrder(
         "/v1/incidents/{target}/acknowledge", _reason, "It is yours: Holdfast only records it.", _INCIDENT
     ),

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from holdfast.decisions.brakes.held_back import held_back
+from holdfast.decisions.brakes.held_back import why_now
+from holdfast.decisions.brakes.held_step import step_held
 from holdfast.decisions.common.node_policy import policy_of
 from holdfast.decisions.nodes import hands_off
 from holdfast.decisions.repair import repair_progress
@@ -198,7 +199,8 @@ def _held_back(world: World, incident: Incident) -> str:
         return f"nothing is done: {policy.why}"
     asked = next((r for r in incident.proposals if r.unseen_since is None and r.status in _UNDONE), None)
     if asked is None:
-        return ""
+        held = step_held(world, incident)
+        return held.text if held is not None else ""
     answered = f"{asked.status.value} by {asked.by}" if asked.by else "waits for an answer"
     return f"{answered} (holdfast proposals --all): {asked.what}"
 
@@ -248,7 +250,7 @@ def waits(
     if world is None:
         return (*failed, *unsent)
     book = world.book
-    return (*failed, *_pause(book), *_brakes(book), *_proposals(book), *_incidents(book), *unsent)
+    return (*failed, *_pause(book), *_brakes(world), *_proposals(book), *_incidents(book), *unsent)
 
 
 def _of_part(part: PartState) -> WaitingItem:
@@ -261,17 +263,10 @@ def _pause(book: Book) -> list[WaitingItem]:
     return [WaitingItem("paused", "", f"paused by {book.paused}: nothing is done", book.paused_at, "holdfast resume")]
 
 
-def _brakes(book: Book) -> list[WaitingItem]:
-    holding = [b for _, b in sorted(book.brakes.items()) if b.released_at is None]
-    held = held_back(book).text if holding else ""
+def _brakes(world: World) -> list[WaitingItem]:
+    holding = [b for _, b in sorted(world.book.brakes.items()) if b.holds]
     return [
-        WaitingItem(
-            "brake",
-            b.kind.value,
-            f"{b.reason}; held back now: {held}",
-            b.tripped_at,
-            f"holdfast release {b.kind.value}",
-        )
+        WaitingItem("brake", b.name, why_now(world, b, "; held back now: "), b.tripped_at, f"holdfast release {b.name}")
         for b in holding
     ]
 

@@ -54,10 +54,10 @@ def _tell_of_brakes(guarded: Guarded) -> list[Proposal]:
     return [
         Proposal(
             incident,
-            steps.notify_brake(brake.kind, brake.tripped_at),
+            steps.notify_brake(brake.name, brake.tripped_at),
             Notify(
-                f"brake {brake.kind.value!r} holds: {brake.reason}",
-                f"{brake.reason}\nLook for the one cause (holdfast nodes), then: holdfast release {brake.kind.value}",
+                f"brake {brake.name!r} holds: {brake.reason}",
+                f"{brake.reason}\nLook for the one cause (holdfast nodes), then: holdfast release {brake.name}",
                 NoticeLevel.NEEDS_SOMEBODY,
                 Topic.BRAKE,
             ),
@@ -70,7 +70,7 @@ def _tell_of_brakes(guarded: Guarded) -> list[Proposal]:
 def _again(world: World) -> list[Proposal]:
     """Undelivered notifications of brakes that still hold and may be tried again."""
     holding = [b for b in world.book.brakes.values() if b.released_at is None]
-    paged = {steps.notify_brake(brake.kind, brake.tripped_at) for brake in holding}
+    paged = {steps.notify_brake(brake.name, brake.tripped_at) for brake in holding}
     if not paged:
         return []
     failed = (i for i in world.book.intents.values() if i.state is IntentState.FAILED and isinstance(i.action, Notify))
@@ -183,6 +183,6 @@ def _tripped(brake: Brake) -> Event:
     return Event(
         brake.tripped_at,
         EventKind.BRAKE_TRIPPED,
-        text=f"brake {brake.kind.value!r}: {brake.reason}",
-        detail={"kind": brake.kind.value},
+        text=f"brake {brake.name!r}: {brake.reason}",
+        detail={"kind": brake.name},
     )

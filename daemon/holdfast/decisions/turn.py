@@ -137,7 +137,7 @@ def apply(book: Book, change: Change) -> Book:
         intents={**book.intents, **{i.key: i for i in change.intents}},
         marks={**book.marks, **{m.node: m for m in change.marks}},
         nodes={**book.nodes, **{n.name: n for n in change.nodes}},
-        brakes={**book.brakes, **{b.kind: b for b in change.brakes}},
+        brakes={**book.brakes, **{b.name: b for b in change.brakes}},
         ends={**book.ends, **{e.id: e for e in change.ends}} if change.ends else book.ends,
         nodes_since=change.nodes_since or book.nodes_since,
     )

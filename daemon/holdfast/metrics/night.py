@@ -6,10 +6,11 @@ published, or the site's own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from types import MappingProxyType
 
 from holdfast.metrics.figures import IncidentFigures
 from holdfast.model.incidents.incident import Incident, IncidentState
@@ -28,6 +29,8 @@ class Outcome(StrEnum):
     """An operator or another tool put the node back."""
     NEEDS_YOU = "needs_you"
     UNDER_WAY = "under_way"
+    HELD_BACK = "held_back"
+    """Nothing is done about it at present: maintenance, a brake, a budget, a pause, the mode."""
     WATCHED = "watched"
     """Nothing is done about it: a warning, or an operator took it over."""
     OVER = "over"
@@ -56,6 +59,8 @@ class NightLine:
     lost_gpu_hours: float | None
     replaced: bool
     """Another machine has taken the node's place."""
+    held: str = ""
+    """Why nothing is done about it at present; empty: something is, or nothing has to be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +96,13 @@ class Saved:
     """For each job: its GPUs times the figure less its own time."""
 
 
-def night(incidents: Iterable[Incident], figures: Iterable[IncidentFigures]) -> Night:
-    """``figures``: of these incidents; one that has none, or no event, has no times."""
+def night(
+    incidents: Iterable[Incident], figures: Iterable[IncidentFigures], held: Mapping[str, str] = MappingProxyType({})
+) -> Night:
+    """``figures``: of these incidents; one that has none, or no event, has no times. ``held``: incident → why nothing is done about it at
+    present."""
     known = {f.incident_id: f for f in figures}
-    lines = [_line(i, known.get(i.id) or IncidentFigures(i.id)) for i in incidents]
+    lines = [_line(i, known.get(i.id) or IncidentFigures(i.id), held.get(i.id, "")) for i in incidents]
     lost = [line.lost_gpu_hours for line in lines if line.jobs and line.lost_gpu_hours is not None]
     return Night(
         incidents=len(lines),
@@ -108,30 +116,32 @@ def night(incidents: Iterable[Incident], figures: Iterable[IncidentFigures]) -> 
     )
 
 
-def _line(incident: Incident, figures: IncidentFigures) -> NightLine:
+def _line(incident: Incident, figures: IncidentFigures, held: str) -> NightLine:
+    outcome = _outcome(incident, figures, held)
     return NightLine(
         incident_id=incident.id,
         node=incident.node,
         at=incident.fault_at,
         what=incident.headline,
         state=incident.state.value,
-        outcome=_outcome(incident, figures),
+        outcome=outcome,
         returned_s=figures.time_to_return_s,
         jobs=figures.jobs,
         jobs_back=figures.jobs_back,
         running_s=figures.time_to_running_s,
         lost_gpu_hours=figures.lost_gpu_hours,
         replaced=figures.replaced,
+        held=held if outcome is Outcome.HELD_BACK else "",
     )
 
 
-def _outcome(incident: Incident, figures: IncidentFigures) -> Outcome:
+def _outcome(incident: Incident, figures: IncidentFigures, held: str) -> Outcome:
     if incident.state is IncidentState.AWAITING_HUMAN:
         return Outcome.NEEDS_YOU
     if incident.state is IncidentState.WATCHING or incident.acknowledged:
         return Outcome.WATCHED
     if incident.open:
-        return Outcome.UNDER_WAY
+        return Outcome.HELD_BACK if held else Outcome.UNDER_WAY
     if figures.by_others:
         return Outcome.BY_OPERATOR
     recovered = figures.jobs > 0 and figures.jobs_back == figures.jobs

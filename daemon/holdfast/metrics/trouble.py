@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from holdfast.decisions.common.node_drains import DrainedBy, drained_by
+from holdfast.decisions.nodes.health import unrepaired
 from holdfast.model.book import World
 from holdfast.model.incidents.incident import ABOUT_JOBS, Incident, IncidentKind, IncidentState
 from holdfast.model.slurm.cluster import Node
@@ -113,8 +114,8 @@ def instance_type_of(node: Node) -> str:
 def in_service_with_fault(world: World) -> tuple[str, ...]:
     """Nodes that Slurm shows in service while a fault that had, or should have, taken them out is still there, by name.
 
-    That is: an open incident that an operator has acknowledged, or one that calls for action; or a check that its agent still
-    reports as failing, and for which an incident of the node was closed as an operator resumed it."""
+    That is: an open incident that an operator has acknowledged, or one that calls for action; or a check that its agent reports as
+    failing, while an incident of the node was closed without a proof of its repair, or was opened for that very check."""
     if world.view is None:
         return ()
     by_node: dict[str, list[Incident]] = {}
@@ -131,7 +132,10 @@ def _faulty(name: str, incidents: Iterable[Incident], world: World) -> bool:
     grave = [i for i in incidents if i.severity in _GRAVE and i.kind is IncidentKind.FAULT]
     if any(i.open and (i.acknowledged or i.state is not IncidentState.WATCHING) for i in grave):
         return True
-    failing = {check for agent in world.agents.get(name, ()) for check in agent.failing}
+    agents = world.agents.get(name, ())
+    if any(unrepaired(grave, agent) is not None for agent in agents):
+        return True
+    failing = {check for agent in agents for check in agent.failing}
     return any(not i.open and i.check in failing for i in grave)  # rule kind-not-check: counted, no decision
 
 

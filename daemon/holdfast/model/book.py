@@ -29,6 +29,7 @@ from holdfast.model.operators.suppression import Suppression
 from holdfast.model.pauses import doubling_s
 from holdfast.model.policies.policy import Policy
 from holdfast.model.slurm.cluster import ClusterView, JobKey, JobRun, Node
+from holdfast.model.slurm.hostlist import names_node
 from holdfast_checks.words import unknown_reads_as
 
 
@@ -263,7 +264,8 @@ def told_of(claims: Iterable[CheckpointRecord]) -> CheckpointRecord | None:
     newest = ordered[-1]
     same = [r for r in ordered if r.directory == newest.directory and r.saved_at is not None]
     saved = max(same, key=lambda r: r.saved_at or _NEVER, default=newest)
-    newest = replace(newest, saved_step=saved.saved_step, saved_at=saved.saved_at)
+    if saved is not newest:
+        newest = replace(newest, saved_step=saved.saved_step, saved_at=saved.saved_at)
     for older in reversed(ordered[:-1]):
         newest = _completed(newest, older)
     return newest
@@ -273,6 +275,8 @@ def _with_survey(told: CheckpointRecord, claims: Iterable[CheckpointRecord]) -> 
     """The record with the newest survey of its directory, no matter which node's agent made it."""
     mine = (r for r in claims if r.survey is not None and r.survey.directory == told.directory)
     newest = max(mine, key=lambda r: r.surveyed_at or _NEVER, default=told)
+    if newest.survey is told.survey and newest.surveyed_at == told.surveyed_at:
+        return told
     return replace(told, survey=newest.survey, surveyed_at=newest.surveyed_at)
 
 
@@ -316,6 +320,28 @@ class Brake:
     reason: str
     released_at: datetime | None = None
     """When an operator released it; drains and stops before this no longer count. None: it holds."""
+    node_set: str = ""
+    """The ``[[nodes]]`` table whose limits tripped it; empty: those of the site, so that it holds every node."""
+    nodes: str = ""
+    """Host list of the set's nodes when it tripped: it holds them until it is released, whatever becomes of the set."""
+
+    @property
+    def name(self) -> str:
+        """By which it is shown and released: ``drains``, or ``drains@SET``."""
+        return at_set(self.kind.value, self.node_set)
+
+    @property
+    def holds(self) -> bool:
+        return self.released_at is None
+
+    def had(self, names: Iterable[str]) -> bool:
+        """Whether it held one of these nodes when it tripped. One of a set that does not say which nodes it had holds all."""
+        return not self.nodes or any(names_node(self.nodes, name) for name in names)
+
+
+def at_set(kind: str, node_set: str) -> str:
+    """Name of a set's brake or budget; without a set the site's."""
+    return f"{kind}@{node_set}" if node_set else kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,7 +359,7 @@ class Book:
     checkpoints: Mapping[int, Mapping[str, CheckpointRecord]] = field(default_factory=dict)
     """By job id and by the node whose agent reported it, for jobs that are not forgotten yet."""
     brakes: Mapping[str, Brake] = field(default_factory=dict)
-    """By kind, released ones too."""
+    """By name, released ones too."""
     suppressions: Mapping[str, Suppression] = field(default_factory=dict)
     """By id, those that hold."""
     rooms: Mapping[int, KnownRoom] = field(default_factory=dict)
@@ -358,6 +384,8 @@ class Book:
     """The actor's last reading of the provider; None: none yet, so it is unknown what can be repaired."""
     _open: list[tuple[Incident, ...]] = field(default_factory=list, init=False, repr=False, compare=False)
     """What :meth:`open_incidents` found, once it was asked: a turn asks dozens of times, and this object does not change."""
+    _intents: dict[str, tuple[Intent, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """What :meth:`intents_of` returns, by incident, once it was asked."""
     _steps: dict[str, dict[Step, tuple[Intent, ...]]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -368,11 +396,18 @@ class Book:
         """Names of the reservations that keep nodes for recovered jobs: ours. Any other one is someone else's, whatever its name."""
         return frozenset(r.hold for r in self.recoveries.values() if r.hold is not None)
 
-    def brakes_on(self, incident_id: str) -> list[Brake]:
-        """Brakes that hold, but for those that hold other incidents alone."""
+    def brakes_on(self, incident_id: str, nodes: Collection[str] = ()) -> list[Brake]:
+        """Brakes that hold, but for those that hold other incidents or other nodes alone. ``nodes``: those that a step is about, in
+        addition to the incident's. Nodes that joined a set after its brake tripped are not known here (``common/brake_scopes.py``)."""
+        incident = self.incidents.get(incident_id)
+        named = (*nodes, *((incident.node,) if incident is not None and incident.node else ()))
+        return [b for b in self.brakes_of(incident_id) if b.had(named)]
+
+    def brakes_of(self, incident_id: str) -> list[Brake]:
+        """Brakes that hold, on whatever nodes, but for those that hold other incidents alone."""
         incident = self.incidents.get(incident_id)
         its_own = incident is not None and incident.users_doing
-        holding = (b for b in self.brakes.values() if b.released_at is None)
+        holding = (b for b in self.brakes.values() if b.holds)
         return [b for b in holding if its_own or b.kind is not BrakeKind.TASK_DRAINS]
 
     def open_incidents(self) -> tuple[Incident, ...]:
@@ -385,8 +420,15 @@ class Book:
 
     def intents_of(self, incident_id: str) -> tuple[Intent, ...]:
         """In the order of planning."""
-        mine = [i for i in self.intents.values() if i.incident_id == incident_id]
-        return tuple(sorted(mine, key=lambda i: (i.planned_at, i.order, i.key)))
+        if self.intents and not self._intents:
+            self._intents.update(self._of_incidents())
+        return self._intents.get(incident_id, ())
+
+    def _of_incidents(self) -> dict[str, tuple[Intent, ...]]:
+        found: dict[str, list[Intent]] = {}
+        for intent in self.intents.values():
+            found.setdefault(intent.incident_id, []).append(intent)
+        return {of: tuple(sorted(mine, key=lambda i: (i.planned_at, i.order, i.key))) for of, mine in found.items()}
 
     def attempts(self, incident_id: str, step: Step, job: JobKey | None = None) -> tuple[Intent, ...]:
         """All attempts of one step, oldest first. What was withheld (attempt 0), or expired before it was begun, is no attempt. ``job``:
@@ -402,11 +444,10 @@ class Book:
 
     def _planned_steps(self, incident_id: str) -> dict[Step, tuple[Intent, ...]]:
         found: dict[Step, list[Intent]] = {}
-        for intent in self.intents.values():
-            if intent.incident_id == incident_id:
-                of_step = found.setdefault(intent.step, [])
-                if intent.state is not IntentState.WITHHELD:
-                    of_step.append(intent)
+        for intent in self.intents_of(incident_id):
+            of_step = found.setdefault(intent.step, [])
+            if intent.state is not IntentState.WITHHELD:
+                of_step.append(intent)
         return {step: tuple(sorted(mine, key=lambda i: i.attempt)) for step, mine in found.items()}
 
     def failed_steps(self, incident_id: str) -> dict[Step, Intent]:
@@ -520,6 +561,8 @@ class World:
     """Time when slurmctld last answered again after a silence; None: no silence since this controller started."""
     chance: str = field(default="", repr=False)
     """Random value for the secrets of orders, new for each world and never stored. Empty: no order that needs one is given."""
+    answers: dict[tuple[object, ...], object] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """What was asked of this world before (``decisions/common/once.py``); another world, even in the same turn, begins without."""
 
     @property
     def can(self) -> ProviderCan:

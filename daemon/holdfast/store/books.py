@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, RowMapping, func, or_, select
@@ -172,7 +173,12 @@ def read_provider(note: str | None) -> ProviderView | None:
     """The actor's last view of the provider. None: there is none yet, or its note cannot be read: no repair is known to be possible."""
     if note is None:
         return None
-    return readable(lambda: decode(ProviderView, parsed(note)), lambda: None, "notes", PROVIDER)
+    return readable(lambda: _provider(note), lambda: None, "notes", PROVIDER)
+
+
+@lru_cache(2)  # read in every cycle, and written anew only every 20 s
+def _provider(note: str) -> ProviderView:
+    return decode(ProviderView, parsed(note))
 
 
 def write_rooms(rooms: Iterable[KnownRoom]) -> str:

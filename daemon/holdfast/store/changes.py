@@ -94,7 +94,7 @@ def _marks(connection: Connection, change: Change) -> None:
 
 
 def _brakes(connection: Connection, change: Change) -> None:
-    rows.upsert(connection, t.brakes, [{"kind": b.kind.value, "document": encode(b)} for b in change.brakes])
+    rows.upsert(connection, t.brakes, [{"kind": b.name, "document": encode(b)} for b in change.brakes])
 
 
 def _job_ends(connection: Connection, change: Change) -> None:

@@ -208,10 +208,10 @@ def node_of(document: Any, name: str, instance_id: str) -> NodeRecord:
     return record
 
 
-def brake_of(document: Any, kind: str, since: datetime) -> Brake:
+def brake_of(document: Any, name: str, since: datetime) -> Brake:
     """One that cannot be read holds since ``since``, until an operator releases it."""
     return readable(
-        lambda: _named(decode(Brake, document), "kind", kind), lambda: standins.brake(kind, since), "brakes", kind
+        lambda: _named(decode(Brake, document), "name", name), lambda: standins.brake(name, since), "brakes", name
     )
 
 

@@ -151,6 +151,7 @@ def intent(row: RowMapping) -> Intent | None:
     )
 
 
-def brake(kind: str, since: datetime) -> Brake:
-    """A brake that holds until an operator releases it."""
-    return Brake(known(BrakeKind, kind) or BrakeKind.DRAINS, since, _CANNOT_BE_READ)
+def brake(name: str, since: datetime) -> Brake:
+    """A brake that holds until an operator releases it: that of a set every node, since it is not known which it had."""
+    kind, _, node_set = name.partition("@")
+    return Brake(known(BrakeKind, kind) or BrakeKind.DRAINS, since, _CANNOT_BE_READ, None, node_set)

@@ -40,6 +40,11 @@ class SiteChecks:
         """Which checks act here: as the file says, and the controller, as its agent remembers it."""
         return _kept(self.settings).lists.on_a_node(self.act_on, self.observe_only)
 
+    @property
+    def off(self) -> tuple[str, ...]:
+        """Checks that are not run: switched off in the file, or by the controller."""
+        return (*self.disabled_checks, *_kept(self.settings).off)
+
 
 def read(path: Path | None) -> SiteChecks:
     """None: the defaults. Raises OSError, ValueError in one line that names file and key."""

@@ -35,7 +35,7 @@ _LEAST_S = 0.01
 def run(args: argparse.Namespace) -> int:
     """Run the checks, print what they found; a Nagios exit code. Raises OSError, ValueError."""
     site = _site(args)
-    checks = choice.chosen(choice.known(site.settings), args.ids, active=args.active, disabled=site.disabled_checks)
+    checks = choice.chosen(choice.known(site.settings), args.ids, active=args.active, disabled=site.off)
     active = [check.id for check in checks if check.cost is Cost.ACTIVE]
     if active and not args.json and not args.reason:
         say(f"these need an idle node, and disturb every job on it: {', '.join(active)}")

@@ -360,6 +360,7 @@ class TestOrders:
     def test_empty_after_the_wait(self, served: Any) -> None:
         assert served.call("GET", self.QUERY, "n1").json() == {"orders": []}
 
+    @pytest.mark.slow
     def test_no_names_of_users_files_make_an_answer_longer_than_an_agent_reads(self, served: Any) -> None:
         """As after a fault on a node with many small jobs. What does not fit comes with the next answer, every order once."""
         args = {"job_id": 1, "uid": 1000, "restarts": 0, "dir": "/" + "\U0001f4be" * 2_000}

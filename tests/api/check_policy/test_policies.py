@@ -53,6 +53,7 @@ def test_each_node_is_given_its_policy_until_it_has_it(site: Any) -> None:
         "act_on": [],
         "observe_only": ["gpu.ecc", "gpu.xid"],
         "thresholds": {MARGIN: 2.0},
+        "checks_off": [],
     }
     other = beat(site, "n2", checks_version="")["checks"]
     assert (other["observe_only"], other["thresholds"]) == (["gpu.ecc"], {MARGIN: 4})
@@ -203,4 +204,34 @@ def test_more_findings_than_are_read_are_named(site: Any, monkeypatch: pytest.Mo
     ],
 )
 def test_which_checks_act_by_the_lists(check: str, lists: Lists, acts: bool) -> None:
-    assert acts_by(check, lists) is acts
+    assert acts_by(check, CheckPolicy(lists)) is acts
+    assert not acts_by(check, CheckPolicy(lists, off=(check,)))
+
+
+def test_checks_that_are_off_are_shown_with_the_agents_that_cannot_switch_them_off(site: Any) -> None:
+    quiet = replace(POLICY.nodes[0], checks_off=("gpu.count",))
+    site.deps.policy = replace(POLICY, nodes=(quiet,), checks=replace(POLICY.checks, off=("host.disk",)))
+    assert beat(site, checks_version="")["checks"]["checks_off"] == ["host.disk", "gpu.count"]
+    beat(site, checks_version="x", checks_off=["host.disk", "gpu.count"], act_on=[])
+    beat(site, "n2", checks_version="x", act_on=[])
+    for path in ("/v1/checks", "/v1/policy"):
+        got = site.call("GET", path, "eve").json()
+        assert (got["checks_off"], got["never_off"]) == (["host.disk"], ["n2"])
+    modes = {c["id"]: (c["off"], c["acts"]) for c in site.call("GET", "/v1/checks", "eve").json()["checks"]}
+    assert modes["host.disk"] == (True, False)
+    said = site.call("GET", "/v1/policy?node=n1", "eve").json()["said"]
+    assert {(s["name"], s["what"], s["by"]) for s in said} >= {
+        ("gpu.count", "off", "quiet"),
+        ("gpu.xid", "observes", "quiet"),
+    }
+
+
+def test_what_if_a_check_were_off(site: Any) -> None:
+    recorded(site)
+    got = what_if(site, checks_off=["gpu.xid"])
+    assert {(f["node"], f["before"], f["after"], f["why"]) for f in got["faults"]} >= {
+        ("n2", "drained", "watched", "gpu.xid would be off")
+    }
+    refused = site.call("POST", "/v1/checks/what-if", "op", json={"checks_off": ["gpu.xd"]})
+    assert refused.status_code == 422
+    assert "no check is called 'gpu.xd'; did you mean 'gpu.xid'?" in refused.text

@@ -15,9 +15,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from holdfast.api.figures import gauges
 from holdfast.metrics.tally import Tally
 from holdfast.metrics.totals import Totals
-from holdfast.model.book import Book, World
+from holdfast.model.book import Book, Brake, BrakeKind, World
 from holdfast.model.event import EventKind
 from holdfast.model.parts import NotifierState
+from holdfast.model.policies.node_sets import NodeSet
 from holdfast.model.policies.policy import Policy
 from holdfast.model.slurm.cluster import ClusterView, Node
 from support.whole_recovery import WHOLE
@@ -100,6 +101,20 @@ def test_series_of_nodes_are_bounded(served: Any, monkeypatch: pytest.MonkeyPatc
     assert sum(series.startswith("holdfast_node_info{") for series in found) == 3
     assert found['holdfast_node_state_left_out{cluster="c1"}'] == 5
     assert found['holdfast_nodes{cluster="c1",state="drained_by_operator"}'] == 8
+
+
+def test_each_brake_that_may_trip_has_a_series_and_one_of_a_lost_set_too(served: Any) -> None:
+    served.deps.policy = Policy(
+        nodes=(NodeSet("prod", nodes="n1", brakes={"drains_60min": 1}), NodeSet("x", nodes="n2"))
+    )
+    held = Brake(BrakeKind.DRAINS, NOW, "many", None, "gone", "n3")
+    served.world = replace(world(drained("n1")), book=Book(brakes={held.name: held}))
+    tripped = {
+        series: value for series, value in scraped(served).items() if series.startswith("holdfast_brake_tripped")
+    }
+    assert tripped == {
+        f'holdfast_brake_tripped{{cluster="c1",kind="{kind}{of}"}}': 0.0 for kind in BrakeKind for of in ("", "@prod")
+    } | {'holdfast_brake_tripped{cluster="c1",kind="drains@gone"}': 1.0}
 
 
 def test_a_healthy_cluster_has_no_series_of_a_node(served: Any) -> None:

@@ -303,6 +303,7 @@ class TestOperators:
             (f"/v1/incidents/{ID}/close", 409, "rejected"),
             ("/v1/incidents/0zzz/close", 404, "not_found"),
             ("/v1/brakes/drains/release", 404, "not_found"),
+            ("/v1/brakes/drains@a@b/release", 404, "not_found"),
         ):
             answer = served.call("POST", path)
             assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
@@ -310,6 +311,16 @@ class TestOperators:
     def test_a_brake_is_released(self, served: Any) -> None:
         served.commit(Change(brakes=(Brake(BrakeKind.DRAINS, T0, "too many"),)))
         assert served.call("POST", "/v1/brakes/drains/release").status_code == 200
+
+    def test_the_brake_of_a_node_set_is_shown_on_its_nodes_and_released_by_its_name(self, served: Any) -> None:
+        mine = Brake(BrakeKind.DRAINS, T0, "too many", None, "prod", "n[1-8]")
+        served.commit(Change(brakes=(mine,)))
+        served.world = a_world(brakes={mine.name: mine})
+        (shown,) = served.call("GET", "/v1/nodes").json()["brakes"]
+        assert (shown["kind"], shown["node_set"], shown["nodes"]) == ("drains@prod", "prod", "n[1-8]")
+        assert "set 'prod' is no longer in the settings" in shown["reason"]
+        assert served.call("POST", "/v1/brakes/drains%40prod/release").status_code == 200
+        assert served.call("POST", "/v1/brakes/drains@prod/release").status_code == 404, "it is released already"
 
 
 ROUTES = [

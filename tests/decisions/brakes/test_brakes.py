@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.decisions.brakes.held_back import held_back
+from holdfast.decisions.brakes.held_back import HeldBack, held_back
 from holdfast.model.errors import Unavailable
 from holdfast.model.incidents.incident import IncidentState, RecoveryPhase
 from holdfast.model.policies.policy import Mode
@@ -252,31 +252,35 @@ def test_the_page_of_a_brake_that_was_not_delivered_is_sent_again_while_it_holds
     assert len([text for text in site.notices.sent if text.startswith("brake 'drains' holds")]) == 1
 
 
+def _held(site: Site) -> HeldBack:
+    return held_back(site.book, site.book.brakes["drains"])
+
+
 def test_what_a_brake_holds_back_is_counted_now_and_not_when_it_tripped() -> None:
     site = Site(60)
     jobs = _running(site, 60)
     for n in range(1, 6):
         site.fault(f"n{n}")
     site.run(3)
-    assert held_back(site.book).text == "5 nodes to drain and 5 running jobs to stop"
+    assert _held(site).text == "5 nodes to drain and 5 running jobs to stop"
     for n in range(6, 31):
         site.fault(f"n{n}")
     site.run(3)
     assert "5 nodes are suspect" in site.book.brakes["drains"].reason
-    assert held_back(site.book).text == "30 nodes to drain and 30 running jobs to stop"
+    assert _held(site).text == "30 nodes to drain and 30 running jobs to stop"
     assert _drained(site) == set()
     for kind in [k for k, b in site.book.brakes.items() if b.released_at is None]:
         site.operate("release_brake", kind)
     site.run(30)
     assert _drained(site) == {f"n{n}" for n in range(1, 31)}, "those that were shown"
-    assert held_back(site.book).nodes == frozenset()
+    assert _held(site).nodes == frozenset()
     stopped = sum(job.restarts for job in jobs)
     for n in range(31, 41):
         site.fault(f"n{n}")
     site.run(30)
     assert len(_drained(site)) == 30, "what comes later trips it again"
     assert sum(job.restarts for job in jobs) == stopped
-    assert held_back(site.book).nodes == {f"n{n}" for n in range(31, 41)}
+    assert _held(site).nodes == {f"n{n}" for n in range(31, 41)}
 
 
 @pytest.mark.parametrize("why", ["paused", "slurmctld away"])

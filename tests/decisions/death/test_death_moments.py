@@ -154,10 +154,11 @@ class TestWithoutAgent:
         site = Site(nodes, can=BLIND, warm=False)
         for name in names:
             site.machine(name).agent_up = False
-        site.run(31)
+        site.warm_up()
         fenced_jobs(site)
         return site
 
+    @pytest.mark.sampled
     @pytest.mark.parametrize("back_s", [20, 400])
     @pytest.mark.parametrize("quiet_s", [1, 250])
     def test_one_that_is_cut_off_with_it_is_a_companion(self, quiet_s: int, back_s: int) -> None:

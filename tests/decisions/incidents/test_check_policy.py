@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.decisions.common.check_policy import (
+    SaidKind,
     SaidOfChecks,
     Versions,
     checks_for,
@@ -97,12 +98,13 @@ def test_each_table_of_a_node_adds_and_the_mildest_threshold_counts() -> None:
     assert found.lists == Lists(("gpu.nvlink",), ("gpu.ecc", "gpu.xid"))
     assert found.thresholds == {MARGIN: 2.0, "host.load_per_cpu": 8.0}
     assert set(said_of_checks("n1", node("debug"), TWO)) == {
-        SaidOfChecks("gpu.ecc", None, "[checks]", True),
-        SaidOfChecks(MARGIN, 4, "[checks]", False),
-        SaidOfChecks("gpu.xid", None, "debug", True),
-        SaidOfChecks(MARGIN, 2.0, "debug", True),
-        SaidOfChecks(MARGIN, 6.0, "old", False),
-        SaidOfChecks("host.load_per_cpu", 8.0, "old", True),
+        SaidOfChecks("gpu.nvlink", None, "[checks]", True, SaidKind.ACTS),
+        SaidOfChecks("gpu.ecc", None, "[checks]", True, SaidKind.OBSERVES),
+        SaidOfChecks(MARGIN, 4, "[checks]", False, SaidKind.THRESHOLD),
+        SaidOfChecks("gpu.xid", None, "debug", True, SaidKind.OBSERVES),
+        SaidOfChecks(MARGIN, 2.0, "debug", True, SaidKind.THRESHOLD),
+        SaidOfChecks(MARGIN, 6.0, "old", False, SaidKind.THRESHOLD),
+        SaidOfChecks("host.load_per_cpu", 8.0, "old", True, SaidKind.THRESHOLD),
     }
     assert [each.by for each in said_everywhere(TWO)].count("other") == 1
 
@@ -111,6 +113,57 @@ def test_nodes_of_the_same_tables_have_the_same_version() -> None:
     version = Versions(TWO)
     assert version("n1", node("debug")) == version("n2", node("debug")) == checks_for("n1", node("debug"), TWO).version
     assert len({version("n1", node(*names)) for names in (("debug",), ("train",), ("b",), ("b", "debug"))}) == 4
+
+
+LESS = replace(
+    SET,
+    checks=CheckPolicy(Lists(("*",), ("gpu.ecc",)), {}, ("host.disk",)),
+    nodes=(
+        a_set(act_on=("gpu.nvlink", "efa.count"), checks_off=("gpu.xid",)),
+        a_set("old", act_on=("efa.count", "gpu.ecc"), checks_off=("host.disk", "efa.count")),
+        a_set("other", partitions=("b",), act_on=("*",), checks_off=("gpu.count",)),
+    ),
+)
+
+
+def test_a_set_takes_checks_away_and_switches_checks_off() -> None:
+    found = checks_for("n1", node("debug"), LESS)
+    assert found.lists == Lists(("efa.count",), ("gpu.ecc",))
+    assert set(found.off) == {"host.disk", "gpu.xid", "efa.count"}
+    backwards = replace(LESS, nodes=tuple(reversed(LESS.nodes)))
+    assert checks_for("n1", node("debug"), backwards).version == found.version, "in any order"
+    assert checks_for("n1", node("b"), LESS).lists.act_on == ("*",), "a set that names all takes none away"
+    said = {(s.name, s.by, s.counts) for s in said_of_checks("n1", node("debug"), LESS) if s.what is SaidKind.ACTS}
+    assert ("gpu.nvlink", "debug", False) in said, "the other set does not name it"
+    assert ("efa.count", "old", False) in said, "it is off"
+    off = {(s.name, s.by) for s in said_of_checks("n1", node("debug"), LESS) if s.what is SaidKind.OFF}
+    assert off == {
+        ("host.disk", "[checks]"), ("gpu.xid", "debug"), ("host.disk", "old"), ("efa.count", "old")
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("site", "mine", "left"),
+    [
+        (("a", "b"), (), ("a", "b")),
+        (("a", "b"), ("b", "c"), ("b",)),
+        (("a",), ("*",), ("a",)),
+        (("*",), ("a",), ("a",)),
+        (("*",), ("*",), ("*",)),
+        ((), ("a",), ()),
+    ],
+)
+def test_act_on_of_a_set_never_adds_a_check(
+    site: tuple[str, ...], mine: tuple[str, ...], left: tuple[str, ...]
+) -> None:
+    assert CheckPolicy(Lists(site)).restricted((), {}, act_on=mine).lists.act_on == left
+
+
+def test_what_a_check_that_is_off_reports_all_the_same_is_a_warning() -> None:
+    """Of an older agent, which cannot switch it off."""
+    policy = Policy(checks=CheckPolicy(off=("gpu.xid",)))
+    assert observed(world(policy, None), finding()).severity is Severity.WARNING
+    assert undecided(world(Policy(nodes=(a_set(checks_off=("gpu.xid",)),)), None), finding())
 
 
 OBSERVED = replace(POLICY, nodes=(NodeSet(name="quiet", nodes="n1", observe_only=("gpu.xid",)),))

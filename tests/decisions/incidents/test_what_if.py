@@ -22,9 +22,14 @@ NODES = {f"n{i}": Node(f"n{i}", "IDLE", frozenset(), partitions=("a" if i < 3 el
 ACT = Policy(mode=Mode.ACT)
 
 
-def acts_by(check: str, lists: Lists) -> bool:
+def acts_by(check: str, policy: CheckPolicy) -> bool:
     """gpu.xid is proven, all others are new."""
-    return check not in lists.observe_only and (check == "gpu.xid" or "*" in lists.act_on or check in lists.act_on)
+    lists = policy.lists
+    return (
+        check not in policy.off
+        and check not in lists.observe_only
+        and (check == "gpu.xid" or "*" in lists.act_on or check in lists.act_on)
+    )
 
 
 def policy(act_on: tuple[str, ...] = (), observe_only: tuple[str, ...] = (), **changed: Any) -> Policy:
@@ -50,6 +55,14 @@ CASES: list[tuple[str, list[SeenFinding], Policy, Policy, dict[str, tuple[W, W]]
     ("all act", [watched(), watched("n3", "b1", "efa.count")], ACT, policy(("*",)), dict.fromkeys(("n1", "n3"), (W.WATCHED, W.DRAINED))),
     ("another one acts", [watched()], ACT, policy(("efa.count",)), {}),
     ("a proven one observes", [seen()], ACT, policy((), ("gpu.xid",)), {"n1": (W.DRAINED, W.WATCHED)}),
+    ("a proven one is off", [seen()], ACT, replace(ACT, checks=CheckPolicy(off=("gpu.xid",))), {"n1": (W.DRAINED, W.WATCHED)}),
+    (
+        "it is off, and no longer acts, on some nodes",
+        [seen(), watched("n2", "b1"), watched("n3", "c1")],
+        ACT,
+        policy(("gpu.nvlink",), nodes=(NodeSet(name="x", nodes="n[1-2]", act_on=("efa.count",), checks_off=("gpu.xid",)),)),
+        {"n1": (W.DRAINED, W.WATCHED), "n3": (W.WATCHED, W.DRAINED)},
+    ),
     ("it acted once and observes now", [seen(check="gpu.nvlink")], ACT, ACT, {}),
     ("drained for another finding", [watched(), seen(id=2)], ACT, policy(("*",)), {}),
     ("another finding still drains", [seen(), seen(id=2, check="gpu.nvlink")], ACT, policy((), ("gpu.nvlink",)), {}),
@@ -130,6 +143,22 @@ def test_what_changes_where() -> None:
         "mode: act → observe",
     }
     assert policy_changes(NODES, then, then) == {}
+
+
+def test_what_a_set_switches_off_and_limits_is_a_change() -> None:
+    limits = {"brakes": {"drains_60min": 2}, "budgets": {"launches_per_day": 1}}
+    tables = (NodeSet(name="x", partitions=("b",), checks_off=("gpu.xid",), act_on=("efa.count",), **limits),)  # type: ignore[arg-type]
+    now = policy(("*",))
+    changes = policy_changes(NODES, now, replace(now, nodes=tables))
+    assert set(changes) == {"n3", "n4"}
+    assert set(changes["n3"]) == {
+        "act_on: +efa.count -*",
+        "checks_off: +gpu.xid",
+        "limit of set x drains_60min: none → 2",
+        "limit of set x launches_per_day: none → 1",
+    }
+    (fault,) = what_if([seen("n3", "b1")], now, replace(now, nodes=tables), NODES, acts_by)
+    assert fault.why == "gpu.xid would be off"
 
 
 def test_findings_are_not_changed() -> None:

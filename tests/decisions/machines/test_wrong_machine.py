@@ -55,6 +55,7 @@ def disputes(site: Site) -> list[Incident]:
     return [i for i in site.store.incidents() if i.kind is IncidentKind.DISPUTED]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("from_the_start", [False, True])
 @pytest.mark.parametrize(
     ("remedy", "can"),
@@ -92,6 +93,7 @@ def test_the_death_of_the_liar_does_not_end_the_other_nodes_machine() -> None:
     untouched(site, job)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("remedy", "can"),
     [(Remedy.REBOOT, CYCLES), (Remedy.STOP_START, FULL), (Remedy.REPLACE, FULL), (Remedy.REPLACE, IN_PLACE)],

@@ -363,6 +363,7 @@ def rebuilt(state: IncidentState, away_s: float = 60.0) -> tuple[Site, SimNode]:
     return site, node
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("early", [False, True], ids=["its agent speaks first", "Slurm shows it first"])
 def test_a_node_that_comes_back_on_another_machine_is_not_drained_for_the_one_before(

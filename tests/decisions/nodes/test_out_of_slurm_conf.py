@@ -39,6 +39,7 @@ def away_at(kind: str) -> tuple[Site, list[SimNode]]:
     return site, taken
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["Launch", "Terminate", "Assign", "Undrain"])
 @pytest.mark.parametrize("away_s", [5, 120])
 def test_a_short_absence_delays_the_repair_alone(kind: str, away_s: float) -> None:

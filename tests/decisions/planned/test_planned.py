@@ -292,6 +292,7 @@ def test_no_brake_holds_back_a_stop_that_the_provider_announces() -> None:
     assert {j.restarts for j in jobs} == {1}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("check", ["site.cloud", "cloud.interruption"])
 @pytest.mark.parametrize("severity", [Severity.WARNING, Severity.FATAL])
 def test_a_notice_on_every_node_that_only_agents_tell_of_stops_nothing_at_large(check: str, severity: Severity) -> None:

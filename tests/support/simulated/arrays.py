@@ -184,6 +184,10 @@ class ArraySlurm(SimSlurm):
     def _job(self, job: SimJob) -> Job:
         return replace(super()._job(job), array_throttle=self.throttles.get(job.array_job_id or 0))
 
+    def _as_before(self, node: SimNode, here: list[SimJob], reserved: bool, address: str) -> Node:
+        last = self._clock.now() if here else self._busy[node.name]
+        return replace(super()._as_before(node, here, reserved, address), last_busy_time=last)
+
     def _shown(self, node: SimNode) -> Node:
         busy = any(node.name in j.nodes and j.state in HOLDING_STATES for j in self.jobs.values())
         last = self._clock.now() if busy else self._busy[node.name]

@@ -36,6 +36,7 @@ from holdfast.model.policies.hangs import HangPolicy
 from holdfast.model.policies.policy import Mode, Policy
 from holdfast.model.slurm.cluster import HOLDING_STATES
 from holdfast.ports import Operation, Store
+from support.simulated import agents
 from support.simulated.agents import SimAgents
 from support.simulated.clock import SimClock
 from support.simulated.machines import Machine
@@ -49,6 +50,11 @@ NO_BUDGET = replace(POLICY, repair=replace(POLICY.repair, budget_cluster_share=1
 """For small sites where several nodes are repaired at once."""
 ROUNDS = 120
 """Most rounds of turn and actor in one second; more means that the two trigger each other endlessly."""
+LONG_RUN_S = 60.0
+QUIET_S = 10
+QUIET_STEP_S = 5.0
+"""In runs longer than :data:`LONG_RUN_S`, this much time passes at a time where nothing was decided or done for :data:`QUIET_S` seconds.
+Whatever falls due meanwhile comes up to four seconds late; a test that counts these seconds names its step."""
 
 
 T = TypeVar("T")
@@ -65,6 +71,9 @@ class _Inline(ThreadPoolExecutor):
         done: Future[Any] = Future()
         done.set_result(fn(*args, **kwargs))
         return done
+
+
+_AT_ONCE = dict.fromkeys(LANES, _Inline(1))
 
 
 class Notices:
@@ -148,7 +157,12 @@ class Site:
         self.start_controller()
         self.start_actor()
         if warm:
-            self.run(31)
+            self.warm_up()
+
+    def warm_up(self) -> None:
+        """Let the time pass for which a started controller concludes nothing, from heartbeat to heartbeat: nothing else happens in it."""
+        self.run(1)
+        self.run(30, step_s=min(10.0, agents.HEARTBEAT_S))
 
     # Processes
 
@@ -235,13 +249,16 @@ class Site:
 
     # Time
 
-    def run(self, seconds: float, step_s: float = 1.0) -> None:
-        """Let this many seconds pass."""
+    def run(self, seconds: float, step_s: float | None = None) -> None:
+        """Let this many seconds pass: one at a time, as the real loop turns, and in a long run more at a time while nothing happens
+        (:data:`QUIET_STEP_S`). ``step_s``: as much at a time, whatever happens."""
         until_s = self.clock.elapsed_s + seconds
-        while self.clock.elapsed_s < until_s:
-            self.clock.advance(step_s)
+        still = 0
+        while (left_s := until_s - self.clock.elapsed_s) > 0:
+            longer = step_s is None and seconds > LONG_RUN_S and still >= QUIET_S
+            self.clock.advance(min(QUIET_STEP_S, left_s) if longer else step_s or 1.0)
             self.world_moves()
-            self.react()
+            still = still + 1 if self.react() == 1 else 0
 
     def watched(self, check: Callable[[T], None]) -> Callable[[T], None]:
         """A check in the middle of a step. The actor survives any exception of a step, so the test fails once the step is over."""
@@ -283,16 +300,16 @@ class Site:
         assert self.loop.world is not None
         self.loop.observer.background.refresh(replace(self.loop.world, now=self.clock.now()))
 
-    def react(self) -> None:
-        """Turn and act until nothing is left to do at this moment."""
-        for _ in range(ROUNDS):
+    def react(self) -> int:
+        """Turn and act until nothing is left to do at this moment. Returns how many rounds this took: 1 where nothing was to be done."""
+        for number in range(1, ROUNDS + 1):
             change = self.turn()
             acted = self.act()
             if self._broken:
                 raise self._broken[0]
             self.agents.obey()
             if not acted and (change is None or change.empty):
-                return
+                return number
         raise AssertionError(f"the loop does not come to rest: {change}")
 
     def turn(self) -> Change | None:
@@ -323,7 +340,7 @@ class Site:
         """The actor polls once; a crash is followed by a fresh one. True: something was settled."""
         before = self._settled()
         try:
-            self.actor._hand_out(dict.fromkeys(LANES, _Inline(1)))
+            self.actor._hand_out(_AT_ONCE)
         except Crash:
             self.killed += 1
             self.start_actor()

@@ -119,6 +119,11 @@ class Undrained:
     user: str
 
 
+def _address(number: int) -> str:
+    """Of the node in this place, counted from 0."""
+    return f"10.0.0.{number + 1}"
+
+
 class SimSlurm:
     """Implements :class:`holdfast.ports.Scheduler`. Reasons set through the port are by ``root``."""
 
@@ -168,9 +173,11 @@ class SimSlurm:
         self.resume_timeout_s = 3600.0
         """ResumeTimeout (60 s as Slurm ships it): a reboot that takes longer leaves its node DOWN."""
         self.on_reboot: Callable[[str], None] = lambda _node: None
+        self._shown_before: dict[str, tuple[tuple[object, ...], Node]] = {}
+        """Node → what it was shown for, and how."""
 
     def address(self, name: str) -> str:
-        return self.addresses.get(name) or f"10.0.0.{list(self.nodes).index(name) + 1}"
+        return self.addresses.get(name) or _address(list(self.nodes).index(name))
 
     def node_at(self, address: str) -> str:
         """The node of an address; of an IP alone, agents know no names."""
@@ -456,7 +463,7 @@ class SimSlurm:
         return ClusterView(
             cluster=CLUSTER,
             read_at=self._clock.now(),
-            nodes={n: self._shown(node) for n, node in self.nodes.items()},
+            nodes=self._shown_nodes(),
             jobs={j: self._job(job) for j, job in self.jobs.items()},
             reservations=dict(self.reservations),
         )
@@ -520,6 +527,33 @@ class SimSlurm:
         if name not in self.reservations:
             raise NotFound(f"no reservation {name}")
         return self.reservations[name]
+
+    def _shown_nodes(self) -> dict[str, Node]:
+        holding = [j for j in self.jobs.values() if j.state in HOLDING_STATES]
+        on: dict[str, list[SimJob]] = {}
+        for job in holding:
+            for name in job.nodes:
+                on.setdefault(name, []).append(job)
+        reserved = {name for r in self.reservations.values() for name in r.nodes}
+        return {
+            n: self._as_before(node, on.get(n, []), n in reserved, self.addresses.get(n) or _address(number))
+            for number, (n, node) in enumerate(self.nodes.items())
+        }
+
+    def _as_before(self, node: SimNode, here: list[SimJob], reserved: bool, address: str) -> Node:
+        """The node; the very object that was shown before where nothing of it has changed."""
+        completing = any(j.state == "COMPLETING" and self._ends_on(j, node) for j in here)
+        unknown = self._clock.elapsed_s < node.registers_at_s
+        unheard = node.unheard_since_s is not None and self.slurmd_timeout_s != 0
+        state = (
+            *(bool(here), completing, reserved, unknown, unheard, address, self.gres.get(node.name, "")),
+            *(node.drain, node.failing, node.down, node.maintenance, node.power, node.reboot, node.slurmd_started),
+            *(node.reason, node.user, node.time, self.features.get(node.name)),
+        )
+        known = self._shown_before.get(node.name)
+        if known is None or known[0] != state:
+            known = self._shown_before[node.name] = state, self._shown(node)
+        return known[1]
 
     def _shown(self, node: SimNode) -> Node:
         here = [j for j in self.jobs.values() if node.name in j.nodes and j.state in HOLDING_STATES]

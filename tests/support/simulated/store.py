@@ -256,7 +256,7 @@ class MemoryStore:
             self._put_node(record, at)
         if change.nodes_since is not None:
             self._notes[books.NODES_SINCE] = change.nodes_since.isoformat()
-        self._brakes |= {b.kind: b for b in change.brakes}
+        self._brakes |= {b.name: b for b in change.brakes}
         self._ends |= {e.id: e for e in change.ends}
         self._append(change.events)
         for incident in change.incidents:
@@ -346,6 +346,8 @@ class MemoryStore:
         self, node: str, instance_id: str, boot_id: str, now: datetime, *, observes: bool = False
     ) -> tuple[Intent, ...]:
         self._answer()
+        if not self._unsettled:
+            return ()
         waiting = [self._intents[key] for key in self._unsettled]
         meant = [i for i in waiting if _meant_for(i, node, instance_id, boot_id, now)]
         found = [i for i in meant if not self._held(i, observes=observes)]

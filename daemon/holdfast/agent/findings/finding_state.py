@@ -51,6 +51,8 @@ class OpenFindings:
     reminder_s: float = 600.0
     expected: frozenset[str] = frozenset()
     """Ids of the checks that must answer before the node counts as all OK."""
+    off: frozenset[str] = frozenset()
+    """Ids of checks that are switched off: their open findings are kept, so that an OK clears them once they run again, and not named."""
     _said: dict[FindingKey, _Said] = field(default_factory=dict)
     _passed: dict[str, bool] = field(default_factory=dict)
     """Check → whether its latest run was all OK (or nothing applied)."""
@@ -120,18 +122,19 @@ class OpenFindings:
     @property
     def failing(self) -> tuple[str, ...]:
         """Ids of checks with an open finding."""
-        return tuple(sorted({key[0] for key in self._said}))
+        return tuple(sorted({key[0] for key in self._said} - self.off))
 
     @property
     def fatal(self) -> tuple[str, ...]:
         """Open fatal findings, as ``check component code``."""
-        told = sorted(key for key, said in self._said.items() if said.grade.severity is Severity.FATAL)
+        grave = (key for key, said in self._said.items() if said.grade.severity is Severity.FATAL)
+        told = sorted(key for key in grave if key[0] not in self.off)
         return tuple(" ".join(filter(None, key)) for key in told)
 
     @property
     def all_ok(self) -> bool:
         """Whether no finding is open and every check that applies has answered OK."""
-        return not self._said and all(self._passed.get(check, False) for check in self.expected)
+        return not self.failing and all(self._passed.get(check, False) for check in self.expected - self.off)
 
     def dump(self) -> str:
         """State that must survive a restart, so that a fault that ended meanwhile is still cleared."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from holdfast.agent.findings.trust import ResultTrust, Weighed
@@ -13,9 +13,12 @@ from holdfast.agent.timing.loop import Loop
 from holdfast.config.agent import AgentConfig
 from holdfast.model.errors import Unavailable
 from holdfast_checks.registry import Check, Context, Need
+from holdfast_checks.result import Result
 from holdfast_checks.runner import run, run_with_deadline
 from holdfast_checks.settings import CheckSettings
 from holdfast_checks.snapshot import NvmlFailure
+
+_OFF = "switched off for this node in controller.toml (checks_off)"
 
 
 class Inspector:
@@ -30,9 +33,10 @@ class Inspector:
         checks: Mapping[str, Check],
         trust: ResultTrust,
         slurm_gpus: Callable[[], frozenset[int] | None],
+        off: Callable[[], Collection[str]] = frozenset,
     ) -> None:
         """``settings``: those of the checks now. ``slurm_gpus``: device minors of the GPUs that slurmd gives to jobs, where that is
-        proved."""
+        proved. ``off``: checks that the site has switched off now."""
         self._settings = settings
         self._nvml_wait_s = 2 * config.nvml_deadline_s + 1.0
         """A pending snapshot may have to miss its deadline before this one starts."""
@@ -43,6 +47,7 @@ class Inspector:
         """Checks that an order may name."""
         self._trust = trust
         self._slurm_gpus = slurm_gpus
+        self._off = off
 
     def nvml_answer(self, within_s: float) -> NvmlAnswer:
         """A snapshot started after the call. Raises Unavailable when there is no answer in time."""
@@ -59,14 +64,17 @@ class Inspector:
         return box[0]
 
     def run_checks(self, wanted: list[str]) -> dict[str, tuple[Weighed, ...]]:
-        """Run these checks (empty: all periodic ones) on facts gathered now, weighed for service."""
-        chosen = [self.named[name] for name in wanted or self.checks]
+        """Run these checks (empty: all periodic ones) on facts gathered now, weighed for service. One that is switched off is skipped."""
+        off = self._off()
+        named = [self.named[name] for name in wanted or self.checks]
+        chosen = [check for check in named if check.id not in off]
         answer: NvmlAnswer | None = None
         if any(Need.NVML in check.needs for check in chosen):
             answer = self.nvml_answer(self._nvml_wait_s)
         context = Context(self._settings(), answer, self._nvml.known.inventory, self._slurm_gpus())
         found = {check.id: (run if Need.NVML in check.needs else run_with_deadline)(check, context) for check in chosen}
-        return {name: tuple(map(self._trust.for_service, results)) for name, results in found.items()}
+        skipped = {check.id: (Result.skipped(check.id, summary=_OFF),) for check in named if check.id in off}
+        return {name: tuple(map(self._trust.for_service, each)) for name, each in {**skipped, **found}.items()}
 
     def gpu_uuids(self) -> list[str]:
         """UUIDs of the GPUs that the newest snapshot shows as working."""

@@ -118,6 +118,7 @@ class _Ingest:
             authorities=body.authorities,
             acting=None if body.act_on is None else Lists(body.act_on, body.observe_only or ()),
             checks_version=body.checks_version,
+            checks_off=body.checks_off,
             checks_refused=body.checks_refused,
             gres=body.gres,
             gres_problem=body.gres_problem,

@@ -73,6 +73,11 @@ class NodeShape(Shape):
     agents: list[AgentShape]
     incidents: list[IncidentShape]
     why: str = Field(description="One line: why the node is in this state.")
+    trouble: str = Field(
+        default="",
+        description="What is wrong with a node in service of which no open incident speaks: put back before its fault was repaired, or "
+        "its agent does not report since the controller started; empty: nothing is known.",
+    )
     policy: NodePolicyShape | None = Field(
         default=None, description="What Holdfast may do to it, and which setting says so; null: not known yet."
     )

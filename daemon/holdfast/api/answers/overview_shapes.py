@@ -51,7 +51,7 @@ class NightLineShape(Shape):
     what: str
     state: Open[IncidentState]
     outcome: str = Field(
-        description="healed, by_operator, needs_you, under_way, watched, over (nothing had to be healed)."
+        description="healed, by_operator, needs_you, under_way, held_back, watched, over (nothing had to be healed)."
     )
     returned_s: float | None = Field(description="Fault to node back in service; null: it is not, or was never out.")
     jobs: int = Field(description="Jobs that were stopped.")
@@ -59,6 +59,11 @@ class NightLineShape(Shape):
     running_s: float | None = Field(description="Fault to the last of them running again; null: one is not.")
     lost_gpu_hours: float | None
     replaced: bool = Field(description="Another machine has taken the node's place.")
+    held: str = Field(
+        default="",
+        description="Why nothing is done about it at present: maintenance, a brake, a budget, a pause, the mode; empty: held_back is not "
+        "the outcome.",
+    )
 
 
 class NightShape(Shape):

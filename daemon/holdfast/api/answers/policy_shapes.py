@@ -17,10 +17,15 @@ class SaidShape(Shape):
     """One thing that the policy of checks says."""
 
     name: Annotated[str, Essential()] = Field(
-        description="Id of a check that only observes, or `TABLE.KEY` of a threshold.",
+        description="Id of a check, or `TABLE.KEY` of a threshold.",
         examples=["gpu.temperature_margin_c"],
     )
-    value: float | None = Field(description="Of the threshold; null: the check only observes.")
+    value: float | None = Field(description="Of the threshold; null: it is said of a check.")
+    what: str = Field(
+        default="",
+        description="observes, off (it is not run), acts, or threshold; others may be added. Empty: an older controller, which names "
+        "checks that only observe, and thresholds.",
+    )
     by: str = Field(description="`[checks]`, or the name of a node set.")
     counts: bool = Field(description="False: another one makes the check less active, and counts.")
 
@@ -32,6 +37,7 @@ class PolicyShape(Shape):
     version: Annotated[str, Essential()]
     act_on: list[str]
     observe_only: list[str]
+    checks_off: list[str] = Field(default=[], description="Checks that are not run.")
     thresholds: dict[str, float]
     said: list[SaidShape]
     policy: NodePolicyShape | None = Field(
@@ -42,6 +48,10 @@ class PolicyShape(Shape):
     )
     older: list[str] = Field(description="Nodes whose agents go by another version than theirs now.")
     refused: dict[str, str] = Field(description="Node → why its agent refused the policy; the one before holds there.")
+    never_off: list[str] = Field(
+        default=[],
+        description="Nodes whose agents are of a release that cannot switch checks off: what these find there counts as a warning.",
+    )
 
 
 class NewWhatIf(BaseModel):
@@ -60,6 +70,7 @@ class NewWhatIf(BaseModel):
     observe_only: list[str] = Field(
         default=[], max_length=200, description="Checks that would only observe in addition."
     )
+    checks_off: list[str] = Field(default=[], max_length=200, description="Checks that would be off in addition.")
 
 
 class WhatIfFaultShape(Shape):

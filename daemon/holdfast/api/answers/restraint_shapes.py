@@ -9,13 +9,25 @@ from pydantic import Field
 
 from holdfast.api.answers.shape import Essential, Shape
 
+BRAKE_NAME = r"^[a-z_]{1,32}(@[A-Za-z0-9._-]{1,64})?$"
+"""A kind of brake, of a node set or of the site."""
+
 
 class BrakeShape(Shape):
     """A brake that holds."""
 
-    kind: Annotated[str, Essential()]
+    kind: Annotated[str, Essential()] = Field(
+        description="By which it is released: drains, job_stops, planned_stops or task_drains; `drains@SET`: of a node set alone.",
+        examples=["drains", "drains@prod"],
+    )
     tripped_at: datetime
     reason: str
+    node_set: str = Field(
+        default="", description="The node set whose own limits tripped it; empty: it holds every node."
+    )
+    nodes: str = Field(
+        default="", description="Host list of the set's nodes when it tripped; empty: it holds every node."
+    )
 
 
 class ExtensionShape(Shape):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from holdfast.api.deps import ApiDeps
-from holdfast.decisions.common.check_policy import Versions
+from holdfast.decisions.common.check_policy import Versions, checks_for
 from holdfast.model.agents.report import AgentView
 from holdfast.model.incidents.fleet import natural
 from holdfast.model.slurm.cluster import Node
@@ -34,6 +34,14 @@ def older(deps: ApiDeps) -> list[str]:
         and agent.checks_version != version_of(agent.node, node)
     )
     return sorted(found, key=natural)
+
+
+def never_off(deps: ApiDeps) -> list[str]:
+    """Nodes, in natural order, on which checks are to be off, and whose agents are of a release that cannot switch them off: what they find
+    counts as a warning."""
+    nodes = shown_nodes(deps)
+    silent = (a for a in newest_agents(deps) if a.checks_off is None)
+    return sorted((a.node for a in silent if checks_for(a.node, nodes.get(a.node), deps.policy).off), key=natural)
 
 
 def refused(deps: ApiDeps) -> dict[str, str]:

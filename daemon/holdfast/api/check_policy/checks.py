@@ -8,13 +8,13 @@ from fastapi import APIRouter
 from pydantic import Field
 
 from holdfast.api.answers.shape import Essential, Shape
-from holdfast.api.check_policy.agent_policies import newest_agents, older, refused, shown_nodes
+from holdfast.api.check_policy.agent_policies import never_off, newest_agents, older, refused, shown_nodes
 from holdfast.api.deps import Api, ApiDeps
 from holdfast.api.guards.guarded import READERS, guarded_router
 from holdfast.decisions.common.check_policy import checks_for
 from holdfast.model.agents.report import AgentView
 from holdfast.model.incidents.fleet import natural
-from holdfast_checks.acting import Lists
+from holdfast_checks.acting import CheckPolicy, Lists
 from holdfast_checks.known import all_checks
 from holdfast_checks.registry import Check
 
@@ -27,6 +27,7 @@ class CheckShape(Shape):
     severity: str = Field(description="The worst that it reports where it acts.")
     remedy: str = Field(description="What its worst finding calls for.")
     acts: bool = Field(description="Its findings count in full. False: it observes, they are warnings.")
+    off: bool = Field(default=False, description="It is switched off on all nodes: it is not run.")
     proven: bool = Field(description="It acts unless `observe_only` lists it; others observe until `act_on` does.")
 
 
@@ -46,6 +47,7 @@ class ChecksShape(Shape):
 
     act_on: list[str] = Field(description="`[checks] act_on` of the controller's settings.")
     observe_only: list[str]
+    checks_off: list[str] = Field(default=[], description="Checks that are not run on any node.")
     checks: list[CheckShape]
     thresholds: dict[str, float] = Field(
         default={}, description="`[checks] thresholds` of the controller's settings, by `TABLE.KEY`."
@@ -58,6 +60,10 @@ class ChecksShape(Shape):
     )
     refused: dict[str, str] = Field(
         default={}, description="Node → why its agent refused the policy; the one before holds there."
+    )
+    never_off: list[str] = Field(
+        default=[],
+        description="Nodes whose agents are of a release that cannot switch checks off: what these find there counts as a warning.",
     )
 
 
@@ -79,7 +85,8 @@ def checks_shape(deps: ApiDeps) -> ChecksShape:
     return ChecksShape(
         act_on=list(lists.act_on),
         observe_only=list(lists.observe_only),
-        checks=[_check(check, lists) for check in all_checks().values()],
+        checks_off=list(policy.off),
+        checks=[_check(check, policy) for check in all_checks().values()],
         thresholds=dict(policy.thresholds),
         others=[
             _other(agent)
@@ -89,16 +96,18 @@ def checks_shape(deps: ApiDeps) -> ChecksShape:
         ],
         older=older(deps),
         refused=refused(deps),
+        never_off=never_off(deps),
     )
 
 
-def _check(check: Check, lists: Lists) -> CheckShape:
+def _check(check: Check, policy: CheckPolicy) -> CheckShape:
     return CheckShape(
         id=check.id,
         title=check.title,
         severity=check.severity.value,
         remedy=check.remedy.value,
-        acts=check.acts(lists.act_on, lists.observe_only),
+        acts=check.id not in policy.off and check.acts(policy.lists.act_on, policy.lists.observe_only),
+        off=check.id in policy.off,
         proven=not check.observe,
     )
 

@@ -20,7 +20,7 @@ from holdfast.api.answers.policy_shapes import (
 )
 from holdfast.api.answers.shapes import EPOCH
 from holdfast.api.callers.auth import Role
-from holdfast.api.check_policy.agent_policies import older, refused, shown_nodes
+from holdfast.api.check_policy.agent_policies import never_off, older, refused, shown_nodes
 from holdfast.api.deps import Api, ApiDeps
 from holdfast.api.errors import ApiError
 from holdfast.api.guards.guarded import READERS, guarded_router
@@ -32,10 +32,9 @@ from holdfast.decisions.incidents.what_if import WhatIfFault, policy_changes, wh
 from holdfast.model.errors import ConfigError
 from holdfast.model.incidents.fleet import natural
 from holdfast.model.policies.policy import Policy
-from holdfast_checks.acting import Lists
+from holdfast_checks.acting import ALL, CheckPolicy, Lists
 from holdfast_checks.custom_guard import PREFIX
 from holdfast_checks.known import all_checks
-from holdfast_checks.registry import ALL
 
 MOST_FINDINGS = 10_000
 _SPAN = timedelta(days=30)
@@ -70,8 +69,11 @@ def policies_router(api: Api) -> APIRouter:
     return router
 
 
-def acts_by(check: str, lists: Lists) -> bool:
-    """Whether a check acts by these lists alone, as agents weigh: a site's own check is a new one, what an agent says of itself acts."""
+def acts_by(check: str, policy: CheckPolicy) -> bool:
+    """Whether a check acts by this policy alone, as agents weigh: a site's own check is a new one, what an agent says of itself acts."""
+    lists = policy.lists
+    if check in policy.off:
+        return False
     known = all_checks().get(check)
     if known is not None:
         return known.acts(lists.act_on, lists.observe_only)
@@ -92,12 +94,14 @@ def policy_shape(deps: ApiDeps, name: str | None) -> PolicyShape:
         version=found.version,
         act_on=list(found.lists.act_on),
         observe_only=list(found.lists.observe_only),
+        checks_off=list(found.off),
         thresholds=dict(found.thresholds),
         said=[SaidShape.model_validate(each) for each in said],
         policy=policy_shape_of(name, world) if name is not None and world is not None else None,
         agent_version=agents[-1].checks_version if agents else None,
         older=older(deps),
         refused=refused(deps),
+        never_off=never_off(deps),
     )
 
 
@@ -146,14 +150,16 @@ def _fault(fault: WhatIfFault) -> WhatIfFaultShape:
 def _other_policy(policy: Policy, wanted: NewWhatIf) -> Policy:
     """The policy to compare with. Raises ApiError 422."""
     act_on = list(wanted.act_on)
-    if wanted.tables is None and not act_on and not wanted.observe_only:
+    if wanted.tables is None and not (act_on or wanted.observe_only or wanted.checks_off):
         act_on = [ALL]
     try:
         then = policy if wanted.tables is None else policy_tables(wanted.tables, Path("controller.toml"))
         check_ids(act_on, "act_on", (ALL,))
         check_ids(wanted.observe_only, "observe_only")
+        check_ids(wanted.checks_off, "checks_off")
     except ConfigError as error:
         raise ApiError(422, "invalid", str(error)[:500], "tables" if wanted.tables is not None else None) from None
     lists = then.checks.lists
     added = Lists((*lists.act_on, *act_on), (*lists.observe_only, *wanted.observe_only))
-    return replace(then, checks=replace(then.checks, lists=added))
+    off = (*then.checks.off, *wanted.checks_off)
+    return replace(then, checks=replace(then.checks, lists=added, off=off))

@@ -23,11 +23,12 @@ from holdfast.decisions.inputs import InputKind
 from holdfast.decisions.parts import notifier_of, parts_of
 from holdfast.decisions.probing.suspects import CHECKS
 from holdfast.metrics.trouble import by_state, held_jobs, in_service_with_fault, troubled
-from holdfast.model.book import BrakeKind, World
+from holdfast.model.book import BrakeKind, World, at_set
 from holdfast.model.errors import OutsideError
 from holdfast.model.incidents.incident import ABOUT_JOBS, IncidentState
 from holdfast.model.notice import NOTE, NoticeLevel
 from holdfast.model.parts import Condition
+from holdfast.model.policies.policy import Policy
 
 MOST_NODES = 1_000
 """Nodes in trouble that are shown one by one; the rest is a number: a rack that lost its power is no reason for a series of each node."""
@@ -86,6 +87,13 @@ def _totals(deps: ApiDeps) -> dict[str, int] | None:
         return None
 
 
+def _brake_names(policy: Policy) -> Iterator[str]:
+    """Of the site's brakes, and of those of each node set with its own limits."""
+    for kind in BrakeKind:
+        yield kind.value
+        yield from (at_set(kind.value, each.name) for each in policy.nodes if each.brakes)
+
+
 class ClusterGauges(_Gauges):
     """The state of the cluster, which only the controller that leads knows."""
 
@@ -97,7 +105,7 @@ class ClusterGauges(_Gauges):
         )
         yield from _of_nodes(shown)
         tripped = {b.kind for b in shown.brakes}
-        brakes = {kind.value: int(kind.value in tripped) for kind in BrakeKind}
+        brakes = {**dict.fromkeys(_brake_names(deps.policy), 0), **dict.fromkeys(sorted(tripped), 1)}
         yield _labelled("holdfast_brake_tripped", "1 while a brake holds.", "kind", brakes)
         inputs = Counter(each.part.value for each in deps.aside())
         about = {part.value: inputs[part.value] for part in InputKind}

@@ -26,7 +26,7 @@ from holdfast.api.guards.guarded import READERS, guarded_router
 from holdfast.api.reads.status import StoreHealth, head_of, status_shape, vitals
 from holdfast.api.shown.restraints import restraints_shape
 from holdfast.api.shown.views import agent_statuses
-from holdfast.decisions.overview import overview
+from holdfast.decisions.overview import at_work, overview
 from holdfast.decisions.parts import parts_of
 from holdfast.metrics.night import MANUAL_MINUTES, MANUAL_SOURCE, night, saved
 from holdfast.model.incidents.fleet import natural
@@ -55,7 +55,7 @@ def overview_router(api: Api, health: StoreHealth) -> APIRouter:
     async def happened(since: OfSince = None, until: OfSince = None) -> Response:
         """Incidents of a span (default: the last 12 hours), each with what became of it; jobs, machines and GPU-hours in all."""
         end = until or deps.clock.now()
-        return await threads.render(partial(night_shape, deps.store, since or _before(end, NIGHT), end))
+        return await threads.render(partial(night_shape, deps, since or _before(end, NIGHT), end))
 
     @router.get("/v1/saved", response_model=SavedShape)
     async def spared(
@@ -98,7 +98,7 @@ def overview_shape(deps: ApiDeps, ping_problem: str | None, since: datetime | No
         waiting=[WaitingShape.model_validate(w) for w in now.waiting],
         watched=now.watched,
         nodes=dict(now.nodes),
-        night=None if since is None or ping_problem is not None else night_shape(deps.store, since, seen.now),
+        night=None if since is None or ping_problem is not None else night_shape(deps, since, seen.now),
     )
 
 
@@ -106,14 +106,16 @@ def _outbox(store: ApiStore) -> tuple[PendingMessage, ...]:
     return read_state(store.note(NOTE)).outbox
 
 
-def night_shape(store: ApiStore, since: datetime, until: datetime) -> NightShape:
+def night_shape(deps: ApiDeps, since: datetime, until: datetime) -> NightShape:
     """Incidents opened in the span, and those that were closed in it."""
+    store, world = deps.store, deps.world()
     opened = store.incidents(since=since, limit=MOST_INCIDENTS + 1)
     mine = {i.id: i for i in opened[:MOST_INCIDENTS] if i.opened_at <= until}
     more = len(opened) > MOST_INCIDENTS
     if not more:
         mine |= {i.id: i for i in store.closed_within(since, until, MOST_INCIDENTS)}
-    told = night(mine.values(), store.figures_of(mine, until))
+    held = {each.incident_id: each.reason for each in at_work(world) if each.held} if world is not None else {}
+    told = night(mine.values(), store.figures_of(mine, until), held)
     lines = [NightLineShape.model_validate(line) for line in told.lines]
     return NightShape(
         since=since,

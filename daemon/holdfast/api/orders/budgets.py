@@ -34,7 +34,9 @@ class NewExtension(BaseModel):
 
 
 class BudgetShape(Shape):
-    kind: Annotated[str, Essential()]
+    kind: Annotated[str, Essential()] = Field(
+        description="ended, cycled or bought; `ended@SET`: what a node set may spend of it."
+    )
     hour_spent: int
     hour_most: int
     day_spent: int
@@ -69,7 +71,7 @@ def budgets_router(api: Api) -> APIRouter:
     async def show() -> BudgetsShape:
         """Machines that may still be ended, cycled and bought, as of the control loop's last turn."""
         world = deps.world()
-        return BudgetsShape(budgets=[budget_shape(b) for b in budgets(world).values()] if world is not None else [])
+        return BudgetsShape(budgets=[budget_shape(b) for b in budgets(world)] if world is not None else [])
 
     @operating.post("/v1/budgets/{kind}/extend")
     async def extend(request: Request, kind: BudgetKindInPath, wanted: NewExtension) -> ExtendedShape:
@@ -91,7 +93,7 @@ def budgets_router(api: Api) -> APIRouter:
 def budget_shape(state: BudgetState) -> BudgetShape:
     extension = state.extension
     return BudgetShape(
-        kind=state.kind.value,
+        kind=state.name,
         hour_spent=state.hour_spent,
         hour_most=state.hour_most,
         day_spent=state.day_spent,

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 from fastapi import APIRouter, Path
 from starlette.requests import Request
 
 from holdfast.api.answers.operator_shapes import Done, Word
+from holdfast.api.answers.restraint_shapes import BRAKE_NAME
 from holdfast.api.callers.auth import Role
 from holdfast.api.deps import Api
-from holdfast.api.errors import answers
+from holdfast.api.errors import ApiError, answers
 from holdfast.api.guards.guarded import caller_of, guarded_router
 from holdfast.api.reads.reading import IncidentIdInPath
 from holdfast.api.requests.wire import clean
@@ -63,11 +65,15 @@ def operating_router(api: Api) -> APIRouter:
     async def release(
         request: Request,
         kind: Annotated[
-            str, Path(pattern="^[a-z_]{1,32}$", description="drains, job_stops, planned_stops or task_drains.")
+            str,
+            Path(
+                description="drains, job_stops, planned_stops or task_drains; `drains@SET`: of a node set alone.",
+            ),
         ],
         word: Word = NO_WORD,
     ) -> Done:
         """Release a tripped brake."""
+        _refuse_other_names(kind)
         await operate(request, "release_brake", word, kind)
         return Done()
 
@@ -87,6 +93,13 @@ def operating_router(api: Api) -> APIRouter:
         return await with_incident(request, "retry", word, incident_id)
 
     return router
+
+
+def _refuse_other_names(brake: str) -> None:
+    """Raises ApiError 404 for what no brake is called."""
+    if re.match(BRAKE_NAME, brake) is None:
+        text = "There is no such brake: drains, or drains@SET; GET /v1/nodes lists those that hold"
+        raise ApiError(404, "not_found", text)
 
 
 def _in_service(world: World | None, incident_id: str) -> bool:

@@ -328,6 +328,7 @@ class HeartbeatBody(Envelope):
     act_on: OptWords = None
     observe_only: OptWords = None
     checks_version: Annotated[str | None, BeforeValidator(_version)] = None
+    checks_off: OptWords = None
     checks_refused: Annotated[str, BeforeValidator(_problem)] = ""
     gres: OptGres = None
     gres_problem: Annotated[str, BeforeValidator(_problem)] = ""

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from holdfast.api.answers.restraint_shapes import BrakeShape, ExtensionShape, RestraintsShape
-from holdfast.decisions.brakes.held_back import held_back
+from holdfast.decisions.brakes.held_back import why_now
 from holdfast.decisions.parts import not_leading
 from holdfast.decisions.silence.silent_nodes import freeze_reason
-from holdfast.model.book import Book, World
+from holdfast.model.book import Book, Brake, World
 from holdfast.model.operators.proposals import ProposalState
 from holdfast.model.parts import DiskRoom
 from holdfast.model.policies.policy import Mode
@@ -41,7 +41,7 @@ def restraints_shape(world: World | None, now: datetime, head: Head) -> Restrain
         paused=book.paused,
         paused_at=book.paused_at,
         frozen=head.trouble or _frozen(world),
-        brakes=_brakes(book),
+        brakes=_brakes(world),
         proposals_open=open_proposals(book),
         extensions=[ExtensionShape.model_validate(e) for _, e in sorted(book.extensions.items()) if e.until > now],
     )
@@ -59,9 +59,19 @@ def _frozen(world: World | None) -> str | None:
     return f"{reason}; for as long as this lasts no silent node is found dead (docs/dead-nodes.md)" if reason else None
 
 
-def _brakes(book: Book) -> list[BrakeShape]:
+def _brakes(world: World | None) -> list[BrakeShape]:
     """The reason is of the moment when the brake tripped; an operator decides by what it holds back now."""
-    holding = [b for _, b in sorted(book.brakes.items()) if b.released_at is None]
-    now = held_back(book).text if holding else ""
-    shapes = [BrakeShape.model_validate(b) for b in holding]
-    return [s.model_copy(update={"reason": f"{s.reason} (when it tripped); now held back: {now}"}) for s in shapes]
+    if world is None:
+        return []
+    holding = [b for _, b in sorted(world.book.brakes.items()) if b.holds]
+    return [_brake(world, b) for b in holding]
+
+
+def _brake(world: World, brake: Brake) -> BrakeShape:
+    return BrakeShape(
+        kind=brake.name,
+        tripped_at=brake.tripped_at,
+        reason=why_now(world, brake, " (when it tripped); now held back: "),
+        node_set=brake.node_set,
+        nodes=brake.nodes,
+    )

@@ -11,9 +11,10 @@ from holdfast.api.answers.node_shapes import AgentShape, ClusterShape, NodeShape
 from holdfast.api.answers.proposal_shapes import NodePolicyShape
 from holdfast.api.answers.shapes import ActionShape, FindingShape, IncidentShape, RecoveryShape, TimingsShape
 from holdfast.api.shown.restraints import Head, restraints_shape
-from holdfast.decisions.common import node_agents
+from holdfast.decisions.common import brake_scopes, node_agents
 from holdfast.decisions.common.node_policy import NodePolicy, policy_of
 from holdfast.decisions.nodes import hands_off
+from holdfast.decisions.nodes.health import unrepaired
 from holdfast.metrics.timings import IncidentTimings
 from holdfast.model.actions.action import Intent
 from holdfast.model.agents.report import AgentView, SeenFinding
@@ -139,6 +140,7 @@ def _node(name: str, world: World | None, agents: tuple[AgentView, ...], now: da
         agents=[_agent(a, death, now) for a in agents] or [_never_heard()],
         incidents=[incident_shape(i) for i in incidents],
         why="; ".join(_why(name, world, incidents)),
+        trouble=_trouble(name, world, node),
         policy=policy_shape_of(name, world) if world else None,
     )
 
@@ -171,10 +173,35 @@ def _why(name: str, world: World | None, incidents: Iterable[Incident]) -> list[
     """In whose hands the node is, what is wrong with it, and which brake or pause holds back what would be done about it."""
     if world is None:
         return []
-    hands, held = _in_other_hands(name, world), _held_back(world.book, [i.note for i in incidents])
+    hands, held = _in_other_hands(name, world), _held_back(world, name, [i.note for i in incidents])
     notes, said = ((i.headline, i.note) for i in incidents), (*hands, *held)
     whys = [f"{what}: {note}" if note and note not in said else what for what, note in notes]  # rule prose: said once
     return [*hands, *dict.fromkeys(whys), *(held if whys else ())]
+
+
+def _trouble(name: str, world: World | None, node: Node | None) -> str:
+    """What is wrong with a node that Slurm has in service, and of which no open incident speaks; empty: nothing is known. A node that
+    never had an agent, that sleeps, or that is in an operator's hands, is not wrong."""
+    if world is None or node is None or node.out_of_service or node.asleep:
+        return ""
+    agent = node_agents.agent_of(world, name)
+    found = _unheard(name, world) if agent is None else _unrepaired(name, world, agent)
+    return "" if not found or _in_other_hands(name, world) else found
+
+
+def _unheard(name: str, world: World) -> str:
+    """Of a silent agent its status says enough."""
+    record = world.book.nodes.get(name)
+    had_one = record is not None and bool(record.boot_id) and not world.agents.get(name)
+    return "its agent has not reported since the controller started" if had_one and world.frozen is None else ""
+
+
+def _unrepaired(name: str, world: World, agent: AgentView) -> str:
+    if not agent.failing:
+        return ""
+    fault = unrepaired((i for i in world.book.incidents.values() if i.node == name), agent)
+    failing = ", ".join(agent.failing[:5])
+    return f"put back before incident {fault.id} was repaired; these checks fail: {failing}" if fault else ""
 
 
 _SAID = (hands_off.Hands.JUST_BACK, hands_off.Hands.REBOOT_WAITS)
@@ -189,14 +216,14 @@ def _in_other_hands(name: str, world: World) -> list[str]:
     return [hands.text] if hands is not None and (hands.kept or hands.hands in _SAID) else []
 
 
-def _held_back(book: Book, notes: Iterable[str]) -> list[str]:
+def _held_back(world: World, name: str, notes: Iterable[str]) -> list[str]:
     """Without a brake that a note of the node's speaks of."""
-    whys: list[str] = []
+    book, whys = world.book, list[str]()
     if book.paused:
         whys.append(f"paused by {book.paused}")
-    brakes = [b for _, b in sorted(book.brakes.items()) if b.released_at is None]
+    brakes = brake_scopes.about(world, (b for _, b in sorted(book.brakes.items()) if b.holds), (name,))
     silent = [b for b in brakes if not any(b.reason in note for note in notes)]  # rule prose: said once
-    return whys + [f"brake {b.kind.value}: {b.reason}" for b in silent]
+    return whys + [f"brake {b.name}: {b.reason}" for b in silent]
 
 
 def _state(node: Node) -> str:

@@ -30,15 +30,19 @@ def checks(context: typer.Context, url: Url = None, as_data: Json = False) -> No
 
     shown = read(ChecksShape, got)
     columns = ("CHECK", "MODE", "WORST", "REMEDY", "REASON", "TITLE")
-    rows = [
-        (c.id, "acts" if c.acts else "observes", c.severity, c.remedy, _why(c, shown), c.title) for c in shown.checks
-    ]
+    rows = [(c.id, _mode(c), c.severity, c.remedy, _why(c, shown), c.title) for c in shown.checks]
     listed(columns, rows, "no checks", ("REMEDY", "TITLE"))
     for sentence in check_lines(shown):
         line(sentence)
 
 
+def _mode(check: CheckShape) -> str:
+    return "off" if check.off else "acts" if check.acts else "observes"
+
+
 def _why(check: CheckShape, got: ChecksShape) -> str:
+    if check.off:
+        return "checks_off"
     if check.id in got.observe_only:
         return "observe_only"
     if check.proven:
@@ -57,7 +61,7 @@ def check_lines(got: ChecksShape) -> list[str]:
     for other in got.others:
         groups[_otherwise(other)].append(other.node)
     lines += [f"otherwise on {named(nodes)}: {how}" for how, nodes in sorted(groups.items())]
-    return lines + agent_lines(got.older, got.refused)
+    return lines + agent_lines(got.older, got.refused, got.never_off)
 
 
 def _otherwise(other: OtherNodeShape) -> str:

@@ -37,6 +37,7 @@ _DID = {
     "recorded": "only recorded as to be drained",
     "watched": "only watched",
 }
+_SAID = {"observes": "only observes", "off": "off", "acts": "acts"}
 PolicyNode = Annotated[
     str | None,
     typer.Argument(metavar="[NODE]", help="One node; none: all.", autocompletion=complete.nodes, show_default=False),
@@ -57,7 +58,7 @@ def show(node: PolicyNode = None, url: Url = None, as_data: Json = False) -> Non
         line(sentence)
     columns, empty = ("NAME", "VALUE", "BY", "COUNTS"), "nothing is set: each check and threshold is at its default"
     listed(columns, [_said_row(each) for each in shown.said], empty, ())
-    for sentence in agent_lines(shown.older, shown.refused):
+    for sentence in agent_lines(shown.older, shown.refused, shown.never_off):
         line(sentence)
 
 
@@ -83,13 +84,14 @@ def what_if(
     observe: Annotated[
         list[str] | None, typer.Option("--observe", help="This check would only observe. Repeatable.")
     ] = None,
+    off: Annotated[list[str] | None, typer.Option("--off", help="This check would be off. Repeatable.")] = None,
     url: Url = None,
     as_data: Json = False,
 ) -> None:
     """Which nodes another policy would have drained that were not, and the reverse: recorded findings are judged again. Without a file and
     options: if every check acted. Changes nothing."""
     body: dict[str, object] = {"since": parse_when(since, datetime.now(UTC)).isoformat()}
-    body |= {"act_on": act or [], "observe_only": observe or []}
+    body |= {"act_on": act or [], "observe_only": observe or [], "checks_off": off or []}
     got = _asked(url, body | ({"tables": tables_of(file)} if file is not None else {}))
     if as_data:
         as_json(got)
@@ -120,6 +122,8 @@ def _asked(url: str | None, body: Mapping[str, object]) -> Any:
 def policy_lines(got: PolicyShape) -> list[str]:
     """Lines above the table."""
     lists = f"act_on: {', '.join(got.act_on) or 'none'}"
+    if got.checks_off:
+        lists += f"; checks_off: {', '.join(got.checks_off)}"
     if got.node is None:
         return [f"all nodes, version {got.version}; {lists}"]
     mode = "" if got.policy is None else f"; mode {got.policy.mode}"
@@ -135,9 +139,13 @@ def _agent_line(got: PolicyShape) -> str:
     return f"its agent goes by version {got.agent_version or 'none'}; it gets this one with its next heartbeat"
 
 
-def agent_lines(older: Collection[str], refused: Mapping[str, str]) -> list[str]:
+def agent_lines(older: Collection[str], refused: Mapping[str, str], never_off: Collection[str] = ()) -> list[str]:
     """Agents that do not go by the policy of their node."""
     lines = [f"{counted(len(older), 'node')} with an older policy: {named(older)}"] if older else []
+    if never_off:
+        lines.append(
+            f"an older agent on {named(never_off)} cannot switch checks off: what they find there counts as a warning; upgrade it"
+        )
     by_reason: dict[str, list[str]] = defaultdict(list)
     for node, why in refused.items():
         by_reason[why].append(node)
@@ -176,7 +184,7 @@ def named(nodes: Iterable[str]) -> str:
 
 
 def _said_row(said: SaidShape) -> list[object]:
-    value = "only observes" if said.value is None else f"{said.value:g}"
+    value = _SAID.get(said.what, said.what or "only observes") if said.value is None else f"{said.value:g}"
     return [said.name, value, said.by, "yes" if said.counts else "no: another one is milder"]
 
 

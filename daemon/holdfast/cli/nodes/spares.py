@@ -32,7 +32,10 @@ def nodes(
     url: Url = None,
     as_data: Json = False,
     bad: Annotated[
-        bool, typer.Option("--bad", help="Only what is wrong: out of service, silent, or with an open incident.")
+        bool,
+        typer.Option(
+            "--bad", help="Only what is wrong: out of service, silent, with an open incident, or put back unrepaired."
+        ),
     ] = False,
     partition: Annotated[str | None, typer.Option("--partition", "-p", help="Only of this partition.")] = None,
 ) -> None:

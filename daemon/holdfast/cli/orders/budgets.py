@@ -22,6 +22,11 @@ _COUNTS = {
 }
 
 
+def _named(kind: str) -> str:
+    counts = _COUNTS.get(kind.partition("@")[0])
+    return f"{kind} ({counts})" if counts is not None else kind
+
+
 def show(url: Url = None, as_data: Json = False) -> None:
     """Machines that may still be ended, cycled (rebooted, stopped and started) and bought, within an hour and a day."""
     got = ApiClient(url).get("/v1/budgets")
@@ -32,7 +37,7 @@ def show(url: Url = None, as_data: Json = False) -> None:
 
     rows = [
         (
-            f"{b.kind} ({_COUNTS[b.kind]})" if b.kind in _COUNTS else b.kind,
+            _named(b.kind),
             f"{b.hour_spent} of {b.hour_most}",
             f"{b.day_spent} of {b.day_most}",
             f"{b.nodes_taken} of {b.nodes_most}",

@@ -27,7 +27,9 @@ def resume(reason: Reason = "", url: Url = None) -> None:
 
 
 def release(
-    kind: Annotated[str, typer.Argument(help="drains, job_stops, planned_stops or task_drains.")],
+    kind: Annotated[
+        str, typer.Argument(help="drains, job_stops, planned_stops or task_drains; of one node set: drains@SET.")
+    ],
     reason: Reason = "",
     url: Url = None,
 ) -> None:
@@ -35,8 +37,8 @@ def release(
     from holdfast.api.answers.node_shapes import ClusterShape  # noqa: PLC0415
     from holdfast.model.book import BrakeKind  # noqa: PLC0415
 
-    if kind not in tuple(BrakeKind):
-        raise Usage(f"{kind!r} is none of the brakes: {', '.join(BrakeKind)}")
+    if kind.partition("@")[0] not in tuple(BrakeKind):
+        raise Usage(f"{kind!r} is none of the brakes: {', '.join(BrakeKind)}; of one node set: drains@SET")
     client = ApiClient(url)
     holding = [b for b in read(ClusterShape, client.get("/v1/nodes")).brakes if b.kind == kind]
     client.post(f"/v1/brakes/{quote(kind, safe='')}/release", {"reason": reason})

@@ -12,7 +12,7 @@ from holdfast.cli.common.answers import read
 from holdfast.cli.common.options import Json, SinceOption, Url
 from holdfast.cli.common.show import as_json, counted, line, span
 from holdfast.cli.common.when import asked, both, clock, given, last_evening
-from holdfast.cli.views.overview import OUTCOMES, totals
+from holdfast.cli.views.overview import OUTCOMES, said_of, totals
 from holdfast.cli.views.reading import listed
 from holdfast.model.errors import Usage
 from holdfast.model.ids import abbreviated
@@ -68,7 +68,7 @@ def night_row(each: NightLineShape, now: datetime) -> list[object]:
         else "unknown"
         if each.jobs
         else "",
-        abbreviated(each.what),
+        abbreviated(said_of(each)),
     ]
 
 

@@ -46,6 +46,7 @@ OUTCOMES = {
     "by_operator": "put back by others",
     "needs_you": "needs you",
     "under_way": "under way",
+    "held_back": "held back",
     "watched": "watched",
     "over": "over, nothing to heal",
 }
@@ -190,7 +191,12 @@ def night_line(each: NightLineShape, now: datetime) -> str:
     back = f" in {span(each.running_s)}" if each.running_s is not None else ""
     jobs = f", {each.jobs_back} of {counted(each.jobs, 'job')} back{back}" if each.jobs else ""
     outcome = OUTCOMES.get(each.outcome, each.outcome)
-    return f"{clock(each.at, now)} {each.node} {outcome}{took}{replaced}{jobs}: {_said(each.what)}"
+    return f"{clock(each.at, now)} {each.node} {outcome}{took}{replaced}{jobs}: {_said(said_of(each))}"
+
+
+def said_of(each: NightLineShape) -> str:
+    """The fault; first why nothing is done about it, if so."""
+    return f"{each.held}; {each.what}" if each.held else each.what
 
 
 def utc_now() -> datetime:

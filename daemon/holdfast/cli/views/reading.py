@@ -93,9 +93,8 @@ def is_wanted(node: NodeShape, wanted: Wanted) -> bool:
 
 
 def is_bad(node: NodeShape) -> bool:
-    """Out of service, silent, with an open incident, or without an agent that has reported."""
-    unheard = all(a.status == "unknown" for a in node.agents)
-    return bool(node.incidents) or unheard or node_group(node) is not NodeGroup.IN_SERVICE
+    """Out of service, silent, with an open incident, or put back before its fault was repaired. A node that never had an agent is not."""
+    return bool(node.incidents or node.trouble) or node_group(node) is not NodeGroup.IN_SERVICE
 
 
 def node_group(node: NodeShape) -> NodeGroup:
@@ -153,7 +152,7 @@ def node_row(node: NodeShape) -> list[object]:
         ", ".join(roles_of(node)),
         ", ".join(node.job_names or map(str, node.jobs)),
         ", ".join(i.id for i in node.incidents),
-        abbreviated(node.why or node.reason or ""),
+        abbreviated(node.why or node.trouble or node.reason or ""),
     ]
 
 

@@ -41,6 +41,8 @@ class Hello:
     """Which checks act there."""
     checks_version: str | None = None
     """Version of the policy of checks that it goes by; None: not reported."""
+    checks_off: tuple[str, ...] | None = None
+    """Checks that are switched off there by the site's policy; None: not reported."""
     checks_refused: str = ""
     """Why it refused the newest policy."""
     gres: Mapping[str, tuple[int, ...]] | None = None
@@ -131,6 +133,7 @@ def _updated(before: AgentView | None, hello: Hello, received_at: datetime, gap_
         authorities=before.authorities if hello.authorities is None else hello.authorities,
         acting=before.acting if hello.acting is None else hello.acting,
         checks_version=before.checks_version if hello.interval_s is None else hello.checks_version,
+        checks_off=before.checks_off if hello.interval_s is None else hello.checks_off,
         checks_refused=before.checks_refused if hello.interval_s is None else hello.checks_refused,
         set_aside=before.set_aside if hello.set_aside is None else hello.set_aside,
         set_aside_since=before.set_aside_since if hello.set_aside is None else _ago(hello.set_aside_s, received_at),
@@ -159,6 +162,7 @@ def _fresh(hello: Hello, received_at: datetime) -> AgentView:
         authorities=hello.authorities,
         acting=hello.acting,
         checks_version=hello.checks_version,
+        checks_off=hello.checks_off,
         checks_refused=hello.checks_refused,
         set_aside=hello.set_aside or 0,
         set_aside_since=_ago(hello.set_aside_s, received_at),

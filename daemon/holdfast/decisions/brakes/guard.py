@@ -7,14 +7,14 @@ they have separate limits (:mod:`own_word`)."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from holdfast.decisions.brakes.own_word import OwnStops, StopLimit
-from holdfast.decisions.brakes.proposing import Ask, asked, policy_about, why_waits
+from holdfast.decisions.brakes.proposing import Ask, asked, nodes_of, policy_about, why_waits
 from holdfast.decisions.brakes.tripping import too_early, trip
-from holdfast.decisions.common import node_incidents
+from holdfast.decisions.common import brake_scopes, node_incidents
 from holdfast.decisions.common.budgets import Purse, why_kept_for_faults, why_spent
 from holdfast.decisions.death import evidence
 from holdfast.decisions.death.verdict import Consequence
@@ -105,7 +105,7 @@ class Guarded:
 def guard(world: World, proposals: tuple[Proposal, ...]) -> Guarded:
     """Allow or withhold each proposal; proposals of one group share their fate."""
     tripped = trip(world, proposals)
-    holding = {k: b for k, b in world.book.brakes.items() if b.released_at is None} | {b.kind: b for b in tripped}
+    holding = (*(b for _, b in sorted(world.book.brakes.items()) if b.holds), *tripped)
     purse, deaths, own_stops = Purse(world), _Deaths(world), OwnStops(world)
     too_many: list[StopLimit] = []
     asks: list[Ask] = []
@@ -120,7 +120,7 @@ def guard(world: World, proposals: tuple[Proposal, ...]) -> Guarded:
             or deaths.withhold(proposal)
             or _withhold(world, holding, proposal)
             or _unaccepted(world, proposal, asks)
-            or _unpaid(world, purse, proposal)
+            or unpaid(world, purse, proposal)
         )
         if why is None and (limit := own_stops.take(proposal)) is not None:
             too_many.append(limit)
@@ -157,7 +157,7 @@ def harmless(action: Action) -> bool:
     return isinstance(action, _HARMLESS) or (isinstance(action, SendOrder) and action.verb in HARMLESS_VERBS)
 
 
-def _withhold(world: World, holding: Mapping[str, Brake], proposal: Proposal) -> WithheldProposal | None:
+def _withhold(world: World, holding: Sequence[Brake], proposal: Proposal) -> WithheldProposal | None:
     """Reason why this proposal must wait, whatever an operator accepts and whatever budget is left; None: it need not."""
     action = proposal.action
     if harmless(action):
@@ -172,16 +172,16 @@ def _withhold(world: World, holding: Mapping[str, Brake], proposal: Proposal) ->
         return held
     if (held := _unreadable(world, proposal)) is not None:
         return held
-    brake = _brake(world, holding, proposal)
-    # A DOWN is for a node that two witnesses found dead: its jobs have lost it already.
-    if brake is not None and isinstance(action, Drain):
-        return WithheldProposal(Ban.BRAKE, f"brake {brake.kind.value!r} holds: {brake.reason}")
-    if brake is not None and proposal.stops_running_job:
-        text = f"brake {brake.kind.value!r} holds: no running job is stopped because of a finding ({brake.reason})"
-        return WithheldProposal(Ban.BRAKE, text)
-    if brake is not None and budget_of(action) is not None:
-        return WithheldProposal(Ban.BRAKE, f"brake {brake.kind.value!r} holds: no repair step begins ({brake.reason})")
-    return None
+    brake = brake_about(world, holding, proposal)
+    if brake is None:
+        return None
+    if isinstance(action, Drain):
+        text = brake.reason
+    elif proposal.stops_running_job:
+        text = f"no running job is stopped because of a finding ({brake.reason})"
+    else:
+        text = f"no repair step begins ({brake.reason})"
+    return WithheldProposal(Ban.BRAKE, f"brake {brake.name!r} holds: {text}")
 
 
 def _by_policy(world: World, proposal: Proposal) -> WithheldProposal | None:
@@ -206,12 +206,12 @@ def _unaccepted(world: World, proposal: Proposal, asks: list[Ask]) -> WithheldPr
     return WithheldProposal(Ban.PROPOSED, why_waits(ask, world.book.incidents.get(proposal.incident_id)))
 
 
-def _unpaid(world: World, purse: Purse, proposal: Proposal) -> WithheldProposal | None:
+def unpaid(world: World, purse: Purse, proposal: Proposal) -> WithheldProposal | None:
     """Why no budget is left for the step; None: there is, or it needs none."""
     action = proposal.action
     cause = world.book.incidents.get(proposal.incident_id)
-    if cause is not None and cause.users_doing and purse.half_spent(action):
-        text = f"half of budget {budget_of(action)!s} is spent: the rest is for faults that no user's job can cause"
+    if cause is not None and cause.users_doing and (half := purse.half_spent(action)) is not None:
+        text = f"half of budget {half.name} is spent: the rest is for faults that no user's job can cause"
         return WithheldProposal(Ban.CAP, text)
     if cause is not None and cause.only_ordered and (short := purse.keeps_too_little(action)) is not None:
         return WithheldProposal(Ban.CAP, why_kept_for_faults(short))
@@ -219,12 +219,17 @@ def _unpaid(world: World, purse: Purse, proposal: Proposal) -> WithheldProposal 
     return WithheldProposal(Ban.CAP, why_spent(spent)) if spent is not None else None
 
 
-def _brake(world: World, holding: Mapping[str, Brake], proposal: Proposal) -> Brake | None:
-    """The brake that applies to the proposal. None does where the provider's own API says that the machine goes, or is off."""
+def brake_about(world: World, holding: Sequence[Brake], proposal: Proposal) -> Brake | None:
+    """The brake that holds the proposal: a drain, a running job's stop, a step at a machine. None does where the provider's own API says
+    that the machine goes, or is off. A DOWN is for a node that two witnesses found dead: its jobs have lost it already."""
+    action = proposal.action
+    if not (isinstance(action, Drain) or proposal.stops_running_job or budget_of(action) is not None):
+        return None
     incident = world.book.incidents.get(proposal.incident_id)
     if incident is not None and evidence.died_of_power(world, incident):
         return None
-    planned, tasks = holding.get(BrakeKind.PLANNED_STOPS), holding.get(BrakeKind.TASK_DRAINS)
+    mine = brake_scopes.about(world, holding, nodes_of(world, proposal)) if holding else []
+    planned, tasks = _first(mine, BrakeKind.PLANNED_STOPS), _first(mine, BrakeKind.TASK_DRAINS)
     if tasks is not None and incident is not None and incident.users_doing:
         return tasks
     if incident is not None and notices.goes_soon(world, incident.id):
@@ -232,7 +237,11 @@ def _brake(world: World, holding: Mapping[str, Brake], proposal: Proposal) -> Br
             return None
         if notices.by_agent_alone(world, incident):
             return planned
-    return next((brake for brake in holding.values() if brake not in (planned, tasks)), None)
+    return _first(mine, BrakeKind.DRAINS, BrakeKind.JOB_STOPS)
+
+
+def _first(brakes: Iterable[Brake], *kinds: BrakeKind) -> Brake | None:
+    return next((brake for brake in brakes if brake.kind in kinds), None)
 
 
 def _in_other_hands(world: World, proposal: Proposal) -> WithheldProposal | None:

@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from holdfast.decisions.brakes import own_word
 from holdfast.decisions.brakes.proposing import asked, policy_about
 from holdfast.decisions.common import node_incidents, slurm_view
+from holdfast.decisions.common.brake_scopes import BrakeScope, scopes
 from holdfast.decisions.common.budgets import COUNTED
 from holdfast.decisions.death import evidence
 from holdfast.decisions.nodes import hands_off
 from holdfast.decisions.planned import notices
 from holdfast.model.actions.action import Action, Drain, HoldJob, Intent, IntentState, Proposal, Requeue, SetDown
-from holdfast.model.book import Brake, BrakeKind, World
+from holdfast.model.book import Brake, BrakeKind, World, at_set
 from holdfast.model.incidents.incident import Incident
-from holdfast.model.policies.lookback import BRAKE_LONG_S, BRAKE_SHORT_S
+from holdfast.model.policies.lookback import BRAKE_LONG_S
 from holdfast.model.policies.policy import Mode
 
 _SMALL = 0.05
 """A single job may hold most of the GPUs, and be stopped for its fault; further jobs on less than this share do not count."""
-
-
-def drain_limits(world: World) -> tuple[tuple[float, int], ...]:
-    """(window in seconds, most nodes) for the drain brake; the share is one of the fleet."""
-    brake = world.policy.brake
-    nodes = len(slurm_view.fleet(world))
-    return (
-        (BRAKE_SHORT_S, max(brake.drains_10min, math.floor(nodes * brake.drains_10min_share))),
-        (BRAKE_LONG_S, max(brake.drains_60min, math.floor(nodes * brake.drains_60min_share))),
-    )
 
 
 def too_early(world: World) -> frozenset[str]:
@@ -38,57 +29,69 @@ def too_early(world: World) -> frozenset[str]:
     waiting = [i for i in world.book.open_incidents() if node_incidents.acting(i) and notices.unasked(world, i)]
     if not waiting:
         return frozenset()
-    many = len({i.node for i in waiting}) > min(most for _, most in drain_limits(world))
+    many = any(_beyond(world, scope, {i.node for i in waiting}) for scope in scopes(world))
     return frozenset(i.id for i in waiting) if world.book.provider is None or many else frozenset()
 
 
+def _beyond(world: World, scope: BrakeScope, nodes: Iterable[str]) -> bool:
+    """Whether a brake on drains would hold this many nodes of the scope."""
+    least = min((most for _, most in scope.windows), default=None)
+    return least is not None and sum(scope.has(world, node) for node in nodes) > least
+
+
 def trip(world: World, proposals: tuple[Proposal, ...]) -> tuple[Brake, ...]:
-    """Brakes that these proposals, or the suspect nodes behind them, trip now. One that holds already is not tripped again."""
-    holding = {k for k, b in world.book.brakes.items() if b.released_at is None}
-    checks = (
-        (BrakeKind.DRAINS, _too_many_drains),
-        (BrakeKind.TASK_DRAINS, _too_many_task_drains),
-        (BrakeKind.JOB_STOPS, _too_many_stops),
-        (BrakeKind.PLANNED_STOPS, _too_many_planned),
+    """Brakes that these proposals, or the suspect nodes behind them, trip now: of the site and of each node set with its own limits. One
+    that holds already is not tripped again."""
+    holding = {name for name, brake in world.book.brakes.items() if brake.holds}
+    tripped = (
+        _tripped(world, proposals, kind, scope)
+        for scope in scopes(world)
+        for kind in BrakeKind
+        if at_set(kind.value, scope.name) not in holding
     )
-    reasons = {kind: check(world, proposals) for kind, check in checks if kind not in holding}
-    return tuple(Brake(kind, world.now, reason) for kind, reason in reasons.items() if reason is not None)
+    return tuple(brake for brake in tripped if brake is not None)
 
 
-def _too_many_drains(world: World, proposals: tuple[Proposal, ...]) -> str | None:
-    return _too_many_suspects(world, proposals, BrakeKind.DRAINS)
+def _tripped(world: World, proposals: tuple[Proposal, ...], kind: BrakeKind, scope: BrakeScope) -> Brake | None:
+    match kind:
+        case BrakeKind.DRAINS | BrakeKind.TASK_DRAINS:
+            reason = _too_many_suspects(world, proposals, kind, scope)
+        case BrakeKind.JOB_STOPS:
+            reason = _too_many_stops(world, proposals, scope)
+        case BrakeKind.PLANNED_STOPS:
+            reason = _too_many_planned(world, proposals, scope)
+    return None if reason is None else Brake(kind, world.now, reason, None, scope.name, scope.nodes(world))
 
 
-def _too_many_task_drains(world: World, proposals: tuple[Proposal, ...]) -> str | None:
-    return _too_many_suspects(world, proposals, BrakeKind.TASK_DRAINS)
-
-
-def _too_many_suspects(world: World, proposals: tuple[Proposal, ...], kind: BrakeKind) -> str | None:
+def _too_many_suspects(world: World, proposals: tuple[Proposal, ...], kind: BrakeKind, scope: BrakeScope) -> str | None:
     """Distinct nodes drained in the window, together with every other suspect; what an operator released no longer counts. None: few
     enough. What a user's job can have caused counts for its own brake alone."""
 
     early = too_early(world)
 
-    def counts(incident_id: str) -> bool:
+    def counts(incident_id: str, node: str) -> bool:
         incident = world.book.incidents.get(incident_id)
         users = incident is not None and incident.users_doing
         if incident is not None and incident.only_ordered:
             return False  # an operator's will is no sign of a common cause
-        return users is (kind is BrakeKind.TASK_DRAINS) and not (_planned(world, incident_id) or incident_id in early)
+        its_own = users is (kind is BrakeKind.TASK_DRAINS) and not (
+            _planned(world, incident_id) or incident_id in early
+        )
+        return its_own and scope.has(world, node)
 
-    if not any(isinstance(p.action, Drain | SetDown) and counts(p.incident_id) for p in proposals):
+    taken = [p for p in proposals if isinstance(p.action, Drain | SetDown) and counts(p.incident_id, p.action.node)]
+    if not taken or not scope.windows:
         return None
-    released = _released(world, kind)
+    released = _released(world, kind, scope)
     proposed = {
         p.action.node
-        for p in proposals
+        for p in taken
         if isinstance(p.action, Drain | SetDown)
-        and counts(p.incident_id)
-        and _is_news(world, kind, p.incident_id)
+        and _is_news(world, kind, scope, p.incident_id)
         and not _only_asked(world, p)
         and not _was_drained(world, p.incident_id, world.now)
     }
-    for window_s, most in drain_limits(world):
+    for window_s, most in scope.windows:
         since = max(world.now - timedelta(seconds=window_s), released)
         drained = proposed | {
             i.action.node
@@ -96,17 +99,15 @@ def _too_many_suspects(world: World, proposals: tuple[Proposal, ...], kind: Brak
             if isinstance(i.action, Drain | SetDown)
             and i.state in COUNTED
             and i.planned_at > since
-            and counts(i.incident_id)
+            and counts(i.incident_id, i.action.node)
             and not _drained_again(world, i)
         }
-        nodes = drained | {
-            i.node
-            for i in world.book.open_incidents()
-            if node_incidents.acting(i) and i.opened_at > since and counts(i.id) and hands_off.holds(world, i) is None
-        }
+        suspect = (i for i in world.book.open_incidents() if node_incidents.acting(i) and i.opened_at > since)
+        nodes = drained | {i.node for i in suspect if counts(i.id, i.node) and hands_off.holds(world, i) is None}
         if len(nodes) > most:
             return (
-                f"{len(nodes)} nodes are suspect within {window_s / 60:.0f} min, more than {most}: look for one cause"
+                f"{len(nodes)} nodes{scope.of_set} are suspect within {window_s / 60:.0f} min, more than {most}: "
+                "look for one cause"
             )
     return None
 
@@ -121,10 +122,10 @@ def _was_drained(world: World, incident_id: str, before: datetime) -> bool:
     return any(isinstance(i.action, Drain | SetDown) and i.state is IntentState.DONE for i in earlier)
 
 
-def _is_news(world: World, kind: BrakeKind, incident_id: str) -> bool:
+def _is_news(world: World, kind: BrakeKind, scope: BrakeScope, incident_id: str) -> bool:
     """Whether the incident counts for the brake however old it is: Slurm may have been away, or Holdfast paused, for longer than the
     windows. Not one that an operator saw when they released the brake."""
-    incident, brake = world.book.incidents.get(incident_id), world.book.brakes.get(kind)
+    incident, brake = world.book.incidents.get(incident_id), _known(world, kind, scope)
     released_at = brake.released_at if brake is not None else None
     return incident is not None and (released_at is None or incident.opened_at > released_at)
 
@@ -143,66 +144,73 @@ def _opened_by(world: World, incident_id: str, at: datetime) -> bool:
     return incident is not None and incident.opened_at <= at
 
 
-def _too_many_planned(world: World, proposals: tuple[Proposal, ...]) -> str | None:
+def _too_many_planned(world: World, proposals: tuple[Proposal, ...], scope: BrakeScope) -> str | None:
     """Reason to trip: nodes taken out on notices that only their agents report. An agent or a check that is wrong on every node looks the
     same. None: few enough."""
-    acting, early = (i for i in world.book.open_incidents() if node_incidents.acting(i)), too_early(world)
+    early = too_early(world)
+    acting = (i for i in world.book.open_incidents() if node_incidents.acting(i) and scope.has(world, i.node))
     alone = {i.id: i for i in acting if notices.by_agent_alone(world, i) and i.id not in early}
     if not any((isinstance(p.action, Drain) or p.stops_running_job) and p.incident_id in alone for p in proposals):
         return None
-    released = _released(world, BrakeKind.PLANNED_STOPS)
+    released = _released(world, BrakeKind.PLANNED_STOPS, scope)
     taken = (p for p in proposals if (isinstance(p.action, Drain) or p.stops_running_job) and not _only_asked(world, p))
     going = {p.incident_id for p in taken} & alone.keys()
-    proposed = {alone[i].node for i in going if _is_news(world, BrakeKind.PLANNED_STOPS, i)}
-    for window_s, most in drain_limits(world):
+    proposed = {alone[i].node for i in going if _is_news(world, BrakeKind.PLANNED_STOPS, scope, i)}
+    for window_s, most in scope.windows:
         since = max(world.now - timedelta(seconds=window_s), released)
         nodes = {i.node for i in alone.values() if i.opened_at > since} | proposed
         if len(nodes) > most:
             return (
-                f"{len(nodes)} nodes say within {window_s / 60:.0f} min that their machines go, more than {most}, "
+                f"{len(nodes)} nodes{scope.of_set} say within {window_s / 60:.0f} min that their machines go, more than {most}, "
                 "and the provider's API does not: look at what their agents read"
             )
     return None
 
 
-def _too_many_stops(world: World, proposals: tuple[Proposal, ...]) -> str | None:
+def _too_many_stops(world: World, proposals: tuple[Proposal, ...], scope: BrakeScope) -> str | None:
     """Reason to trip: nodes whose running jobs were stopped because of checks in the last hour, including this cycle. None: few enough.
 
     Nodes, not jobs: whatever runs on one node, its fault is one cause. A user's many small jobs on a shared node trip nothing, nor do large
     ones side by side on the same nodes: the share of GPUs is that of the jobs of two nodes at least."""
-    since = max(world.now - timedelta(seconds=BRAKE_LONG_S), _released(world, BrakeKind.JOB_STOPS))
+    since = max(world.now - timedelta(seconds=BRAKE_LONG_S), _released(world, BrakeKind.JOB_STOPS, scope))
     early = too_early(world)
     new = [
         p
         for p in proposals
         if p.stops_running_job
+        and scope.has(world, _node_of(world, p.incident_id))
         and not _has_limits_of_its_own(world, p.incident_id)
-        and _is_news(world, BrakeKind.JOB_STOPS, p.incident_id)
+        and _is_news(world, BrakeKind.JOB_STOPS, scope, p.incident_id)
         and not (_only_asked(world, p) and _opened_by(world, p.incident_id, since))
         and not _goes(world, p.incident_id)
         and p.incident_id not in early
     ]
     if not new:
         return None
-    past = [
-        i for i in world.book.intents.values() if i.state in COUNTED and i.planned_at > since and _stopped(world, i)
-    ]
-    brake = world.policy.brake
-    nodes = {
-        _node_of(world, incident_id) for incident_id in (*(i.incident_id for i in past), *(p.incident_id for p in new))
-    }
-    if len(nodes) > brake.stopped_jobs_60min:
+    recent = (i for i in world.book.intents.values() if i.state in COUNTED and i.planned_at > since)
+    past = [i for i in recent if scope.has(world, _node_of(world, i.incident_id)) and _stopped(world, i)]
+    nodes = {_node_of(world, each) for each in (*(i.incident_id for i in past), *(p.incident_id for p in new))}
+    most = scope.stopped_nodes
+    if most is not None and len(nodes) > most:
         return (
-            f"running jobs of {len(nodes)} nodes would be stopped because of findings within an hour, more than "
-            f"{brake.stopped_jobs_60min}"
+            f"running jobs of {len(nodes)} nodes{scope.of_set} would be stopped because of findings within an hour, "
+            f"more than {most}"
         )
+    return None if scope.node_set is not None else _too_many_gpus(world, past, new)
+
+
+def _too_many_gpus(world: World, past: Iterable[Intent], new: Iterable[Proposal]) -> str | None:
+    """Reason to trip: the share of the cluster's GPUs whose jobs would be stopped. None: few enough."""
     sizes, of_node = {}, dict[str, dict[int, int]]()
     for incident_id, action in (*((i.incident_id, i.action) for i in past), *((p.incident_id, p.action) for p in new)):
         job, gpus = _job_id(action), _gpus(world, action)
         sizes[job] = of_node.setdefault(_node_of(world, incident_id), {})[job] = gpus
     total = sum(world.view.nodes[n].gpu_count for n in slurm_view.fleet(world)) if world.view is not None else 0
     besides_largest = sum(sizes.values()) - max(sum(jobs.values()) for jobs in of_node.values())
-    if besides_largest > total * _SMALL and sum(sizes.values()) > total * brake.stopped_gpu_share_60min > 0:
+    if (
+        besides_largest > total * _SMALL
+        and sum(sizes.values()) > total * world.policy.brake.stopped_gpu_share_60min > 0
+    ):
         return f"jobs on {sum(sizes.values())} of {total} GPUs would be stopped because of findings within an hour"
     return None
 
@@ -258,8 +266,12 @@ def _gpus(world: World, action: Action) -> int:
     return sum(len(m) for m in job.gpu_indices.values()) if job is not None else 0
 
 
-def _released(world: World, kind: BrakeKind) -> datetime:
-    brake = world.book.brakes.get(kind)
+def _known(world: World, kind: BrakeKind, scope: BrakeScope) -> Brake | None:
+    return world.book.brakes.get(at_set(kind.value, scope.name))
+
+
+def _released(world: World, kind: BrakeKind, scope: BrakeScope) -> datetime:
+    brake = _known(world, kind, scope)
     if brake is not None and brake.released_at is not None:
         return brake.released_at
     return world.now - timedelta(seconds=BRAKE_LONG_S)

@@ -12,15 +12,25 @@ from holdfast.model.actions.action import Action, Drain, IntentState, Launch
 from holdfast.model.actions.budgets import BudgetKind, BudgetState, budget_of
 from holdfast.model.book import World
 from holdfast.model.policies.lookback import CAP_DAY_S, CAP_HOUR_S
+from holdfast.model.policies.node_sets import NodeSet
 from holdfast.model.policies.policy import RepairPolicy
 
+_HOURS = 24
+_KEYS = {
+    BudgetKind.ENDED: ("terminations_per_hour", "terminations_per_day"),
+    BudgetKind.CYCLED: ("cycles_per_hour", "cycles_per_day"),
+    BudgetKind.BOUGHT: ("launches_per_hour", "launches_per_day"),
+}
+"""Keys of a set's budgets: of an hour, of a day."""
 COUNTED = frozenset({IntentState.PLANNED, IntentState.STARTED, IntentState.DONE})
 """States of steps that budgets and brakes count: what was refused, failed or withheld did nothing."""
 
 
-def budgets(world: World) -> dict[BudgetKind, BudgetState]:
-    """State of all budgets."""
-    return {kind: _state(world, kind) for kind in BudgetKind}
+def budgets(world: World) -> tuple[BudgetState, ...]:
+    """State of all budgets: the site's first, then the own ones of node sets."""
+    site = [_state(world, kind) for kind in BudgetKind]
+    sets = [_of_set(world, kind, each) for each in world.policy.nodes for kind in BudgetKind if _has_budget(each, kind)]
+    return (*site, *sets)
 
 
 def _state(world: World, kind: BudgetKind) -> BudgetState:
@@ -29,11 +39,7 @@ def _state(world: World, kind: BudgetKind) -> BudgetState:
     if extension is not None and extension.until <= world.now:
         extension = None
     plus = extension.plus if extension is not None else 0
-    taken = [
-        ((world.now - i.planned_at).total_seconds(), i.action.target.node)
-        for i in world.book.intents.values()
-        if budget_of(i.action) is kind and i.state in COUNTED
-    ]
+    taken = _taken(world, kind)
     return BudgetState(
         kind,
         hour_spent=sum(1 for age_s, _node in taken if age_s <= CAP_HOUR_S),
@@ -44,6 +50,42 @@ def _state(world: World, kind: BudgetKind) -> BudgetState:
         nodes_most=nodes_most + (extension.plus_nodes if extension is not None else 0),
         extension=extension,
     )
+
+
+def _taken(world: World, kind: BudgetKind) -> list[tuple[float, str | None]]:
+    """(age in seconds, node) of each machine that was taken."""
+    return [
+        ((world.now - i.planned_at).total_seconds(), i.action.target.node)
+        for i in world.book.intents.values()
+        if budget_of(i.action) is kind and i.state in COUNTED
+    ]
+
+
+def _of_set(world: World, kind: BudgetKind, node_set: NodeSet) -> BudgetState:
+    """A set's own budget. An extension is of the site's alone: a set's limit is changed in its table."""
+    hour, day = (node_set.budgets.get(key) for key in _KEYS[kind])
+    hour_most = hour if hour is not None else day or 0
+    day_most = day if day is not None else hour_most * _HOURS
+    taken = [(age_s, node) for age_s, node in _taken(world, kind) if node is not None and _has(world, node_set, node)]
+    today = [node for age_s, node in taken if age_s <= CAP_DAY_S]
+    return BudgetState(
+        kind,
+        hour_spent=sum(1 for age_s, _node in taken if age_s <= CAP_HOUR_S),
+        hour_most=hour_most,
+        day_spent=len(today),
+        day_most=day_most,
+        nodes=frozenset(today),
+        nodes_most=day_most,
+        node_set=node_set.name,
+    )
+
+
+def _has_budget(node_set: NodeSet, kind: BudgetKind) -> bool:
+    return any(key in node_set.budgets for key in _KEYS[kind])
+
+
+def _has(world: World, node_set: NodeSet, node: str) -> bool:
+    return node_set.has(node, world.view.nodes.get(node) if world.view is not None else None)
 
 
 def limits(policy: RepairPolicy, kind: BudgetKind, nodes: int) -> tuple[int, int, int]:
@@ -72,34 +114,42 @@ class Purse:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._left: dict[BudgetKind, BudgetState] = {}
+        self._left: dict[tuple[BudgetKind, str], BudgetState] = {}
 
-    def half_spent(self, action: Action) -> bool:
-        """Whether half of the hour's, or of the day's, steps of its budget are spent."""
-        kind = budget_of(action)
-        if kind is None:
-            return False
-        state = self._left.get(kind) or _state(self._world, kind)
-        return 2 * state.hour_spent >= state.hour_most or 2 * state.day_spent >= state.day_most
+    def half_spent(self, action: Action) -> BudgetState | None:
+        """One of its budgets of which half of the hour's, or of the day's, steps are spent; None: none is."""
+        return next((state for state in self._states(action) if state.half_spent), None)
 
     def keeps_too_little(self, action: Action) -> BudgetState | None:
         """The budget of which an operator's order would leave less than half for faults, or less than one step; None: it leaves enough.
         What a launch or a drain is to end with counts as well: nothing is begun that would wait half done."""
         kinds = {budget_of(action)} | ({BudgetKind.ENDED} if isinstance(action, Launch | Drain) else set())
-        states = (self._left.get(k) or _state(self._world, k) for k in BudgetKind if k in kinds)
+        states = (state for kind in BudgetKind if kind in kinds for state in self._of(kind, action.target.node))
         return next((s for s in states if not _leaves_half(s, action.target.node)), None)
 
     def take(self, action: Action) -> BudgetState | None:
-        """None, and one less is left; or the budget that is spent."""
-        kind, node = budget_of(action), action.target.node
-        if kind is None:
-            return None
-        state = self._left.get(kind) or _state(self._world, kind)
-        if not (state.steps_left if node in state.nodes else state.left):
-            return state
-        nodes = state.nodes if node is None else state.nodes | {node}
-        self._left[kind] = replace(state, hour_spent=state.hour_spent + 1, day_spent=state.day_spent + 1, nodes=nodes)
+        """None, and one less is left in each of its budgets; or one that is spent."""
+        node, states = action.target.node, self._states(action)
+        spent = next((s for s in states if not (s.steps_left if node in s.nodes else s.left)), None)
+        if spent is not None:
+            return spent
+        for state in states:
+            nodes = state.nodes if node is None else state.nodes | {node}
+            self._left[state.kind, state.node_set] = replace(
+                state, hour_spent=state.hour_spent + 1, day_spent=state.day_spent + 1, nodes=nodes
+            )
         return None
+
+    def _states(self, action: Action) -> list[BudgetState]:
+        """Of the site's budget, and of those that the sets of its node have; none: the action spends no budget."""
+        kind = budget_of(action)
+        return self._of(kind, action.target.node) if kind is not None else []
+
+    def _of(self, kind: BudgetKind, node: str | None) -> list[BudgetState]:
+        limited = [s for s in self._world.policy.nodes if _has_budget(s, kind)]
+        sets = [s for s in limited if node is not None and _has(self._world, s, node)]
+        site = self._left.get((kind, "")) or _state(self._world, kind)
+        return [site, *(self._left.get((kind, s.name)) or _of_set(self._world, kind, s) for s in sets)]
 
 
 def _leaves_half(state: BudgetState, node: str | None) -> bool:
@@ -110,17 +160,21 @@ def _leaves_half(state: BudgetState, node: str | None) -> bool:
 
 def why_kept_for_faults(state: BudgetState) -> str:
     """For people."""
+    more = f"`holdfast budget extend {state.kind.value} --plus N --nodes N` allows more for a time"
+    if state.node_set:
+        more = _more_of_set(state)
     return (
-        f"what is left of budget {state.kind.value!r} is kept for faults: an operator's order may use half of it "
+        f"what is left of budget {state.name!r} is kept for faults: an operator's order may use half of it "
         f"({state.hour_spent} of {state.hour_most} machines within an hour, {state.day_spent} of {state.day_most} within a day, "
-        f"{len(state.nodes)} of {state.nodes_most} different nodes); "
-        f"`holdfast budget extend {state.kind.value} --plus N --nodes N` allows more for a time"
+        f"{len(state.nodes)} of {state.nodes_most} different nodes); {more}"
     )
 
 
 def why_spent(state: BudgetState) -> str:
     """For people."""
     more = f"`holdfast budget extend {state.kind.value} --plus N` allows more for a time"
+    if state.node_set:
+        more = _more_of_set(state)
     if state.hour_spent >= state.hour_most:
         said = f"{state.hour_spent} machines within an hour, at most {state.hour_most}"
     elif state.day_spent >= state.day_most:
@@ -128,4 +182,8 @@ def why_spent(state: BudgetState) -> str:
     else:
         said = f"machines of {len(state.nodes)} different nodes within a day, at most {state.nodes_most}"
         more = f"`holdfast budget extend {state.kind.value} --plus N --nodes N` allows more for a time"
-    return f"budget {state.kind.value!r} is spent: {said}; {more}"
+    return f"budget {state.name!r} is spent: {said}; {more}"
+
+
+def _more_of_set(state: BudgetState) -> str:
+    return f"budgets of node set {state.node_set!r} in controller.toml allow more"

@@ -46,8 +46,9 @@ def domain_of(node: Node, policy: DeathPolicy, addresses: Mapping[str, str]) -> 
 def domains(view: ClusterView, policy: DeathPolicy, addresses: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     """Domain → its nodes by name; nodes of an unknown domain are in none."""
     found: dict[str, list[str]] = {}
-    for name in sorted(view.nodes):
-        domain = domain_of(view.nodes[name], policy, addresses)
+    named = _named(tuple(policy.domains.items()))
+    for name, node in sorted(view.nodes.items()):
+        domain = named[name] if name in named else _subnet(addresses.get(name, node.address), policy.domain_prefix)
         if domain is not None:
             found.setdefault(domain, []).append(name)
     return {domain: tuple(names) for domain, names in found.items()}

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from holdfast.decisions.common import node_agents, slurm_view
+from holdfast.decisions.common.once import once_per_world
 from holdfast.decisions.death import domains
 from holdfast.decisions.death.lone_word import OtherEvidence, without_a_lone_word
 from holdfast.decisions.death.verdict import (
@@ -148,7 +149,7 @@ def off_lasts(world: World, incident: Incident) -> bool:
 
 def shown_off(book: Book, incident: Incident) -> bool:
     """Whether the newest answer of the provider about the incident's machine shows it off, whenever that was."""
-    said = [i for i in book.intents_of(incident.id) if _is_check(i, incident)]
+    said = [i for i in book.intents_of(incident.id) if _is_check(i, incident.serving_id)]
     return bool(said) and isinstance(_of_the_provider(said[-1], incident), PowerOff)
 
 
@@ -192,10 +193,16 @@ def peers_said(world: World, view: ClusterView, incident: Incident) -> Mapping[s
 
 def _reached_by(world: World, incident: Incident, since: datetime) -> frozenset[str]:
     """Peers that reached the node recently, including those that are no longer asked."""
-    since = max(since, world.now - timedelta(seconds=world.policy.death.reboot_grace_s))
+    return _reached_since(
+        world, incident.id, max(since, world.now - timedelta(seconds=world.policy.death.reboot_grace_s))
+    )
+
+
+@once_per_world
+def _reached_since(world: World, incident_id: str, since: datetime) -> frozenset[str]:
     return frozenset(
         f"peer {i.action.node}"
-        for i in world.book.intents_of(incident.id)
+        for i in world.book.intents_of(incident_id)
         if isinstance(i.action, SendOrder)
         and i.action.verb is Verb.PROBE_PEER
         and i.finished_at is not None
@@ -210,13 +217,20 @@ def _reached(answer: Intent) -> bool:
 
 def probes(world: World, incident: Incident, since: datetime) -> tuple[Intent, ...]:
     """The newest settled answer of each peer about this silence."""
+    recent = max(since, world.now - timedelta(seconds=3 * world.policy.death.reprobe_s))
+    settled = _settled_probes(world, incident.id)
+    return tuple(i for i in settled if i.finished_at is not None and i.finished_at >= recent)
+
+
+@once_per_world
+def _settled_probes(world: World, incident_id: str) -> tuple[Intent, ...]:
+    """The newest answer of each peer that was asked, whenever that was."""
     newest: dict[str, Intent] = {}
-    for intent in world.book.intents_of(incident.id):
+    for intent in world.book.intents_of(incident_id):
         probe = isinstance(intent.action, SendOrder) and intent.action.verb is Verb.PROBE_PEER
         if probe and intent.is_attempt and intent.state in (IntentState.DONE, IntentState.FAILED):
             newest[intent.step.text] = intent
-    recent = max(since, world.now - timedelta(seconds=3 * world.policy.death.reprobe_s))
-    return tuple(i for _, i in sorted(newest.items()) if i.finished_at is not None and i.finished_at >= recent)
+    return tuple(intent for _, intent in sorted(newest.items()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,12 +275,17 @@ def _newest_check(world: World, incident: Incident, since: datetime) -> Intent |
 
 def _checks(world: World, incident: Incident, since: datetime) -> list[Intent]:
     """The provider's answers about the incident's machine since then, oldest first."""
-    mine = (i for i in world.book.intents_of(incident.id) if _is_check(i, incident))
+    mine = _checks_of(world, incident.id, incident.serving_id)
     return [i for i in mine if i.finished_at is not None and i.finished_at >= since]
 
 
-def _is_check(intent: Intent, incident: Incident) -> bool:
-    asked = isinstance(intent.action, CheckInstance) and intent.action.instance_id == incident.serving_id
+@once_per_world
+def _checks_of(world: World, incident_id: str, instance_id: str) -> tuple[Intent, ...]:
+    return tuple(i for i in world.book.intents_of(incident_id) if _is_check(i, instance_id))
+
+
+def _is_check(intent: Intent, instance_id: str) -> bool:
+    asked = isinstance(intent.action, CheckInstance) and intent.action.instance_id == instance_id
     return asked and intent.state is IntentState.DONE
 
 

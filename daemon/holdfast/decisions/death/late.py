@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime, timedelta
 
+from holdfast.decisions.common.once import once_per_world
 from holdfast.model.agents.reach import HeadProbe
 from holdfast.model.book import World
 
@@ -21,7 +22,8 @@ MOST = 64
 """Asked in one round of connects: where the controller itself was held up, every agent is late. One companion is enough to show a cut."""
 
 
-def nodes(world: World) -> dict[str, datetime]:
+@once_per_world
+def nodes(world: World) -> Mapping[str, datetime]:
     """Nodes whose agents' heartbeats are all overdue, with the time of the last report; silent ones too."""
     intervals = {a.heartbeat_interval_s for agents in world.agents.values() for a in agents}
     before = {s: world.now - timedelta(seconds=max(LEAST_S, s + OVERDUE_S)) for s in intervals}

@@ -18,11 +18,11 @@ from holdfast.model.incidents.observed import never_in_full
 from holdfast.model.operators.proposals import StepKind
 from holdfast.model.policies.policy import Mode, Policy
 from holdfast.model.slurm.cluster import Node
-from holdfast_checks.acting import Lists
+from holdfast_checks.acting import CheckPolicy
 from holdfast_checks.result import Remedy, Severity
 
-ActsBy = Callable[[str, Lists], bool]
-"""Whether a check of this id acts where these lists hold."""
+ActsBy = Callable[[str, CheckPolicy], bool]
+"""Whether a check of this id acts where this policy holds."""
 
 
 class WhatIfOutcome(IntEnum):
@@ -81,7 +81,7 @@ def what_if(
 
 def _judged(seen: SeenFinding, now: Policy, then: Policy, node: Node | None, acts_by: ActsBy) -> _Judged:
     finding = seen.finding
-    did, would = (acts_by(finding.check, checks_for(finding.node, node, each).lists) for each in (now, then))
+    did, would = (acts_by(finding.check, checks_for(finding.node, node, each)) for each in (now, then))
     recorded = acts(finding.severity, finding.remedy)
     called = recorded
     if would and not did and not never_in_full(finding.evidence):
@@ -107,7 +107,8 @@ def _outcome(finding: Finding, node: Node | None, policy: Policy, *, calls: bool
 
 def _why(finding: Finding, node: Node | None, now: Policy, then: Policy, *, did: bool, would: bool) -> str:
     if did is not would:
-        return f"{finding.check} would act" if would else f"{finding.check} would only observe"
+        off = finding.check in checks_for(finding.node, node, then).off  # rule kind-not-check: a site lists checks
+        return f"{finding.check} would {'act' if would else 'be off' if off else 'only observe'}"
     before, after = (policy_for(finding.node, node, each) for each in (now, then))
     return f"{after.why} instead of {before.why}"
 
@@ -146,6 +147,7 @@ def _changes(name: str, node: Node, now: Policy, then: Policy) -> Iterable[str]:
     mine, others = (checks_for(name, node, each) for each in (now, then))
     yield from _lists("act_on", mine.lists.act_on, others.lists.act_on)
     yield from _lists("observe_only", mine.lists.observe_only, others.lists.observe_only)
+    yield from _lists("checks_off", mine.off, others.off)
     for key in sorted({*mine.thresholds, *others.thresholds}):
         before, after = (_number(each.thresholds.get(key)) for each in (mine, others))
         if before != after:
@@ -157,6 +159,19 @@ def _changes(name: str, node: Node, now: Policy, then: Policy) -> Iterable[str]:
         yield "never_touch: " + ("from now on" if would_be.never_touch else "no longer")
     yield from _lists("rungs", was.rungs, would_be.rungs)
     yield from _lists("steps that wait for an accept", was.asks, would_be.asks)
+    yield from _limits(_own_limits(name, node, now), _own_limits(name, node, then))
+
+
+def _own_limits(name: str, node: Node, policy: Policy) -> dict[str, int]:
+    """Brakes and budgets of the node's sets, by ``SET KEY``."""
+    mine = (each for each in policy.nodes if each.has(name, node))
+    return {f"{each.name} {key}": most for each in mine for key, most in {**each.brakes, **each.budgets}.items()}
+
+
+def _limits(before: Mapping[str, int], after: Mapping[str, int]) -> Iterable[str]:
+    for key in sorted({*before, *after}):
+        if before.get(key) != after.get(key):
+            yield f"limit of set {key}: {before.get(key, 'none')} → {after.get(key, 'none')}"
 
 
 def _lists(name: str, before: Iterable[str], after: Iterable[str]) -> Iterable[str]:

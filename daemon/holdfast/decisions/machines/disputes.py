@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from holdfast.decisions.common import node_agents
+from holdfast.decisions.common.once import once_per_world
 from holdfast.decisions.death import evidence
 from holdfast.decisions.machines import replacement
 from holdfast.decisions.machines.machine_proof import disputed_node
@@ -80,6 +81,7 @@ class _Claim:
     """Not only reported by an agent: known from the node's record, the provider's hand-over, or the actor's check right before a step."""
 
 
+@once_per_world
 def disputes(world: World) -> Mapping[str, Dispute]:
     """Instance id → dispute. Nodes that Slurm no longer has claim nothing: a node that was renamed keeps its machine."""
     claims: dict[str, list[_Claim]] = {}

@@ -13,6 +13,7 @@ from enum import StrEnum
 from functools import lru_cache
 
 from holdfast.decisions.common import node_agents, node_drains, node_incidents, slurm_view
+from holdfast.decisions.common.once import once_per_world
 from holdfast.decisions.machines import serving_now
 from holdfast.model.actions.action import Launch, Reboot, Replace, StopStart, Terminate
 from holdfast.model.book import Book, Change, NodeRecord, World
@@ -153,6 +154,7 @@ def _for_operators(reservation: Reservation, policy: MaintenancePolicy) -> bool:
     return bool(users) and not reservation.accounts and set(users) <= set(policy.operators)
 
 
+@once_per_world
 def on(world: World, name: str) -> HandsOff | None:
     """In whose hands a node is; None: in its own, or Slurm does not show it."""
     window = window_of(world.book.windows, name, world.now)

@@ -5,7 +5,7 @@ healthy node may be drained by an operator, and a node with a fault may still se
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -191,22 +191,22 @@ def _fine(case: _Case, agent: AgentView) -> str:
     by = f"; {said(shown)}" if drained and shown is not None and shown.out else ""
     if agent.failing:
         failing = ", ".join(agent.failing[:5])
-        if (unrepaired := _put_back(case, agent)) is not None:
-            return f"put back before incident {unrepaired.id} was repaired; these checks fail: {failing}{by}"
+        mine = (i for i in case.world.book.incidents.values() if i.node == case.name)
+        if (fault := unrepaired(mine, agent)) is not None:
+            return f"put back before incident {fault.id} was repaired; these checks fail: {failing}{by}"
         return f"nothing calls for action; these checks only warn, only observe or are suppressed: {failing}{by}"
     return f"all checks are OK{by}"
 
 
-def _put_back(case: _Case, agent: AgentView) -> Incident | None:
-    """The newest fault of the node that was closed under this agent without a proof that it is repaired; None: there is none."""
-    mine = [
-        i
-        for i in case.world.book.incidents.values()
-        if i.node == case.name and i.kind is IncidentKind.FAULT and i.severity is not Severity.WARNING
-    ]
-    unproved = [
-        i for i in mine if not i.open and i.validated_at is None and (i.closed_at or i.opened_at) > agent.first_heard
-    ]
+def unrepaired(incidents: Iterable[Incident], agent: AgentView) -> Incident | None:
+    """The newest fault of the agent's node that was closed under this agent without a proof that it is repaired, while a check fails,
+    whichever; None: there is none. ``incidents``: of the node."""
+    if not agent.failing:
+        return None
+    faults = (i for i in incidents if i.kind is IncidentKind.FAULT and i.severity is not Severity.WARNING)
+    unproved = (
+        i for i in faults if not i.open and i.validated_at is None and (i.closed_at or i.opened_at) > agent.first_heard
+    )
     return max(unproved, key=lambda i: i.id, default=None)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from holdfast.decisions.common import node_incidents
+from holdfast.decisions.common import brake_scopes, node_incidents
 from holdfast.decisions.common.node_policy import policy_of
 from holdfast.decisions.nodes import hands_off
 from holdfast.model.actions.action import Drain, Intent, IntentState
@@ -30,7 +30,7 @@ def closed_by(world: World, node: str, now: datetime) -> str | None:
     if now - world.now > timedelta(seconds=WORLD_MAX_AGE_S) or _in_other_hands(world, node):
         return None
     fatal = (i for i in book.open_on(node) if node_incidents.acting(i) and i.severity is Severity.FATAL)
-    mine = (i for i in fatal if not book.brakes_on(i.id))
+    mine = (i for i in fatal if not brake_scopes.about(world, book.brakes_of(i.id), (node,)))
     return next((i.id for i in mine if any(_drains(intent, node) for intent in book.intents_of(i.id))), None)
 
 

@@ -80,7 +80,7 @@ def digest(day: DigestDay) -> Matter:
         f"{_count(len(opened), 'incident')} in 24 h, {len(repaired)} repaired; "
         f"{_count(len(waits), 'incident')} waiting for an operator, {back} of {_count(len(day.recoveries), 'job')} run again"
     )
-    held = [f"brake {b.kind.value} holds: {b.reason}" for b in day.book.brakes.values() if b.released_at is None]
+    held = [f"brake {b.name} holds: {b.reason}" for b in day.book.brakes.values() if b.released_at is None]
     late = [
         f"not delivered: {p.message.subject} ({w.address})" for p in day.state.outbox for w in p.waits if w.attempts
     ]

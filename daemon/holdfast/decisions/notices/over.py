@@ -27,7 +27,7 @@ def is_over(book: Book, matter: Matter, conditions: Conditions | None = None) ->
         return None if conditions is None else matter.condition not in conditions.keys
     if matter.topic is Topic.BRAKE:
         return not any(
-            steps.notify_brake(brake.kind, brake.tripped_at).target == matter.target and brake.released_at is None
+            steps.notify_brake(brake.name, brake.tripped_at).target == matter.target and brake.released_at is None
             for brake in book.brakes.values()
         )
     if not matter.incident_id or matter.topic is Topic.HANGS_LIMITED:

@@ -118,15 +118,18 @@ def _failed_machines(world: World) -> list[Proposal]:
     return proposals
 
 
+def _failed(intent: Intent) -> bool:
+    kept = intent.state is IntentState.REFUSED and isinstance(intent.action, Terminate)
+    return kept or intent.state is IntentState.FAILED
+
+
 def _failing(world: World) -> list[Proposal]:
     """Notify an operator of a step that fails for good, or repeatedly."""
     proposals = []
     for incident in world.book.open_incidents():
-        newest = {i.step: i for i in world.book.intents_of(incident.id)}
-        for intent in newest.values():
-            kept = intent.state is IntentState.REFUSED and isinstance(intent.action, Terminate)
-            if not (kept or intent.state is IntentState.FAILED) or isinstance(intent.action, Notify | SendOrder):
-                continue
+        steps_taken = [i for i in world.book.intents_of(incident.id) if not isinstance(i.action, Notify | SendOrder)]
+        newest = {i.step: i for i in steps_taken} if any(map(_failed, steps_taken)) else {}
+        for intent in filter(_failed, newest.values()):
             told = isinstance(intent.action, Launch | Replace)  # by the repair itself, at the first failure
             if intent.retryable and (told or intent.attempt < world.policy.action_attempts):
                 continue

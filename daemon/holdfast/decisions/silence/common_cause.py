@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from holdfast.decisions.common import slurm_view
+from holdfast.decisions.common.once import once_per_world
 from holdfast.decisions.death import domains, evidence
 from holdfast.decisions.silence import spans
 from holdfast.decisions.silence.spans import Span
@@ -68,6 +69,11 @@ class SilentGroup:
 
 def groups(world: World, silent: Collection[str]) -> tuple[SilentGroup, ...]:
     """The sets of nodes whose silences may have one cause. ``silent``: all silent nodes."""
+    return _groups(world, tuple(sorted(silent)))
+
+
+@once_per_world
+def _groups(world: World, silent: tuple[str, ...]) -> tuple[SilentGroup, ...]:
     view, silences = world.view, spans.silences(world, silent)
     ours = frozenset(s.node for s in silences if s.until is None)
     if view is None or not ours:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from holdfast.decisions.common import node_agents, node_drains, node_incidents, slurm_view
+from holdfast.decisions.common.once import once_per_world
 from holdfast.decisions.death import agentless, domains, evidence, unreached
 from holdfast.decisions.death.verdict import (
     DeathEvidence,
@@ -41,6 +42,7 @@ _UNHEARD_S = 30.0
 """A node that has never reported to this controller is silent after this, or after the time for the slowest agent that has reported."""
 
 
+@once_per_world
 def silent_nodes(world: World) -> tuple[str, ...]:
     """Nodes known to have had an agent, none of which has reported for long."""
     intervals = {a.heartbeat_interval_s for agents in world.agents.values() for a in agents}

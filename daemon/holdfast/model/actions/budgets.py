@@ -70,6 +70,18 @@ class BudgetState:
     """Most different nodes: a share of the cluster."""
     extension: BudgetExtension | None = None
     """The one that holds now."""
+    node_set: str = ""
+    """The ``[[nodes]]`` table whose own budget it is; empty: the site's."""
+
+    @property
+    def name(self) -> str:
+        """By which it is shown: ``ended``, or ``ended@SET``."""
+        return f"{self.kind.value}@{self.node_set}" if self.node_set else self.kind.value
+
+    @property
+    def half_spent(self) -> bool:
+        """Whether half of the hour's, or of the day's, steps are spent."""
+        return 2 * self.hour_spent >= self.hour_most or 2 * self.day_spent >= self.day_most
 
     @property
     def left(self) -> int:

@@ -349,8 +349,8 @@ def same_but_hour(one: Step, other: Step) -> bool:
 # Notifications
 
 
-def notify_brake(kind: str, tripped_at: datetime) -> Step:
-    return Step("Notify", f"brake.{kind}.{int(tripped_at.timestamp())}")
+def notify_brake(name: str, tripped_at: datetime) -> Step:
+    return Step("Notify", f"brake.{name}.{int(tripped_at.timestamp())}")
 
 
 def notify_proposals(number: int, asked_at: datetime) -> Step:

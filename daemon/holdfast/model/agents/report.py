@@ -197,6 +197,8 @@ class AgentView:
     """Checks that act there; None: not reported."""
     checks_version: str | None = None
     """Version of the policy of checks that it goes by; empty: it has none yet; None: not reported, its release takes no versions."""
+    checks_off: tuple[str, ...] | None = None
+    """Checks that it has switched off by the site's policy; None: not reported, its release cannot."""
     checks_refused: str = ""
     """Why it refused the newest policy and goes by the one before; empty: it did not."""
     set_aside: int = 0

@@ -12,6 +12,17 @@ from holdfast.model.slurm.cluster import Node
 from holdfast.model.slurm.hostlist import expand
 from holdfast_checks.settings.option import option
 
+SET_BRAKES = ("drains_10min", "drains_60min", "stopped_jobs_60min")
+"""Limits of ``[brakes]`` that a node set may set for its nodes."""
+SET_BUDGETS = (
+    "terminations_per_hour",
+    "terminations_per_day",
+    "cycles_per_hour",
+    "cycles_per_day",
+    "launches_per_hour",
+    "launches_per_day",
+)
+"""Limits of ``[repair]`` that a node set may set for its nodes."""
 RUNGS = ("reset_gpu", "reboot", "stop_start", "replace")
 """Rungs of the ladder that a site may leave out."""
 
@@ -46,10 +57,27 @@ class NodeSet:
     observe_only: tuple[str, ...] = option(
         (), "Checks that only observe here: they report warnings, in addition to those of [checks] observe_only."
     )
+    act_on: tuple[str, ...] = option(
+        (), "Of the checks in [checks] act_on only these act here; empty: all of them. A set adds none."
+    )
+    checks_off: tuple[str, ...] = option(
+        (), "Checks that are not run here, in addition to those of [checks] checks_off."
+    )
     thresholds: dict[str, dict[str, float]] = option(
         {},
         "Thresholds of checks here, such as { gpu = { temperature_margin_c = 2 } }; of several values the one that makes the check less "
         "active counts.",
+    )
+
+    brakes: dict[str, int] = option(
+        {},
+        "Brakes of these nodes alone, in addition to [brakes]: drains_10min, drains_60min, stopped_jobs_60min. What is not named has no "
+        "limit here.",
+    )
+    budgets: dict[str, int] = option(
+        {},
+        "Budgets of these nodes alone, in addition to [repair]: terminations_per_hour, terminations_per_day, and likewise cycles and "
+        "launches. What is not named has no limit here.",
     )
 
     def has(self, name: str, node: Node | None) -> bool:
