@@ -66,7 +66,7 @@ def test_many_at_once_trip_the_drain_brake_and_wait_for_an_operator() -> None:
     nine = [f"a{n},1,1.25,fans" for n in range(9)]
     got = _replayed(_trace(*nine), spares=5, release_min=120)
     (brake,) = got.brakes
-    assert (brake.kind, brake.held) == ("drains", 9)
+    assert (brake.name, brake.held) == ("drains", 9)
     assert "9 nodes are suspect within 10 min" in brake.reason
     sooner = _replayed(_trace(*nine), spares=5, release_min=0)
     assert got.waited_h == pytest.approx(sooner.waited_h + 2.0)
@@ -131,6 +131,6 @@ def test_the_shipped_trace_with_spares_by_its_own_quantile() -> None:
     enough = replay(trace, rules, 31)
     assert enough.down_share < 0.03
     assert enough.taken > 390
-    assert {b.kind for b in enough.brakes} == {"drains"}
+    assert {b.name for b in enough.brakes} == {"drains"}
     assert len({b.at.date() for b in enough.brakes}) == 4
     assert replay_tables.outcome([enough], rules).rows[0][0] == 31

@@ -37,7 +37,7 @@ class ReplayRules:
 @dataclass(frozen=True, slots=True)
 class TrippedBrake:
     at: datetime
-    kind: str
+    name: str
     reason: str
     held: int
     """Drains that waited for its release."""
@@ -156,7 +156,7 @@ class _Replay:
         if not tripped:
             self._drain(at)
             return
-        self.site.brakes |= {brake.kind: brake for brake in tripped}
+        self.site.brakes |= {brake.name: brake for brake in tripped}
         self.release_at = at + self.rules.release_after
 
     def _drain(self, at: datetime) -> None:
@@ -171,10 +171,10 @@ class _Replay:
     def _released(self, at: datetime) -> None:
         """An operator releases each brake that holds."""
         held = len(self.site.undrained())
-        for kind, brake in self.site.brakes.items():
+        for name, brake in self.site.brakes.items():
             if brake.released_at is None:
-                self.result.brakes.append(TrippedBrake(brake.tripped_at, kind, brake.reason, held))
-                self.site.brakes[kind] = replace(brake, released_at=at)
+                self.result.brakes.append(TrippedBrake(brake.tripped_at, name, brake.reason, held))
+                self.site.brakes[name] = replace(brake, released_at=at)
         self._turn(at)
 
     def _back(self, node: str, at: datetime) -> None:

@@ -82,7 +82,7 @@ def by_rule(found: Sequence[Replayed]) -> PlanTable:
 
 
 def brakes(trace: Trace, found: Replayed, rules: ReplayRules) -> PlanTable:
-    rows = tuple((_when(trace, b), b.kind, b.held, b.reason) for b in found.brakes)
+    rows = tuple((_when(trace, b), b.name, b.held, b.reason) for b in found.brakes)
     minutes = rules.release_after.total_seconds() / 60
     notes = (f"an operator releases each after {minutes:g} min; HELD: drains that waited until then",)
     return PlanTable("brakes", f"Brakes ({found.spares} spares)", ("AT", "BRAKE", "HELD", "REASON"), rows, notes)
