@@ -16,7 +16,7 @@ from holdfast.cli.common.live import watched, with_seconds
 from holdfast.cli.common.problems import Exit, said, status_of
 from holdfast.cli.common.show import printable
 from holdfast.cli.nodes import checks, lemons, node, node_sheet, policies, spares
-from holdfast.cli.offline import checkpoints, local, practice, restoring, runbooks, schema, submitting, tls
+from holdfast.cli.offline import checkpoints, local, plan, practice, restoring, runbooks, schema, submitting, tls
 from holdfast.cli.orders import budgets, maintaining, operating, proposing, suppressing
 from holdfast.cli.views import audit, night, notices, reading, status, top, why
 from holdfast.model.errors import HoldfastError
@@ -80,6 +80,7 @@ app.command(rich_help_panel="Look")(top.top)
 app.command(rich_help_panel="Look")(login.login)
 app.command(rich_help_panel="Look")(runbooks.runbook)
 app.command(rich_help_panel="Look")(schema.schema)
+app.command(rich_help_panel="Look")(plan.plan)
 _incident = _group("incident", "One incident: its timeline, and what to do with it.", "Look")
 _incident.command()(watched(reading.show))
 _incident.command()(reading.bundle)

@@ -33,6 +33,7 @@ SHAPES: Mapping[str, tuple[str, str]] = {
     "nodes": (f"{_API}.answers.node_shapes", "ClusterShape"),
     "nodes NODE": (f"{_API}.answers.node_shapes", "NodeStory"),
     "notices": (f"{_API}.answers.notice_shapes", "NoticesShape"),
+    "plan": ("holdfast.cli.offline.plan_shape", "PlanShape"),
     "policy diff": (f"{_API}.answers.policy_shapes", "WhatIfShape"),
     "policy show": (f"{_API}.answers.policy_shapes", "PolicyShape"),
     "proposals": (f"{_API}.answers.proposal_shapes", "ProposalsShape"),
@@ -43,7 +44,7 @@ SHAPES: Mapping[str, tuple[str, str]] = {
     "suppressions": (f"{_API}.answers.operator_shapes", "SuppressionsShape"),
     "why": (f"{_API}.answers.job_shapes", "WhyShape"),
 }
-"""Command → module and class of what it prints: the controller's answer as it is."""
+"""Command → module and class of what it prints: the controller's answer as it is; of ``plan`` what the command line computes."""
 _NOT_OF_THE_CONTROLLER = "checkpoint, doctor, practice, submit, tls and token print what this release alone defines"
 
 

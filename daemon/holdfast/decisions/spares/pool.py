@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from datetime import timedelta
+from statistics import NormalDist
 
 from holdfast.model.background import WantedSpares
 from holdfast.model.book import World
@@ -101,7 +102,7 @@ def refill_time_s(world: World) -> tuple[float, str]:
 def poisson_quantile(mean: float, share: float) -> int:
     """Smallest s with P[Poisson(mean) <= s] >= share. ``mean`` in 0 … 1e6, ``share`` below 1."""
     if mean > 500.0:  # exp(-mean) is too small to sum up from; the normal one is as good here
-        return math.ceil(mean + 2.3263 * math.sqrt(mean))
+        return math.ceil(mean + NormalDist().inv_cdf(share) * math.sqrt(mean))
     term = math.exp(-mean)
     total, number = term, 0
     while total < share:
