@@ -141,7 +141,9 @@ def heartbeats() -> list[dict[str, Any]]:
             "nvml": SimpleNamespace(known=SimpleNamespace(inventory=GpuInventory())),
             "trust": ResultTrust({}, Lists(("gpu.nvlink",), ())),
             "authorities": SimpleNamespace(known=lambda: ["3a3f2a8068448822"]),
-            "acting": SimpleNamespace(version="5f0c2d9a41be", refused="checks.thresholds: gpu: not as declared"),
+            "acting": SimpleNamespace(
+                version="5f0c2d9a41be", refused="checks.thresholds: gpu: not as declared", off=frozenset({"gpu.ecc"})
+            ),
         }
         Agent._heartbeat(cast(Any, SimpleNamespace(**parts)))
     return [{**body, "failing": list(body["failing"])} for _, body in sent.sent]
