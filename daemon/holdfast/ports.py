@@ -131,6 +131,11 @@ class Scheduler(Protocol):
         caller has verified that Holdfast set the drain."""
         ...
 
+    def set_instance_id(self, node: str, instance_id: str) -> None:
+        """Record which cloud instance serves the node (InstanceId of ``scontrol show node``). Nothing, where the release has no such field
+        (22.05; 24.11 has it)."""
+        ...
+
     def set_down(self, node: str, reason: str, *, drain: bool = True) -> None:
         """Set DOWN *and* DRAIN. Slurm kills and requeues the node's jobs at once: no separate requeue is sent.
 

@@ -11,7 +11,17 @@ from holdfast.ports import Provider, Scheduler, reading
 from support.simulated import Site
 
 CHANGES = {
-    *("drain", "undrain", "set_down", "requeue", "release", "hold", "set_excluded_nodes", "set_job_reservation"),
+    *(
+        "drain",
+        "undrain",
+        "set_instance_id",
+        "set_down",
+        "requeue",
+        "release",
+        "hold",
+        "set_excluded_nodes",
+        "set_job_reservation",
+    ),
     *("set_num_nodes", "set_array_throttle", "delay_start"),
     *(
         "tell_owner",

@@ -331,6 +331,14 @@ class SchedulerContract:
         assert not slurm.node("n3").draining
         slurm.undrain("n3")
 
+    def test_the_instance_is_recorded_where_the_release_has_a_field_for_it(
+        self, slurm: Scheduler, practice: Practice
+    ) -> None:
+        slurm.set_instance_id("n3", "i-0123456789abcdef0")
+        shown = practice.command("scontrol", "show", "node", "n3")
+        release = tuple(map(int, slurm.version().split(".")[:2]))
+        assert ("InstanceId=i-0123456789abcdef0" in shown) == (release >= (24, 11)), release
+
     def test_undrain_leaves_an_operators_reboot_to_come(self, slurm: Scheduler, practice: Practice) -> None:
         """RESUME forgets it, and the operator waits for a reboot that never comes."""
         self.running(slurm, practice, "-N1", "-w", "n3")

@@ -5,6 +5,7 @@ Every step may be repeated after a crash: it finds out from the external system 
 from __future__ import annotations
 
 import logging
+import re
 from datetime import timedelta
 
 from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
@@ -60,7 +61,7 @@ from holdfast.model.operators.maintenance import LONGEST, RESERVATION, KeepWindo
 from holdfast.model.operators.node_orders import DrainForOperator, ReleaseForOperator
 from holdfast.model.policies.resizing import DelayStart, SetThrottle
 from holdfast.model.slurm.cluster import HOLDING_STATES, Job, JobKey, Node
-from holdfast.ports import IntentOutcome
+from holdfast.ports import IntentOutcome, Scheduler
 
 log = logging.getLogger(__name__)
 
@@ -257,7 +258,22 @@ def _undrain(action: Undrain, outside: Outside) -> IntentOutcome:
     if not node_drains.is_marked(mark, node) or (incident_of_reason(node.reason) is None and not node.down_by_slurm):
         raise StepRefused(f"the drain is no longer ours: {node.reason!r} by {node.reason_user} at {node.reason_time}")
     outside.scheduler.undrain(action.node)
+    _record_machine(action, outside.scheduler)
     return IntentOutcome(IntentState.DONE, "back in service", drop_mark=action.node)
+
+
+_INSTANCE = re.compile("i-[0-9a-f]{4,17}")
+"""EC2's have 8 or 17 digits; other providers' machines have no instance id."""
+
+
+def _record_machine(action: Undrain, scheduler: Scheduler) -> None:
+    """Have Slurm show which instance of EC2 serves the node now. The node is in service, whether it does or not."""
+    if not _INSTANCE.fullmatch(action.machine):
+        return
+    try:
+        scheduler.set_instance_id(action.node, action.machine)
+    except OutsideError as error:
+        log.warning("event=instance_id_not_recorded node=%s instance=%s error=%s", action.node, action.machine, error)
 
 
 def _drain_for_operator(action: DrainForOperator, outside: Outside) -> IntentOutcome:

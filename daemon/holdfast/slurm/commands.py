@@ -175,6 +175,16 @@ class SlurmCommands:
             if self.node(node).out_of_service:
                 raise
 
+    def set_instance_id(self, node: str, instance_id: str) -> None:
+        try:
+            self._scontrol("update", f"NodeName={node}", f"InstanceId={records.printable(instance_id)}")
+        except NotFound:
+            raise
+        except Rejected as refused:
+            if "not supported" not in str(refused):
+                raise
+            _LOG.debug("event=no_instance_id node=%s error=%s", node, refused)
+
     def set_down(self, node: str, reason: str, *, drain: bool = True) -> None:
         # DRAIN first: a crash between the two leaves a node that takes no job. DOWN keeps the flag.
         if drain:

@@ -38,6 +38,7 @@ class DelegatingScheduler:
     topology = _passed(Scheduler.topology)
     drain = _passed(Scheduler.drain)
     undrain = _passed(Scheduler.undrain)
+    set_instance_id = _passed(Scheduler.set_instance_id)
     set_down = _passed(Scheduler.set_down)
     power_down = _passed(Scheduler.power_down)
     power_up = _passed(Scheduler.power_up)

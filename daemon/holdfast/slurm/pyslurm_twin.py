@@ -113,6 +113,9 @@ class SlurmPyslurm(DelegatingScheduler):
     def undrain(self, node: str) -> None:
         self._commands.undrain(node)
 
+    def set_instance_id(self, node: str, instance_id: str) -> None:
+        self._commands.set_instance_id(node, instance_id)
+
     def set_down(self, node: str, reason: str, *, drain: bool = True) -> None:
         # DRAIN first: a crash between the two leaves a node that takes no job. DOWN keeps the flag.
         if drain:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.model.actions.action import Launch
+from holdfast.model.errors import Rejected
 from holdfast.model.incidents.incident import Incident, IncidentState
 from holdfast_checks.result import Remedy, Severity
 from support.simulated import Site
@@ -36,6 +37,19 @@ def test_launch_validate_terminate_assign_adopt_undrain_in_this_order() -> None:
     assert job.nodes == ("n2",)
     record = site.book.nodes["n1"]
     assert (record.instance_id, "GPU-i-0003-0" in record.gpu_uuids) == ("i-0003", True)
+    assert site.slurm.instance_ids == {"n1": "i-0003"}
+
+
+def test_a_node_is_in_service_whether_slurm_records_its_instance_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    site = Site(2)
+
+    def refuses(node: str, instance_id: str) -> None:
+        raise Rejected(f"{node}: Invalid user id ({instance_id})")
+
+    monkeypatch.setattr(site.slurm, "set_instance_id", refuses)
+    site.fault("n1")
+    assert _mended(site).state is _S.CLOSED
+    assert not site.slurm.nodes["n1"].drain
 
 
 @pytest.mark.parametrize("can", [NOTHING])

@@ -149,6 +149,8 @@ class SimSlurm:
         self.shown_asks: dict[int, Asks] = {}
         """Jobs whose record shows other requirements than those that Slurm uses to choose their nodes."""
         self.undrained: list[Undrained] = []
+        self.instance_ids: dict[str, str] = {}
+        """Node → instance, as recorded in Slurm."""
         self.calls: list[tuple[str, str]] = []
         self.taken_out: list[tuple[float, str]] = []
         """When (seconds) which node was drained or set DOWN through the port."""
@@ -666,6 +668,10 @@ class SimSlurm:
         found = self._node("undrain", node)
         self.undrained.append(Undrained(node, found.reason, found.user))
         self._resume(found)
+
+    def set_instance_id(self, node: str, instance_id: str) -> None:
+        self._node("set_instance_id", node)
+        self.instance_ids[node] = instance_id
 
     def _resume(self, node: SimNode) -> None:
         node.drain = node.down = node.failing = False

@@ -240,7 +240,15 @@ def _return(world: World, view: ClusterView, incident: Incident) -> list[Proposa
     if mark is None:
         return []
     reason = f"{done(world, incident).text}: back into service"
-    return _step(world, incident, steps.undrain(incident.node), Undrain(incident.node, mark.reason), reason)
+    back = Undrain(incident.node, mark.reason, new or _exchanged(world, incident))
+    return _step(world, incident, steps.undrain(incident.node), back, reason)
+
+
+def _exchanged(world: World, incident: Incident) -> str:
+    """The machine that serves the node now, where it was exchanged in its place; empty: it is the one of the fault."""
+    record = world.book.nodes.get(incident.node)
+    serves = incident.machine or (record.instance_id if record is not None else "")
+    return serves if serves != incident.instance_id else ""
 
 
 def _hand_over(world: World, view: ClusterView, incident: Incident, new: str) -> list[Proposal] | None:

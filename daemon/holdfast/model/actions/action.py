@@ -55,6 +55,8 @@ class Undrain(OnNode):
     node: str
     mark: str
     """The reason that Holdfast stored when it drained the node."""
+    machine: str = ""
+    """The machine that has taken the node's name meanwhile, for Slurm's record; empty: it is the former one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,7 +132,7 @@ ENDING_PORTS = {
 HARMLESS_PORTS = {
     "provider": frozenset({"launch", "report_fault"}),
     "scheduler": frozenset({
-        "undrain", "power_up", "release", "delay_start", "set_array_throttle", "set_excluded_nodes", "set_num_nodes",
+        "undrain", "set_instance_id", "power_up", "release", "delay_start", "set_array_throttle", "set_excluded_nodes", "set_num_nodes",
         "set_job_reservation", "tell_owner", "create_reservation", "set_reservation_nodes", "delete_reservation",
     }),
 }  # fmt: skip
