@@ -356,3 +356,11 @@ def test_a_runbook_says_what_to_do(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     for part in ("**Means.**", "**Look.**", "**Act.**", "**Over** when"):
         assert part in text
+
+
+def test_the_proxy_proves_the_controller_before_it_sends_its_secret() -> None:
+    """The port is free for any user while no controller runs."""
+    recipe = (ROOT / "docs/dashboard.md").read_text().partition("```nginx")[2].partition("```")[0]
+    assert "proxy-secret" in recipe or "holdfast-secret" in recipe
+    for line in ("proxy_ssl_verify on;", "proxy_ssl_trusted_certificate ", "proxy_ssl_name "):
+        assert line in recipe

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import httpx
 import pytest
 from starlette.datastructures import Headers
 
@@ -37,6 +38,8 @@ def as_user(name: str, secret: str = SECRET) -> dict[str, str]:
         ([("X-Remote-User", "alice"), ("X-Remote-User", "root"), ("X-Holdfast-Proxy-Secret", SECRET)], None),
         ([("X-Remote-User", "alice"), ("X-Holdfast-Proxy-Secret", SECRET), ("X-Holdfast-Proxy-Secret", "x")], None),
         ([("X-Remote-User", ""), ("X-Holdfast-Proxy-Secret", SECRET)], None),
+        ([("X-Remote-User", "alice\xa0"), ("X-Holdfast-Proxy-Secret", SECRET)], None),
+        ([("X-Remote-User", "\x85alice"), ("X-Holdfast-Proxy-Secret", SECRET)], None),
         ([("X-Remote-User", "a\tb"), ("X-Holdfast-Proxy-Secret", SECRET)], None),
         ([("X-Remote-User", "a" * 300), ("X-Holdfast-Proxy-Secret", SECRET)], None),
         ([("X-Holdfast-Proxy-Secret", SECRET)], None),
@@ -186,3 +189,12 @@ def test_a_proxy_may_have_a_page_for_signing_out(make_browser: MakeBrowser) -> N
     out = browser.ask("POST", "/ui/sign-out", SAME_SITE | as_user("op"))
     assert out.headers["location"] == "https://sso.example/out"
     assert ORIGIN not in out.headers["location"]
+
+
+def test_the_session_of_another_person_ends_as_the_next_one_signs_in(browser: Browser) -> None:
+    browser.ask("GET", "/ui/sign-in", OPENED | as_user("op"))
+    before = httpx.Cookies(browser.cookies)
+    browser.ask("GET", "/ui/sign-in", OPENED | as_user("eve"))
+    assert "eve (viewer)" in browser.ask("GET", "/ui/audit", OPENED | as_user("eve")).text
+    browser.cookies = before
+    assert browser.ask("GET", "/ui/audit", OPENED | as_user("op")).status_code == 303

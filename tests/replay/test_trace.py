@@ -41,6 +41,12 @@ def test_outages_of_a_node_that_overlap_are_one() -> None:
         (["n1,1e99,2,a"], "'1e99' is no time"),
         (["n1,2,1,a"], "its end 1 is before its start 2"),
         (["n1,0,0,a"], "covers no time"),
+        (["n1,-5,2,a"], "'-5' is no time"),
+        (["n1,0001-01-01T00:00+14:00,2,a"], "is no time"),
+        (["n1,2026-01-01T00:00,9999-12-31T23:00,a"], "'9999-12-31T23:00' is no time"),
+        (["n1,1995-01-01,1995-01-02,a", "n2,2100-01-01,2100-01-02,a"], "is a year misspelt?"),
+        ([f"n1,1,2,{'x' * 200_000}"], "t.csv, line 1: field larger"),
+        ([f"n1,{'9' * 500},2,a"], "is no time"),
     ],
 )
 def test_one_line_that_says_what_to_write(lines: list[str], word: str) -> None:

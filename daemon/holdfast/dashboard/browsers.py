@@ -15,7 +15,7 @@ from holdfast.dashboard.proxied import ProxyTrust
 from holdfast.dashboard.sessions import BrowserSession, BrowserSessions
 
 SESSION = "holdfast.session"
-"""Key in a request's scope: the session that its cookie names."""
+"""Key in a request's scope: the session that its cookie names, where it is valid for this request."""
 SECRET = "holdfast.secret"  # noqa: S105 - the name of a key
 PROXIED = "holdfast.proxied"
 """Key in a request's scope: name of who has signed in at the proxy, as it proves; None: no proxy says so."""
@@ -55,10 +55,10 @@ class BrowserGate:
             name = COOKIE if scope["scheme"] == "https" else PLAIN_COOKIE
             secret = cookie_parser(headers.get("cookie", "")).get(name, "")
             session = self._sessions.find(secret) if secret else None
+            scope[SECRET] = secret
             scope[PROXIED] = proxied = self._proxy.user(headers) if self._proxy is not None else None
             if session is not None and session.proxied in ("", proxied):
                 scope[SHOWN_TOKEN], scope[SESSION] = session.token, session
-                scope[SECRET] = secret
             elif not secret and from_elsewhere(headers):
                 answer = HTMLResponse(
                     _AGAIN

@@ -36,7 +36,7 @@ class ProxyTrust:
         shown, names = headers.getlist(SECRET_HEADER), headers.getlist(self.user_header)
         if len(shown) != 1 or len(names) != 1 or not hmac.compare_digest(shown[0].encode(), self.secret.encode()):
             return None
-        name = names[0].strip()
+        name = names[0].strip(" \t")
         return name if name and len(name) <= _LONGEST_NAME and name.isprintable() else None
 
 

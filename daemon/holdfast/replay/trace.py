@@ -13,8 +13,10 @@ from holdfast.planning.nodes_out import NodesOut
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 """Where a trace counts days from its start, that start."""
-_FIRST_YEAR = 1990
-"""No cluster's dates are older; what is, was counted in days."""
+_FIRST_YEAR, _LAST_YEAR = 1990, 2200
+"""No cluster's dates are older, nor newer; what is older was counted in days."""
+_MOST_DAYS = 7300
+"""Of a trace: twenty years. The replay decides for each hour of it."""
 _HEAD = ["node", "start", "end", "cause"]
 
 
@@ -64,15 +66,22 @@ def read_trace(lines: Iterable[str], name: str) -> Trace:
     ends = max([f.start for f in spans] + [f.end for f in spans if f.end is not None])
     if ends <= begins:
         raise Usage(f"{name} covers no time: it needs an end, or two failures at different times")
+    if ends - begins > timedelta(days=_MOST_DAYS):
+        raise Usage(f"{name} covers {(ends - begins).days:,} days; at most {_MOST_DAYS:,}: is a year misspelt?")
     return Trace(tuple(_joined(spans)), begins, ends)
 
 
 def _spans(lines: Iterable[str], name: str) -> Iterator[FailureSpan]:
     numbered = [(number, line) for number, line in enumerate(lines, 1) if line.strip() and not line.startswith("#")]
     rows = csv.reader(line for _, line in numbered)
-    for (number, _), row in zip(numbered, rows, strict=False):
+    for number, _ in numbered:
         where = f"{name}, line {number}"
-        cells = [cell.strip() for cell in row]
+        try:
+            cells = [cell.strip() for cell in next(rows)]
+        except StopIteration:
+            return  # a cell in quotes went on over several lines
+        except csv.Error as error:
+            raise Usage(f"{where}: {error}; needed are node,start,end,cause") from None
         if [cell.lower() for cell in cells] == _HEAD:
             continue
         if len(cells) != len(_HEAD) or not cells[0]:
@@ -84,14 +93,27 @@ def _spans(lines: Iterable[str], name: str) -> Iterator[FailureSpan]:
 
 
 def _time(text: str, where: str) -> datetime:
+    at = _days(text) or _date(text)
+    if at is None:
+        raise Usage(f"{where}: {text[:40]!r} is no time: write 2026-01-31T12:00, or days since the start as 12.5")
+    return at
+
+
+def _days(text: str) -> datetime | None:
     try:
-        return EPOCH + timedelta(days=float(text))
-    except (ValueError, OverflowError):
-        pass
+        days = float(text)
+    except ValueError:
+        return None
+    return EPOCH + timedelta(days=days) if 0 <= days <= _MOST_DAYS else None
+
+
+def _date(text: str) -> datetime | None:
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
-        raise Usage(f"{where}: {text!r} is no time: write 2026-01-31T12:00, or days since the start as 12.5") from None
+        return None
+    if not _FIRST_YEAR <= at.year < _LAST_YEAR:
+        return None
     return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
 
 

@@ -241,9 +241,13 @@ def read_file(path: Path) -> Trace:
     from holdfast.replay.trace import read_trace  # noqa: PLC0415
 
     try:
-        if path.stat().st_size > _MOST_BYTES:
+        if not path.is_file():  # a pipe would be waited for, a device has no end
+            raise Usage(f"{path} is no file that can be read" if path.exists() else f"there is no file {path}")
+        with open(path, "rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+        if len(content) > _MOST_BYTES:
             raise Usage(f"{path} is longer than {_MOST_BYTES // 2**20} MiB")
-        text = path.read_text(encoding="utf-8-sig")
+        text = content.decode("utf-8-sig")
     except OSError as error:
         raise Usage(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +18,18 @@ from holdfast.api.client import ApiClient
 from holdfast.cli.common.answers import read
 from holdfast.cli.common.options import IncidentIdArgument, Json, NodeOption, SinceOption, Url
 from holdfast.cli.common.restraints import held_lines
-from holdfast.cli.common.show import agent_word, as_json, counted, line, moment, narrow, seconds, table, write_new
+from holdfast.cli.common.show import (
+    agent_word,
+    as_json,
+    console,
+    counted,
+    line,
+    moment,
+    narrow,
+    seconds,
+    table,
+    write_new,
+)
 from holdfast.cli.common.when import asked, both, given
 from holdfast.model.elastic_jobs.room_names import job_label
 from holdfast.model.errors import Rejected, Usage
@@ -60,7 +72,9 @@ def all_nodes(url: Url, as_data: Json, wanted: Wanted) -> None:
         line(sentence)
     columns = ("NODE", "SLURM", "AGENT", "GPUS", "ROLE", "JOBS", "INCIDENT", "REASON")
     empty = "no nodes are known yet" if not cluster.nodes else "no node is wrong" if wanted.bad else "no such node"
-    listed(columns, [node_row(n) for n in shown], empty, ("GPUS", "ROLE"))
+    listed(columns, [node_row(n) for n in shown], empty, ("GPUS", "ROLE", "REASON"))
+    for sentence in reason_lines(shown) if narrow() else ():
+        line(sentence)
     for sentence in summary_lines(cluster.nodes, shown, wanted):
         line(sentence)
 
@@ -143,6 +157,17 @@ def cluster_lines(got: ClusterShape) -> list[str]:
     return lines + [f"set aside: {each}; no decision is made about it" for each in got.set_aside]
 
 
+def reason_lines(nodes: Sequence[NodeShape]) -> list[str]:
+    """What the column REASON would say, below the table: a narrow terminal would break it into a word a line. Two lines each at most."""
+    width = console().width
+    said = ((node.name, reason_of(node)) for node in nodes)
+    return [textwrap.shorten(f"{name}: {reason}", 2 * width - 10, placeholder=" …") for name, reason in said if reason]
+
+
+def reason_of(node: NodeShape) -> str:
+    return abbreviated(node.why or node.trouble or node.reason or "")
+
+
 def node_row(node: NodeShape) -> list[object]:
     return [
         node.name,
@@ -152,7 +177,7 @@ def node_row(node: NodeShape) -> list[object]:
         ", ".join(roles_of(node)),
         ", ".join(node.job_names or map(str, node.jobs)),
         ", ".join(i.id for i in node.incidents),
-        abbreviated(node.why or node.trouble or node.reason or ""),
+        reason_of(node),
     ]
 
 
