@@ -506,3 +506,15 @@ def test_the_doctor_knows_a_missing_token_from_a_controller_that_is_down(
     shown, not_asked, no_answer = local._cluster()
     assert (shown, not_asked) == (None, "")
     assert "does not answer" in no_answer
+
+
+def test_on_a_narrow_terminal_reasons_stand_below_the_table(
+    holdfast: Any, site: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The column would be six characters wide beside ``DOWN+DRAIN+NOT_RESPONDING``, and a node as long as the screen."""
+    wide = holdfast("nodes", **site).out
+    monkeypatch.setattr("holdfast.cli.views.reading.narrow", lambda: True)
+    shown = holdfast("nodes", **site).out
+    assert ("REASON" in wide, "REASON" in shown) == (True, False)
+    (said,) = [each for each in shown.splitlines() if each.startswith("n1: ")]
+    assert "fell off the bus" in said
