@@ -86,10 +86,18 @@ def _release_brake(connection: Connection, operation: Operation, at: datetime) -
     found = connection.execute(select(t.brakes.c.document).where(t.brakes.c.kind == operation.target)).scalar()
     brake = rows.brake_of(found, operation.target, at) if found else None
     if brake is None or brake.released_at is not None:
-        raise NotFound(f"the brake {operation.target!r} is not tripped")
+        raise NotFound(f"the brake {operation.target!r} is not tripped; {_tripped(connection, at)}")
     # The brake stays recorded: drains before its release no longer count for the next one.
     rows.upsert(connection, t.brakes, [{"kind": operation.target, "document": encode(replace(brake, released_at=at))}])
     rows.append(connection, [_event(operation, EventKind.BRAKE_RELEASED, at)])
+
+
+def _tripped(connection: Connection, at: datetime) -> str:
+    """Which brakes hold, so that a misspelt name does not read as if none did."""
+    found = connection.execute(select(t.brakes.c.kind, t.brakes.c.document))
+    brakes = {kind: rows.brake_of(document, kind, at) for kind, document in found}
+    names = sorted(kind for kind, brake in brakes.items() if brake is not None and brake.released_at is None)
+    return f"tripped: {', '.join(names)}" if names else "none is"
 
 
 def _suppress(connection: Connection, operation: Operation, at: datetime) -> None:
