@@ -108,7 +108,7 @@ LETTER = (
 
 
 def test_no_sentence_of_an_agent_reaches_an_owner(tmp_path: Path, mails: MailServer) -> None:
-    """Whoever has one node's token would write to users in the site's name: by mail, in a file, in AdminComment."""
+    """A thief of one node's token would write to users in the site's name: by mail, in a file, in AdminComment."""
     policy = replace(ON, job=replace(ON.job, owner_file=True))
     site = with_desk(Site(4, spares=("n4",), policy=policy), tmp_path, mails.port)
     for comment in ("holdfast", ""):

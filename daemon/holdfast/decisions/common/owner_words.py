@@ -16,11 +16,11 @@ _LONGEST, _MOST = 64, 3
 
 def fault_of(incident: Incident) -> str:
     """``gpu.xid 79 GPU-…``: check, code and component; of what is planned check, code and time."""
-    head = incident.headline.partition(": ")[0]  # rule prose: shown, never looked at
-    head = head if head.split()[:1] == [incident.check] else incident.check  # rule prose: shown, never looked at
-    if incident.goes_at is None:
-        return names(head)
-    return f"{names(head, 2)} at {incident.goes_at:%Y-%m-%d %H:%M:%S} UTC"
+    check = f"{incident.check} {incident.code}".strip()
+    if incident.goes_at is not None:
+        return f"{names(check, 2)} at {incident.goes_at:%Y-%m-%d %H:%M:%S} UTC"
+    _, _, rest = incident.headline.partition(f"{check} ")
+    return names(f"{check} {rest.partition(': ')[0]}")
 
 
 def names(text: str, most: int = _MOST) -> str:
