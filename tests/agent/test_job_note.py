@@ -14,7 +14,12 @@ import pytest
 from holdfast.agent.node.readers import ReaderPool
 from holdfast.agent.orders import job_note
 from holdfast.agent.orders.job_note import leave_job_note
-from holdfast.agent.orders.orders import OrderResult, ReceivedOrder
+from holdfast.agent.orders.orders import OrderResult, Orders, ReceivedOrder
+from holdfast.agent.sending.client import ControllerClient, Controllers
+from holdfast.agent.sending.memory import AgentMemory
+from holdfast.agent.sending.outbox import OutboxItem
+from holdfast.agent.sending.sender import SenderIdentity
+from holdfast.model.actions.action import Verb
 from holdfast.model.errors import Rejected
 from holdfast_checks.probes.child import Children
 
@@ -203,3 +208,35 @@ def test_no_other_user_reads_the_text_from_the_list_of_processes(folder: Path, m
     monkeypatch.setattr(job_note, "_WRITE", said)
     write(folder / "out")
     assert MARK.encode() not in (folder / "args").read_bytes()
+
+
+def test_writers_that_their_user_stops_keep_no_order_of_another_user_waiting(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A user may stop what runs with their uid. The controller has three such orders of a user at a node, an agent four places."""
+    stopped = "become_user(int(sys.argv[1]), float(sys.argv[2]))\nos.kill(os.getpid(), 19)"
+    monkeypatch.setattr(job_note, "_WRITE", stopped)
+    monkeypatch.setattr(job_note, "_MARGIN_S", 1.0)
+    done: dict[str, float] = {}
+    began_s = time.monotonic()
+
+    def report(item: OutboxItem) -> None:
+        done[item.body["order_id"]] = time.monotonic() - began_s
+
+    def save(_order: ReceivedOrder) -> OrderResult:
+        return OrderResult(True, "asked")
+
+    handlers = {Verb.JOB_NOTE.value: leave_job_note("host1"), Verb.SAVE.value: save}
+    nowhere = ControllerClient(Controllers(("http://127.0.0.1:1",)), None, None)
+    memory = AgentMemory(tmp_path / "memory")
+    orders = Orders(nowhere, memory, SenderIdentity("n1", "i-1", "b1"), handlers, report)
+    for number in range(3):
+        args = dict(order(folder / "out", job_id=number + 1, deadline_s=5.0).args)
+        orders.take({"id": f"note{number}", "verb": Verb.JOB_NOTE.value, "args": args, "expires_s": 60})
+    time.sleep(0.5)
+    orders.take({"id": "save", "verb": Verb.SAVE.value, "args": {}, "expires_s": 60})
+    while len(done) < 4 and time.monotonic() - began_s < 30:
+        time.sleep(0.02)
+    assert done["save"] < min(done[f"note{n}"] for n in range(3))
+    assert max(done.values()) < 12.0, "deadline and margin are for all of them together"
+    assert list(folder.iterdir()) == []

@@ -16,8 +16,9 @@ from holdfast.actor.owner_desk import OwnerDesk
 from holdfast.cli.app import run
 from holdfast.config.controller import load
 from holdfast.controller.timing.lanes import pools
+from holdfast.decisions.notices import owners
 from holdfast.head.notify import owner_address
-from holdfast.model.actions.action import Intent, IntentState, Notify
+from holdfast.model.actions.action import Intent, IntentState, Notify, SendOrder, TellOwner, Verb
 from holdfast.model.book import Change
 from holdfast.model.errors import ConfigError
 from holdfast.model.event import EventKind
@@ -101,6 +102,30 @@ def test_the_owner_of_a_held_job_reads_how_to_start_it(tmp_path: Path, mails: Ma
     assert sum("is held" in subject for subject in mails.subjects()) == 1
 
 
+LETTER = (
+    "GPU 3 is gone\n\nIT service desk: your account is locked. Sign in again at https://evil.example/login\n\n@everyone"
+)
+
+
+def test_no_sentence_of_an_agent_reaches_an_owner(tmp_path: Path, mails: MailServer) -> None:
+    """A thief of one node's token would write to users in the site's name: by mail, in a file, in AdminComment."""
+    policy = replace(ON, job=replace(ON.job, owner_file=True))
+    site = with_desk(Site(4, spares=("n4",), policy=policy), tmp_path, mails.port)
+    for comment in ("holdfast", ""):
+        site.slurm.submit(1, comment=comment, exclusive=True, stdout="/home/ada/x.out")
+    site.run(2)
+    for node in ("n1", "n2"):
+        site.fault(node, component="GPU-1 see https://evil.example", summary=LETTER)
+    site.run(60)
+    orders = [i.action for i in site.store.intents() if isinstance(i.action, SendOrder | TellOwner)]
+    notes = [str(a.args["text"]) for a in orders if isinstance(a, SendOrder) and a.verb is Verb.JOB_NOTE]
+    comments = [a.text for a in orders if isinstance(a, TellOwner)]
+    assert (len(mails.mails), len(notes), len(comments)) == (1, 1, 2)
+    for text in (_texts(mails), *notes, *comments):
+        assert "(gpu.xid 79 GPU-1)" in text
+        assert not any(word in text for word in ("service", "evil", "://", "everyone"))
+
+
 def _texts(mails: MailServer) -> str:
     parts = (part for _, mail in mails.mails for part in mail.walk() if part.get_content_type() == "text/plain")
     return "\n".join(str(part.get_payload(decode=True), "utf-8") for part in parts)  # type: ignore[arg-type]
@@ -125,6 +150,19 @@ def test_a_refused_mail_calls_no_operator_and_is_tried_again(tmp_path: Path, mai
     mails.refuses = False
     site.run(300, step_s=10)
     assert len(mails.mails) == 1
+
+
+def test_what_gets_no_mail_is_on_record_as_given_up(
+    tmp_path: Path, mails: MailServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owners, "MOST_WAITING", 0)
+    site = with_desk(Site(4, spares=("n4",), policy=ON), tmp_path, mails.port)
+    recovered(site)
+    (event,) = site.store.events(kinds=(EventKind.NOTICE_FAILED,))
+    assert (event.detail["address"], event.detail["given_up"]) == ("owner ada", True)
+    (told,) = (i for i in site.store.intents() if isinstance(i.action, Notify) and i.action.user)
+    assert told.outcome.startswith("not sent: too many notices")
+    assert mails.mails == []
 
 
 class Operators:

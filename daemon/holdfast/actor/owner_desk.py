@@ -18,7 +18,7 @@ from holdfast.model.actions.action import Intent, IntentState, Notify
 from holdfast.model.book import Book
 from holdfast.model.errors import LeaderFencedOff, OutsideError, Stale, Unavailable
 from holdfast.model.event import Event, EventKind
-from holdfast.model.notice import Message
+from holdfast.model.notice import Matter, Message
 from holdfast.model.owner_mail import OWNERS_NOTE, OwnerMails
 from holdfast.ports import Address, Clock, IntentOutcome, Store
 
@@ -29,6 +29,7 @@ DELIVER_S = 10.0
 LOOK_S = 5.0
 """How often it is checked whether a mail is due."""
 _ADDRESSES_KEPT = 500
+_TOO_MANY = "too many notices to owners wait for a mail already"
 _STATE = TypeAdapter(OwnerMails)
 
 
@@ -57,38 +58,46 @@ class OwnerDesk:
         for intent in intents:
             self.before_step(intent, "planned")
         try:
-            self._take(intents, fence)
+            given_up = self._take(intents, fence)
             for intent in intents:
-                self._settle(intent, fence)
+                self._settle(intent, intent.key in given_up, fence)
             self._deliver(fence)
         except (LeaderFencedOff, OutsideError):
             self._state = None  # as another process may have written it meanwhile
             raise
 
-    def _take(self, intents: Sequence[Intent], fence: int) -> None:
+    def _take(self, intents: Sequence[Intent], fence: int) -> frozenset[str]:
+        """Keys of those that are given up."""
         now = self.clock.now()
         self._look_at = now + timedelta(seconds=LOOK_S)
-        state = self._read()
+        state, given_up, events = self._read(), set[str](), list[Event]()
         for intent in intents if self.address is not None else ():
             assert isinstance(intent.action, Notify)  # noqa: S101 - the actor hands in no other
-            state = owners.take(state, intent.action.user, matter_of(intent, Book()), now)
+            user, matter = intent.action.user, matter_of(intent, Book())
+            state, taken = owners.take(state, user, matter, now)
+            if isinstance(taken, owners.TooManyWait):
+                given_up.add(intent.key)
+                events.append(_given_up(user, matter, now))
         state, messages = owners.make(state, self.pause_s, now, self.cluster)
-        events = tuple(
+        events += (
             notice_event(EventKind.NOTICE_MADE, m, now, m.subject, addresses=list(self._waits_of(state, m)))
             for m in messages
         )
-        self._write(state, events, fence)
+        self._write(state, tuple(events), fence)
+        return frozenset(given_up)
 
     @staticmethod
     def _waits_of(state: OwnerMails, message: Message) -> tuple[str, ...]:
         return tuple(f"owner {w.address}" for p in state.mails.outbox if p.message.id == message.id for w in p.waits)
 
-    def _settle(self, intent: Intent, fence: int) -> None:
+    def _settle(self, intent: Intent, given_up: bool, fence: int) -> None:
         if intent.state is IntentState.PLANNED:
             self.store.start_intent(intent.key, fence, self.clock.now())
         self.before_step(intent, "started")
         self.before_step(intent, "acted")
-        said = "taken for delivery" if self.address is not None else "not sent: [notify.owners] names no mail server"
+        said = "taken for delivery" if not given_up else f"not sent: {_TOO_MANY}"
+        if self.address is None:
+            said = "not sent: [notify.owners] names no mail server"
         self.store.finish_intent(intent.key, fence, IntentOutcome(IntentState.DONE, said), self.clock.now())
         self.before_step(intent, "finished")
 
@@ -137,6 +146,16 @@ class OwnerDesk:
             self._state = None
             raise
         self._state, self._text = state, text
+
+
+def _given_up(user: str, matter: Matter, now: datetime) -> Event:
+    """Event of a matter that gets no mail."""
+    log.warning("event=owner_mail_given_up user=%s subject=%r reason=%r", user, matter.subject, _TOO_MANY)
+    message = Message("", now, matter.level, matter.topic, matter.subject, "", matters=(matter,))
+    text, to = f"{matter.subject}: no mail to its owner {user}: {_TOO_MANY}", f"owner {user}"
+    return notice_event(
+        EventKind.NOTICE_FAILED, message, now, text, address=to, attempts=0, given_up=True, error=_TOO_MANY
+    )
 
 
 def _state_of(text: str | None) -> OwnerMails:

@@ -9,8 +9,11 @@ import pytest
 
 from holdfast.decisions.recovery import owner_files
 from holdfast.model.actions.action import Intent, SendOrder, Verb
+from holdfast.model.book import World
+from holdfast.model.slurm.cluster import ClusterView
 from support.simulated import Site
 from support.simulated.site import POLICY
+from support.store_nouns import intent
 
 ON = replace(POLICY, job=replace(POLICY.job, owner_file=True))
 
@@ -72,3 +75,35 @@ def test_a_users_words_are_printable_and_short() -> None:
 def test_one_users_jobs_do_not_take_all_places(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(owner_files, "MOST_OF_A_USER", 0)
     assert notes(recovered()) == []
+
+
+def test_one_user_has_three_orders_about_files_on_a_node_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent carries out four: all of them may hang in files of one user, and the others' would wait. Reads of output count too."""
+    seen: list[tuple[World, ClusterView]] = []
+    monkeypatch.setattr(owner_files, "leave", lambda world, view: seen.append((world, view)) or [])
+    site = Site(4, spares=("n4",), policy=ON)
+    site.slurm.submit(2, comment="holdfast", exclusive=True, stdout="/home/ada/x.out")
+    site.run(2)
+    site.fault("n1")
+    site.run(30)
+    monkeypatch.undo()
+    world, view = next((w, v) for w, v in reversed(seen) if owner_files.leave(w, v))
+    world, view = _six_times(world, view)
+    one_node = owner_files.leave(world, view)
+    assert len(one_node) == len({p.step for p in one_node}) == 3
+    order = one_node[0].action
+    assert isinstance(order, SendOrder)
+    for verb, left in ((Verb.JOB_NOTE, 2), (Verb.OUTPUT, 2), (Verb.STACKS, 3)):
+        flying = intent("a/SendOrder/x/1", replace(order, verb=verb), incident_id="a", planned_at=world.now)
+        busy = replace(world, book=replace(world.book, intents={**world.book.intents, flying.key: flying}))
+        assert len(owner_files.leave(busy, view)) == left, verb
+
+
+def _six_times(world: World, view: ClusterView) -> tuple[World, ClusterView]:
+    """The recovered job, six times on the same node."""
+    (recovery,) = world.book.recoveries.values()
+    job = view.jobs[recovery.job.job_id]
+    keys = [replace(job.key, job_id=900 + n) for n in range(6)]
+    recoveries = {f"r{k.job_id}": replace(recovery, job=k) for k in keys}
+    jobs = {k.job_id: replace(job, key=k) for k in keys}
+    return replace(world, book=replace(world.book, recoveries=recoveries)), replace(view, jobs=jobs)

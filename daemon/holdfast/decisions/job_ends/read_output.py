@@ -6,6 +6,7 @@ from collections import Counter
 
 from holdfast.decisions.common import node_agents, slurm_view
 from holdfast.decisions.common.part import Part
+from holdfast.decisions.common.user_orders import MOST_OF_A_USER_ON_A_NODE, of_users_on_nodes
 from holdfast.decisions.job_ends import run_ends
 from holdfast.model.actions import steps
 from holdfast.model.actions.action import Proposal, Verb
@@ -16,8 +17,8 @@ from holdfast.model.slurm.cluster import ClusterView, Job
 
 AT_A_TIME = 16
 """Most orders in flight; the others wait, and count as not read when their time is over."""
-MOST_OF_A_USER, MOST_OF_A_USER_ON_A_NODE = 12, 3
-"""Of these. A user's files may not answer at all, and an agent carries out four such orders at a time: the rest is for the other users."""
+MOST_OF_A_USER = 12
+"""Of these. A user's files may not answer at all: the rest is for the other users."""
 READ_S = 5.0
 """The agent gives up after this: a file server may hang."""
 
@@ -66,7 +67,7 @@ def _next(world: World, view: ClusterView) -> list[JobEnd]:
     waiting = [end for _, end in sorted(world.book.ends.items()) if end.reading is Reading.PENDING]
     asked = [end for end in waiting if run_ends.order_of(world, end) is not None]
     of_user = Counter(end.uid for end in asked)
-    there = Counter((end.uid, _seen(view, end)[1]) for end in asked)
+    there = of_users_on_nodes(world)
     left = [end for end in waiting if end not in asked]
     chosen: list[JobEnd] = []
     while len(asked) + len(chosen) < AT_A_TIME:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from holdfast.decisions.common import job_checkpoints, node_agents, slurm_view
+from holdfast.decisions.common.owner_words import fault_of
 from holdfast.decisions.common.part import Part
 from holdfast.decisions.planned import notices, saving
 from holdfast.model.actions import steps
@@ -83,7 +84,7 @@ def _ask(world: World, incident: Incident, job: Job) -> list[Proposal]:
 
 
 def _tell(world: World, incident: Incident, job: Job) -> list[Proposal]:
-    text = f"node {incident.node} will go ({incident.headline}); nothing takes its place"
+    text = f"node {incident.node} will go ({fault_of(incident)}); nothing takes its place"
     step = steps.tell_owner(job.key, job.restarts)
     return _once(world, incident, step, TellOwner(job.key, f"holdfast[{incident.id}]: {text}"), text)
 

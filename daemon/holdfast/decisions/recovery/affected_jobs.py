@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holdfast.decisions.common import gpu_link, node_incidents, slurm_view
 from holdfast.decisions.common.consent import consent
+from holdfast.decisions.common.owner_words import fault_of
 from holdfast.decisions.job_ends import attribution, dependents, run_ends
 from holdfast.decisions.machines import replacement, serving_now
 from holdfast.model.book import World
@@ -75,14 +76,14 @@ def left_alone(view: ClusterView, incident: Incident, job: Job) -> str | None:
             "it may not have. To fix this: scontrol update with node names such as n1,n2"
         )
     if incident.node in job.required_nodes:
-        return f"it requires node {incident.node} by name, which has a fault ({incident.headline})"
+        return f"it requires node {incident.node} by name, which has a fault ({fault_of(incident)})"
     other = dependents.gone_on(view, job) if job.state in slurm_view.FAILED else None
     return _beside(incident, job, other) if other is not None else None
 
 
 def _beside(incident: Incident, job: Job, other: Job) -> str:
     """Reason why a failed job is not restarted: another one depends on its end; and what its owner can do."""
-    failed = f"the job failed on node {incident.node}, which had a fault ({incident.headline})"
+    failed = f"the job failed on node {incident.node}, which had a fault ({fault_of(incident)})"
     if other.state == "PENDING" and dependents.latched_for(other.dependency or "", other, job):
         return (
             f"{failed}; job {other.shown_id} waits for array {job.array_job_id}, which Slurm now counts as failed for good: afterok and "

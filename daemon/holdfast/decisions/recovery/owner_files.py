@@ -6,6 +6,7 @@ from collections import Counter
 from datetime import timedelta
 
 from holdfast.decisions.common import node_agents
+from holdfast.decisions.common.user_orders import MOST_OF_A_USER_ON_A_NODE, of_users_on_nodes
 from holdfast.decisions.recovery import owner_note
 from holdfast.model.actions import steps
 from holdfast.model.actions.action import Proposal, SendOrder, Verb
@@ -28,11 +29,16 @@ def leave(world: World, view: ClusterView) -> list[Proposal]:
         return []
     flying = [i for i in world.book.intents.values() if not i.settled and _is_note(i.action)]
     of_user = Counter(i.action.args["uid"] for i in flying if isinstance(i.action, SendOrder))
+    there = of_users_on_nodes(world)
     proposals: list[Proposal] = []
     for recovery in sorted(world.book.recoveries.values(), key=lambda r: r.id):
         due = _due(world, view, recovery)
         if due is None or len(flying) + len(proposals) >= AT_A_TIME or of_user[recovery.uid] >= MOST_OF_A_USER:
             continue
+        place = (recovery.uid, due.action.target.node)
+        if there[place] >= MOST_OF_A_USER_ON_A_NODE:
+            continue
+        there[place] += 1
         of_user[recovery.uid] += 1
         proposals.append(due)
     return proposals

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holdfast.decisions.common import attempted_steps, gpu_link, slurm_view
 from holdfast.decisions.common.consent import consent
+from holdfast.decisions.common.owner_words import fault_of
 from holdfast.decisions.nodes.hands_off import HandsOff
 from holdfast.decisions.planned import notices
 from holdfast.model.actions import steps
@@ -20,13 +21,13 @@ INNOCENT = "the node's agent has proved that the job holds none of the GPUs at f
 def runs_on(world: World, incident: Incident, job: Job) -> str:
     """Note to the owner of a job without consent, while it runs."""
     if job.suspended:
-        why = f"node {incident.node} has to go ({incident.headline}); the job is suspended and is left so"
+        why = f"node {incident.node} has to go ({fault_of(incident)}); the job is suspended and is left so"
         return f"{why}: it is decided again once it is resumed"
     if incident.dead:
         return f"node {incident.node} is dead; the job did not opt in{why_not(job.comment)}: Slurm ends this run at SlurmdTimeout"
     fault = "will go" if notices.planned(world, incident) else "has a fault"
     return (
-        f"node {incident.node} {fault} ({incident.headline}); the job did not opt in{why_not(job.comment)} "
+        f"node {incident.node} {fault} ({fault_of(incident)}); the job did not opt in{why_not(job.comment)} "
         f"and runs on; if it fails, it is not started again, and holdfast why {job.shown_id} says why"
     )
 
@@ -38,7 +39,7 @@ def in_other_hands(world: World, incident: Incident, hands: HandsOff, job: Job) 
     if consent(world, job) is None:
         after = f"it did not opt in{why_not(job.comment)}: if it fails, it is not started again"
     return (
-        f"node {incident.node} has a fault ({incident.headline}), and nothing is done about it while the node is in other hands "
+        f"node {incident.node} has a fault ({fault_of(incident)}), and nothing is done about it while the node is in other hands "
         f"({hands.whose}{end}): the job runs on; {after}"
     )
 
@@ -46,7 +47,7 @@ def in_other_hands(world: World, incident: Incident, hands: HandsOff, job: Job) 
 def failed(incident: Incident, job: Job) -> str:
     """Note to the owner of a job without consent that failed because of the fault."""
     return (
-        f"the job failed on node {incident.node}, which had a fault ({incident.headline}). It did not opt in{why_not(job.comment)}, "
+        f"the job failed on node {incident.node}, which had a fault ({fault_of(incident)}). It did not opt in{why_not(job.comment)}, "
         f"so it is not started again. To do so: scontrol requeue {job.shown_id}; to opt in: sbatch --comment=holdfast"
     )
 
@@ -122,7 +123,7 @@ def recovered(incident: Incident, recovery: Recovery, job: Job) -> str:
 
 
 def _cause(incident: Incident) -> str:
-    return f"node {incident.node}, which {'is dead' if incident.dead else 'had a fault'} ({incident.headline})"
+    return f"node {incident.node}, which {'is dead' if incident.dead else 'had a fault'} ({fault_of(incident)})"
 
 
 def _from_where(recovery: Recovery) -> str:

@@ -22,6 +22,7 @@ from holdfast.decisions.common.may_stop_run import (
     may_stop_run,
     requeue,
 )
+from holdfast.decisions.common.owner_words import fault_of
 from holdfast.decisions.common.part import Part
 from holdfast.decisions.death import fencing
 from holdfast.decisions.hangs import detect
@@ -164,7 +165,7 @@ class _Plan:
         if job.run.text in self.recoveries or self.world.book.recovery_of(job.key, job.restarts) is not None:
             return
         text = (
-            f"node {incident.node} has a fault ({incident.headline}); nothing proves whether the job holds this GPU "
+            f"node {incident.node} has a fault ({fault_of(incident)}); nothing proves whether the job holds this GPU "
             "(holdfast doctor says why), so it runs on until it fails"
         )
         self._leave(incident, job, self._new(incident, job), RecoveryPhase.AWAITING_CONSENT, text)

@@ -11,6 +11,7 @@ from datetime import timedelta
 from math import sqrt
 
 from holdfast.decisions.common import mounts
+from holdfast.decisions.common.owner_words import names
 from holdfast.decisions.job_ends import series
 from holdfast.model.actions import steps
 from holdfast.model.actions.action import IntentState
@@ -197,7 +198,7 @@ def _suspect(
     if incident.dead or len(nodes) <= most:
         return None
     text = (
-        f"{incident.check} {incident.code}".rstrip()
+        names(f"{incident.check} {incident.code}", 2)
         + f" on {len(nodes)} nodes ({','.join(sorted(nodes))}) under {_these(jobs)} within "
         f"{world.policy.job.suspect_window_s / 3600:.0f} h; chance explains {most} at most: "
         f"the job is the suspect and is held; once it is fixed: {_let_go(world, recovery)}"
