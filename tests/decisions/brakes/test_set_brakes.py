@@ -148,7 +148,7 @@ def test_a_budget_of_a_set_is_spent_by_its_nodes_alone() -> None:
     assert (mine.name, mine.kind, mine.day_spent, mine.left) == ("bought@prod", BudgetKind.BOUGHT, 1, 0)
     (waits,) = [d for d in at_work(world) if d.node in ("n1", "n2")]
     assert (waits.held, waits.what) == (True, "held back")
-    assert "budget 'bought@prod' is spent: 1 machines within" in waits.reason
+    assert "budget 'bought@prod' is spent: 1 machine within" in waits.reason
     assert "budgets of node set 'prod' in controller.toml" in waits.reason
 
 

@@ -215,6 +215,8 @@ def unpaid(world: World, purse: Purse, proposal: Proposal) -> WithheldProposal |
         return WithheldProposal(Ban.CAP, text)
     if cause is not None and cause.only_ordered and (short := purse.keeps_too_little(action)) is not None:
         return WithheldProposal(Ban.CAP, why_kept_for_faults(short))
+    if cause is not None and (ended := purse.cannot_end(action, cause)) is not None:
+        return WithheldProposal(Ban.CAP, f"{why_spent(ended)}; a launch waits until the old machine may be ended")
     spent = purse.take(action)
     return WithheldProposal(Ban.CAP, why_spent(spent)) if spent is not None else None
 
