@@ -7,9 +7,10 @@ from datetime import timedelta
 
 import pytest
 
+from holdfast.decisions.brakes.guard import unpaid
 from holdfast.decisions.common.budgets import Purse
 from holdfast.model.actions import steps
-from holdfast.model.actions.action import Intent, IntentState, Launch, Terminate
+from holdfast.model.actions.action import Intent, IntentState, Launch, Proposal, Terminate
 from holdfast.model.actions.budgets import BudgetExtension, BudgetKind
 from holdfast.model.actions.steps import StepKey
 from holdfast.model.book import Book, World
@@ -139,6 +140,25 @@ def test_which_launch_waits_for_an_end(
     book = Book({i.id: i for i in (fault, other)}, intents={i.key: i for i in intents}, extensions=WIDE)
     world = World(EPOCH, replace(Policy(), nodes=(PROD,)), book, None)
     assert (Purse(world).cannot_end(LAUNCH, fault) is not None) is held, why
+
+
+def _unpaid(action: Launch | Terminate, *intents: Intent) -> str:
+    """Why a step for what a user's job can cause is not paid, where two of the set's three ends are spent."""
+    users = replace(FAULT, by_job=True)
+    three = replace(PROD, budgets={"terminations_per_day": 3})
+    taken = {i.key: i for i in (*intents, BEGUN, ENDED, _intent(Terminate("i-7", "n7"), "inc7"))}
+    world = World(
+        EPOCH, replace(Policy(), nodes=(three,)), Book({users.id: users}, intents=taken, extensions=WIDE), None
+    )
+    step = steps.launch("n2", 0)
+    why = unpaid(world, Purse(world), Proposal(users.id, step, action, ""))
+    return why.text if why is not None else ""
+
+
+def test_what_a_users_job_can_cause_launches_from_half_of_the_ends_and_finishes_from_all() -> None:
+    assert _unpaid(LAUNCH).startswith("half of budget ended@prod is spent")
+    assert not _unpaid(Terminate("i-2", "n2"), _intent(LAUNCH, "inc2"))
+    assert _unpaid(Terminate("i-2", "n2")).startswith("half of budget ended@prod is spent")
 
 
 def test_two_launches_of_one_turn_share_what_is_left() -> None:
