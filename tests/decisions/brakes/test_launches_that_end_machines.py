@@ -1,4 +1,4 @@
-"""A launch finds the end of the old machine in the budgets before it is begun; a long wait for a budget is told once, and its end."""
+"""A launch finds the end of the old machine in the budgets before it is begun; of a long wait for a budget you are notified once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Notices of steps that have waited long for a budget: nobody else would say that a node stays out of service for it. Pure."""
+"""Notices of steps that have waited long for a budget: no operator would know that a node stays out of service for it. Pure."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from datetime import timedelta
 
 from holdfast.decisions.common import node_incidents
 from holdfast.model.actions import steps
-from holdfast.model.actions.action import Notify, Proposal
-from holdfast.model.actions.steps import StepKey
+from holdfast.model.actions.action import IntentState, Notify, Proposal
 from holdfast.model.book import World
 from holdfast.model.incidents.incident import IncidentState
 from holdfast.model.notice import NoticeLevel, Topic
@@ -39,9 +38,7 @@ def _notice(world: World, proposal: Proposal, why: str) -> Proposal | None:
 
 def _waits_long(world: World, proposal: Proposal) -> bool:
     """Since it was first withheld, or since it was last tried."""
-    withheld = world.book.intents.get(StepKey(proposal.incident_id, proposal.step, 0).text)
-    if withheld is None:
+    mine = [i for i in world.book.intents_of(proposal.incident_id) if i.step == proposal.step]
+    if not any(i.state is IntentState.WITHHELD for i in mine):
         return False
-    tried = world.book.planned(proposal.incident_id, proposal.step)
-    since = max([withheld.planned_at, *(i.finished_at or i.planned_at for i in tried)])
-    return world.now - since > LONG
+    return world.now - max(i.finished_at or i.planned_at for i in mine) > LONG

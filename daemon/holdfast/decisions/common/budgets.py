@@ -199,8 +199,8 @@ def _has_an_end_to_come(world: World, incident: Incident) -> bool:
 def _with_owed(world: World, state: BudgetState, owing: Iterable[str]) -> BudgetState:
     named = [each for each in world.policy.nodes if each.name == state.node_set]
     mine = frozenset(node for node in owing if not state.node_set or any(_has(world, each, node) for each in named))
-    spent = {"hour_spent": state.hour_spent + len(mine), "day_spent": state.day_spent + len(mine)}
-    return replace(state, **spent, nodes=state.nodes | mine, owed=len(mine))
+    hour, day = state.hour_spent + len(mine), state.day_spent + len(mine)
+    return replace(state, hour_spent=hour, day_spent=day, nodes=state.nodes | mine, owed=len(mine))
 
 
 def _leaves_half(state: BudgetState, node: str | None) -> bool:
