@@ -7,6 +7,7 @@ import logging
 import pytest
 
 from holdfast.controller.keeping.steps_untaken import STARTED_S, UNTAKEN_S, UntakenWatch
+from holdfast.model.book import Brake, BrakeKind, Change
 from holdfast.model.policies.policy import Mode
 from support.simulated.site import Site
 
@@ -107,3 +108,17 @@ def test_a_step_that_its_actor_left_in_the_middle_is_noticed(faulty: Site) -> No
     assert watch.problem() is None
     _look(faulty, watch, 10)
     assert head.kind in (watch.problem() or "")
+
+
+@pytest.mark.parametrize(("node_set", "nodes", "told"), [("", "", False), ("a", "n1", False), ("b", "n2", True)])
+def test_only_a_brake_that_holds_the_step_leaves_it_out(faulty: Site, node_set: str, nodes: str, told: bool) -> None:
+    """A brake of any other set hid a dead actor for as long as it held."""
+    lease = faulty.loop.lease
+    assert lease is not None
+    for intent in faulty.store.due_intents():
+        faulty.store.start_intent(intent.key, lease.fence, faulty.clock.now())
+    brake = Brake(BrakeKind.DRAINS, faulty.clock.now(), "many", None, node_set, nodes)
+    faulty.store.commit(Change(brakes=(brake,)), lease.fence)
+    watch = UntakenWatch()
+    _look(faulty, watch, int(STARTED_S) + 5)
+    assert (watch.problem() is not None) is told

@@ -109,6 +109,7 @@ TEXTS = [
     (steps.notify_proposal_expired(2), "Notify/proposal_expired.2"),
     (steps.notify_own_stops(1000), "Notify/own_stops.1000"),
     (steps.notify_own_stops(None), "Notify/own_stops.all"),
+    (steps.notify_budget(steps.launch("n1", 0)), "Notify/budget." + steps.launch("n1", 0).text),
 ]
 CONSTRUCTORS = {
     name

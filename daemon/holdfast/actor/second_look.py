@@ -8,6 +8,7 @@ from datetime import datetime
 from enum import Enum
 
 from holdfast.actor.carry_out import AT_NODES
+from holdfast.decisions.brakes.overtaking import overtakes
 from holdfast.decisions.common import node_incidents
 from holdfast.decisions.nodes.hands_off import in_window
 from holdfast.model.actions.action import (
@@ -33,7 +34,6 @@ from holdfast.model.actions.action import (
     Terminate,
     Undrain,
 )
-from holdfast.model.actions.budgets import budget_of
 from holdfast.model.book import Book
 from holdfast.model.incidents.incident import Incident, IncidentState
 from holdfast.model.operators.maintenance import KeepWindow, window_of
@@ -41,9 +41,10 @@ from holdfast.model.operators.node_orders import DrainForOperator, ReleaseForOpe
 from holdfast.model.policies.policy import Mode
 from holdfast.ports import IntentOutcome
 
-_BRAKED = (Drain, Requeue, HoldJob)
 _NOT_AFTER_THE_END = (
-    *_BRAKED,
+    Drain,
+    Requeue,
+    HoldJob,
     SetDown,
     Undrain,
     HoldNodes,
@@ -73,28 +74,9 @@ def look_again(book: Book, intent: Intent, mode: Mode = Mode.ACT) -> Recheck:
         return Recheck.GO
     if mode is Mode.OBSERVE or book.paused is not None or _unreadable(book, intent):
         return Recheck.WAIT
-    tripped = max((b.tripped_at for b in book.brakes_on(intent.incident_id, _nodes(book, intent))), default=None)
-    # A step planned in the cycle that tripped the brake stops no job, so it is treated like an older one.
-    if tripped is None or intent.planned_at > tripped or not _braked(intent):
-        return Recheck.GO
-    if isinstance(intent.action, Requeue) and _stops_nobody(book, intent.action):
+    if not overtakes(book, intent):
         return Recheck.GO
     return Recheck.DECIDE_AGAIN if intent.state is IntentState.PLANNED else Recheck.WAIT
-
-
-def _nodes(book: Book, intent: Intent) -> tuple[str, ...]:
-    """Nodes that the step is about, in addition to the incident's."""
-    action = intent.action
-    named = (action.target.node,) if action.target.node else ()
-    job = action.target.job
-    mine = (r for r in book.recoveries.values() if job is not None and not r.final and r.job == job)
-    return (*named, *(node for r in mine for node in r.nodes_before))
-
-
-def _braked(intent: Intent) -> bool:
-    """Whether a brake holds the step: new drains, stops of jobs, and repair steps that have not started."""
-    begins = intent.state is IntentState.PLANNED and budget_of(intent.action) is not None
-    return begins or isinstance(intent.action, _BRAKED)
 
 
 def _unreadable(book: Book, intent: Intent) -> bool:
@@ -107,12 +89,6 @@ HEARD_AGAIN = IntentOutcome(IntentState.FAILED, "the node has reported again in 
 BRAKED = IntentOutcome(
     IntentState.FAILED, "a brake tripped before the step started; will be decided again", retryable=True
 )
-
-
-def _stops_nobody(book: Book, action: Requeue) -> bool:
-    """Whether the run is over already: jobs that failed or lost a node are recovered while a brake holds."""
-    recovery = book.recovery_of(action.job, action.restarts)
-    return recovery is not None and not recovery.stops_running_job
 
 
 def outlived(book: Book, intent: Intent) -> IntentOutcome | None:

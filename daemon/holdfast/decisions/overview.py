@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from holdfast.decisions.brakes.held_back import why_now
 from holdfast.decisions.brakes.held_step import step_held
 from holdfast.decisions.common.node_policy import policy_of
+from holdfast.decisions.common.wording import counted
 from holdfast.decisions.nodes import hands_off
 from holdfast.decisions.repair import repair_progress
 from holdfast.model.actions.action import Intent, IntentState, Launch, Notify, TellOwner
@@ -119,7 +120,7 @@ def _sentence(
     world: World | None, doing: Sequence[Doing], waiting: Sequence[WaitingItem], halted: Sequence[str]
 ) -> str:
     needs = (
-        "Nothing needs you" if not waiting else f"{_counted(len(waiting), 'thing')} need{'s' * (len(waiting) == 1)} you"
+        "Nothing needs you" if not waiting else f"{counted(len(waiting), 'thing')} need{'s' * (len(waiting) == 1)} you"
     )
     if world is None:
         return f"{needs}; the control loop has not turned yet: what Holdfast does is not known."
@@ -128,17 +129,13 @@ def _sentence(
     if world.policy.mode is Mode.OBSERVE:
         return f"{needs}; in mode observe nothing is done."
     active = [each for each in doing if not each.held]
-    held = f"{_counted(len(doing) - len(active), 'incident')} held back" if len(doing) > len(active) else ""
+    held = f"{counted(len(doing) - len(active), 'incident')} held back" if len(doing) > len(active) else ""
     if not active:
         return f"{needs}; {held}." if held else f"{needs}."
     first = active[0]
     step = f" ({first.step})" if first.step else ""
-    more = f", and {_counted(len(active) - 1, 'more incident')}" if len(active) > 1 else ""
+    more = f", and {counted(len(active) - 1, 'more incident')}" if len(active) > 1 else ""
     return f"Healing {first.node}: {first.what}{step}{more}{f'; {held}' if held else ''}. {needs}."
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def at_work(world: World) -> tuple[Doing, ...]:

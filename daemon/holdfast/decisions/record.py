@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast.decisions.brakes import own_word, proposal_records
-from holdfast.decisions.brakes.guard import Guarded
+from holdfast.decisions.brakes import budget_waits, own_word, proposal_records
+from holdfast.decisions.brakes.guard import Ban, Guarded
 from holdfast.decisions.common import attempted_steps
 from holdfast.decisions.decide import Decision
 from holdfast.model.actions import steps
@@ -42,8 +42,10 @@ def record(world: World, decision: Decision, guarded: Guarded, fence: int) -> Ch
 
 
 def _told(world: World, guarded: Guarded) -> list[Proposal]:
-    """Notifications to the operator about brakes and limits."""
-    return [*_tell_of_brakes(guarded), *_again(world), *own_word.tell(world, guarded.too_many)]
+    """Notifications to the operator about brakes, limits and budgets."""
+    unpaid = [(p, why.text) for p, why in guarded.withheld if why.ban is Ban.CAP]
+    limits = own_word.tell(world, guarded.too_many)
+    return [*_tell_of_brakes(guarded), *_again(world), *limits, *budget_waits.tell(world, unpaid)]
 
 
 def _tell_of_brakes(guarded: Guarded) -> list[Proposal]:

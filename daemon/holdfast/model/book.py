@@ -324,6 +324,9 @@ class Brake:
     """The ``[[nodes]]`` table whose limits tripped it; empty: those of the site, so that it holds every node."""
     nodes: str = ""
     """Host list of the set's nodes when it tripped: it holds them until it is released, whatever becomes of the set."""
+    nodes_known: bool = False
+    """Whether ``nodes`` names all of them, so that an empty one means none. One of an earlier release, of a time when Slurm did not answer,
+    or that cannot be read does not say so: without ``nodes`` it holds every node."""
 
     @property
     def name(self) -> str:
@@ -335,8 +338,13 @@ class Brake:
         return self.released_at is None
 
     def had(self, names: Iterable[str]) -> bool:
-        """Whether it held one of these nodes when it tripped. One of a set that does not say which nodes it had holds all."""
-        return not self.nodes or any(names_node(self.nodes, name) for name in names)
+        """Whether it held one of these nodes when it tripped. One that does not say which nodes it had holds all."""
+        return self.had_all or any(names_node(self.nodes, name) for name in names if self.nodes)
+
+    @property
+    def had_all(self) -> bool:
+        """Whether it held every node: that of the site, or one of which the nodes are not known."""
+        return not (self.nodes or self.nodes_known)
 
 
 def at_set(kind: str, node_set: str) -> str:

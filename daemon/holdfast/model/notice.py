@@ -50,6 +50,8 @@ class Topic(StrEnum):
     """An operator's order to replace a machine that is not carried out."""
     STEP_FAILING = "step_failing"
     BRAKE = "brake"
+    BUDGET_SPENT = "budget_spent"
+    """The next step at a node has waited long for a budget."""
     PROPOSAL = "proposal"
     JOB_HANGS = "job_hangs"
     HANGS_LIMITED = "hangs_limited"
@@ -85,6 +87,7 @@ RUNBOOKS: Mapping[Topic, str] = {
     Topic.ORDER_DROPPED: "repair.md",
     Topic.STEP_FAILING: "runbooks/step-failing.md",
     Topic.BRAKE: "runbooks/brake.md",
+    Topic.BUDGET_SPENT: "runbooks/budget-spent.md",
     Topic.PROPOSAL: "runbooks/proposal-waits.md",
     Topic.JOB_HANGS: "runbooks/job-hangs.md",
     Topic.HANGS_LIMITED: "runbooks/job-hangs.md",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,7 @@ from support.simulated import Site
 from support.simulated.clock import EPOCH
 from support.simulated.site import POLICY
 
+NOW = EPOCH
 PROD = NodeSet("prod", nodes="n[1-20]", brakes={"drains_60min": 1})
 TEST = NodeSet("test", nodes="n[21-40]", brakes={"drains_60min": 5})
 
@@ -56,7 +58,7 @@ def test_a_tripped_set_waits_and_the_other_set_goes_on_being_repaired() -> None:
     site = _site(PROD, TEST)
     _fault(site, 1, 2, 3)
     assert _holding(site) == {"drains@prod"}
-    assert site.book.brakes["drains@prod"].nodes == "n[1-20]"
+    assert (site.book.brakes["drains@prod"].nodes, site.book.brakes["drains@prod"].nodes_known) == ("n[1-20]", True)
     assert "3 nodes of set 'prod' are suspect within 60 min, more than 1" in site.book.brakes["drains@prod"].reason
     _fault(site, 21, 22)
     site.run(900, step_s=5)
@@ -99,6 +101,52 @@ def test_a_brake_whose_set_is_gone_holds_the_nodes_that_it_had_and_says_so(sets:
     site.operate("release_brake", "drains@prod")
     site.run(10)
     assert _drained(site) == {"n1", "n2", "n25"}
+
+
+def test_a_renamed_set_trips_no_second_brake_for_the_same_nodes() -> None:
+    site = _site(PROD, TEST)
+    _fault(site, 1, 2)
+    renamed = replace(PROD, name="production")
+    site.policy = replace(site.policy, nodes=(renamed, TEST))
+    site.start_controller()
+    site.run(5)
+    _fault(site, 3)
+    assert _holding(site) == {"drains@prod"}
+    assert len([text for text in site.notices.sent if text.startswith("brake ")]) == 1
+    site.operate("release_brake", "drains@prod")
+    site.run(5)
+    assert _holding(site) == set(), "what its operator saw counts for the new name as well"
+    assert _drained(site) == {"n1", "n2", "n3"}
+    _fault(site, 4, 5)
+    assert _holding(site) == {"drains@production"}, "what comes later is counted from zero"
+
+
+@pytest.mark.parametrize(
+    ("brake", "of_the_set"),
+    [
+        ({}, True),
+        ({"released_at": EPOCH}, True),
+        ({"nodes": "n[1-19]"}, False),
+        ({"nodes": "n[1-21]"}, False),
+        ({"nodes": ""}, False),
+        ({"kind": BrakeKind.JOB_STOPS}, False),
+        ({"node_set": "test"}, False),
+        ({"node_set": ""}, False),
+    ],
+    ids=str,
+)
+def test_which_brake_of_another_name_is_that_of_a_renamed_set(brake: dict[str, Any], of_the_set: bool) -> None:
+    site = _site(PROD, TEST)
+    other = replace(Brake(BrakeKind.DRAINS, NOW, "many", None, "earlier", "n[1-20]", nodes_known=True), **brake)
+    world = replace(_world(site), book=Book(brakes={other.name: other}))
+    (scope,) = [s for s in brake_scopes.scopes(world) if s.name == "prod"]
+    assert (other in scope.brakes(world, BrakeKind.DRAINS)) is of_the_set
+
+
+def test_one_node_reads_as_one() -> None:
+    site = _site(replace(PROD, brakes={"drains_60min": 0}))
+    _fault(site, 1)
+    assert site.book.brakes["drains@prod"].reason.startswith("1 node of set 'prod' is suspect within 60 min")
 
 
 def test_a_node_of_two_sets_counts_in_both() -> None:
@@ -148,7 +196,7 @@ def test_a_budget_of_a_set_is_spent_by_its_nodes_alone() -> None:
     assert (mine.name, mine.kind, mine.day_spent, mine.left) == ("bought@prod", BudgetKind.BOUGHT, 1, 0)
     (waits,) = [d for d in at_work(world) if d.node in ("n1", "n2")]
     assert (waits.held, waits.what) == (True, "held back")
-    assert "budget 'bought@prod' is spent: 1 machines within" in waits.reason
+    assert "budget 'bought@prod' is spent: 1 machine within" in waits.reason
     assert "budgets of node set 'prod' in controller.toml" in waits.reason
 
 
@@ -170,7 +218,6 @@ def test_two_spent_steps_of_one_turn_count_for_the_next() -> None:
     assert len([i for i in site.store.intents() if isinstance(i.action, Launch) and i.attempt]) == 2
 
 
-NOW = EPOCH
 HELD = Brake(BrakeKind.DRAINS, NOW, "many", None, "prod", "n[1-2]")
 WHOSE: Sequence[tuple[str, Brake, tuple[NodeSet, ...], str, bool]] = [
     ("the site's holds all", replace(HELD, node_set="", nodes=""), (), "n9", True),
@@ -180,6 +227,7 @@ WHOSE: Sequence[tuple[str, Brake, tuple[NodeSet, ...], str, bool]] = [
     ("a node that left the set", HELD, (replace(PROD, nodes="n3"),), "n1", True),
     ("the set is gone: a node that it had", HELD, (), "n2", True),
     ("the set is gone: another node", HELD, (), "n3", False),
+    ("it had none when it tripped", replace(HELD, nodes="", nodes_known=True), (), "n9", False),
     ("not known which it had", replace(HELD, nodes=""), (), "n9", True),
     ("not known where Slurm shows nothing", HELD, (replace(PROD, nodes="", partitions=("p",)),), "n9", True),
 ]
@@ -195,6 +243,16 @@ def test_a_set_that_is_in_the_settings_is_not_called_lost() -> None:
     world = World(NOW, Policy(nodes=(PROD,)), Book(brakes={HELD.name: HELD}), None)
     assert why_now(world, HELD, ": ") == "many: 0 nodes to drain and 0 running jobs to stop"
     assert "no longer in the settings" in why_now(replace(world, policy=Policy()), HELD, ": ")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "known", "held"), [("n[1-2]", True, "n[1-2]"), ("", False, "every node"), ("", True, "no node")]
+)
+def test_what_a_brake_of_a_lost_set_holds_in_words(nodes: str, known: bool, held: str) -> None:
+    brake = replace(HELD, nodes=nodes, nodes_known=known)
+    world = World(NOW, Policy(), Book(brakes={brake.name: brake}), None)
+    assert brake_scopes.lost_set(world, brake).endswith(f"until it is released the brake holds {held}")
+    assert brake.had_all is (held == "every node")
 
 
 def test_hours_and_days_of_a_set_that_names_one_of_them() -> None:

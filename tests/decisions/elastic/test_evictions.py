@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from holdfast.decisions.common.node_incidents import HUNG
 from holdfast.decisions.elastic.evictions import Eviction, Fading, due, forsaken, met_in
 from holdfast.model.actions.action import Drain, Intent, IntentState, Requeue, SetDown
-from holdfast.model.book import Book, World
+from holdfast.model.book import Book, Brake, BrakeKind, World
 from holdfast.model.elastic_jobs.room_names import RoomName
 from holdfast.model.elastic_jobs.rooms import GroupRun, RoomView, run_of
 from holdfast.model.incidents.incident import IncidentKind, IncidentState
@@ -144,6 +144,28 @@ def test_a_brake_that_holds_the_requeue_holds_the_eviction() -> None:
     assert evicted(world_of(view_of(*four_groups()), DRAIN, held)) == []
     released = replace(REQUEUE, state=IntentState.PLANNED)
     assert evicted(world_of(view_of(*four_groups()), DRAIN, held, released)) == [("0~72.0", "inc1")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "nodes", "tripped_s", "waits"),
+    [
+        (BrakeKind.DRAINS, "n7", 0, True),
+        (BrakeKind.DRAINS, "n7", 5, True),
+        (BrakeKind.DRAINS, "n7", -5, False),
+        (BrakeKind.DRAINS, "n9", 5, False),
+        (BrakeKind.TASK_DRAINS, "n7", 5, False),
+    ],
+)
+def test_a_brake_on_another_node_of_the_job_holds_the_eviction(
+    kind: BrakeKind, nodes: str, tripped_s: float, waits: bool
+) -> None:
+    """The job has a node in the brake's set, its faulty node is in none: the actor does not start the requeue."""
+    stop = replace(REQUEUE, state=IntentState.PLANNED)
+    brake = Brake(kind, T0 + timedelta(seconds=tripped_s), "many", None, "prod", nodes, nodes_known=True)
+    of_the_job = recovery(72, job=JobKey("practice", 72, T0), nodes_before=("n1", "n7"))
+    book = {"brakes": {brake.name: brake}, "recoveries": {of_the_job.id: of_the_job}}
+    shown = world_of(view_of(*four_groups()), stop, **book)
+    assert evicted(shown) == ([] if waits else [("0~72.0", "inc1")])
 
 
 @pytest.mark.parametrize(

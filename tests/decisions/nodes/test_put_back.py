@@ -87,7 +87,7 @@ def test_the_cap_of_a_day_counts_what_was_terminated_hours_ago() -> None:
     site.fault("n2")
     site.run(400, step_s=5)
     assert sum(site.provider.terminated.values()) == 1
-    assert "budget 'ended' is spent: 1 machines within a day, at most 1" in site.incident("n2").note
+    assert "budget 'ended' is spent: 1 machine within a day, at most 1" in site.incident("n2").note
 
 
 def test_a_dead_node_that_an_operator_drains_is_theirs_to_set_down_and_its_job_waits() -> None:

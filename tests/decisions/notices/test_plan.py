@@ -10,6 +10,7 @@ import pytest
 
 from holdfast.decisions.notices import over, plan, texts
 from holdfast.model.actions import steps
+from holdfast.model.actions.action import Intent, IntentState, Launch
 from holdfast.model.book import Book, Brake, BrakeKind
 from holdfast.model.incidents.incident import IncidentKind, IncidentState
 from holdfast.model.notice import Matter, Message, NoticeLevel, NoticePolicy, NoticeState, Topic
@@ -190,6 +191,9 @@ def test_a_flood_is_bounded_and_counted() -> None:
 
 
 INCIDENT = replace(incident(), id="id1", state=IncidentState.AWAITING_HUMAN)
+WAITED = steps.notify_budget(steps.launch("n1", 0))
+TAKEN = Intent("id1/Launch/n1.0/1", "id1", Launch("n1", "id1-0"), "", 1, IntentState.PLANNED, NOW)
+FAILED = replace(TAKEN, state=IntentState.FAILED)
 TRIPPED = Brake(BrakeKind.DRAINS, NOW, "many drains")
 
 
@@ -202,6 +206,10 @@ TRIPPED = Brake(BrakeKind.DRAINS, NOW, "many drains")
         (Topic.AWAITING_HUMAN, "t", Book(), True),
         (Topic.STEP_FAILING, "t", Book(incidents={"id1": replace(INCIDENT, state=IncidentState.REPAIRING)}), False),
         (Topic.HANGS_LIMITED, "t", Book(incidents={"id1": INCIDENT}), None),
+        (Topic.BUDGET_SPENT, WAITED.target, Book(incidents={"id1": INCIDENT}), False),
+        (Topic.BUDGET_SPENT, WAITED.target, Book(incidents={"id1": INCIDENT}, intents={TAKEN.key: TAKEN}), True),
+        (Topic.BUDGET_SPENT, WAITED.target, Book(incidents={"id1": INCIDENT}, intents={"k": FAILED}), False),
+        (Topic.BUDGET_SPENT, WAITED.target, Book(), True),
         (Topic.BRAKE, steps.notify_brake("drains", NOW).target, Book(brakes={BrakeKind.DRAINS: TRIPPED}), False),
         (
             Topic.BRAKE,

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from holdfast.controller.timing.lanes import SLURM, WORKERS, lane
+from holdfast.decisions.brakes.overtaking import overtakes
 from holdfast.model.actions.action import Intent, IntentState, SendOrder, UnknownAction
 from holdfast.model.book import Book, World
 from holdfast.model.policies.policy import Mode
@@ -35,14 +36,13 @@ def heads(book: Book) -> tuple[Intent, ...]:
 
 
 def takeable(world: World) -> tuple[Intent, ...]:
-    """Steps that wait only for an actor, including steps started in Slurm, which end within seconds unless a brake holds."""
+    """Steps that wait only for an actor, including steps started in Slurm, which end within seconds unless a brake holds them."""
     book = world.book
     if book.paused is not None or world.policy.mode is Mode.OBSERVE:
         return ()
     first = heads(book)
     begun = [i for i in first if i.state is not IntentState.PLANNED]
-    braked = any(brake.released_at is None for brake in book.brakes.values())
-    left = [] if braked else [i for i in begun if lane(i.action) == SLURM]
+    left = (i for i in begun if lane(i.action) == SLURM and not overtakes(book, i))
     at_work = Counter(lane(i.action) for i in begun)
     free = (i for i in first if i.state is IntentState.PLANNED and at_work[lane(i.action)] < WORKERS)
     return (*left, *free)

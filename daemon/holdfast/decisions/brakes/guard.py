@@ -18,6 +18,7 @@ from holdfast.decisions.common import brake_scopes, node_incidents
 from holdfast.decisions.common.budgets import Purse, why_kept_for_faults, why_spent
 from holdfast.decisions.death import evidence
 from holdfast.decisions.death.verdict import Consequence
+from holdfast.decisions.machines import replacement
 from holdfast.decisions.machines.disputes import NONE_CONTESTED, Contested, contested, touches_a_machine
 from holdfast.decisions.machines.machine_proof import shared_address
 from holdfast.decisions.nodes import hands_off
@@ -45,6 +46,7 @@ from holdfast.model.actions.action import (
 from holdfast.model.actions.budgets import budget_of
 from holdfast.model.actions.held_orders import HARMLESS_VERBS
 from holdfast.model.book import Brake, BrakeKind, World
+from holdfast.model.incidents.incident import Incident
 from holdfast.model.operators.maintenance import KeepWindow
 from holdfast.model.operators.node_orders import DrainForOperator, ReleaseForOperator
 from holdfast.model.policies.policy import Mode
@@ -210,13 +212,22 @@ def unpaid(world: World, purse: Purse, proposal: Proposal) -> WithheldProposal |
     """Why no budget is left for the step; None: there is, or it needs none."""
     action = proposal.action
     cause = world.book.incidents.get(proposal.incident_id)
-    if cause is not None and cause.users_doing and (half := purse.half_spent(action)) is not None:
+    users = cause is not None and cause.users_doing and not _hands_over(world, cause, action)
+    if users and (half := purse.half_spent(action)) is not None:
         text = f"half of budget {half.name} is spent: the rest is for faults that no user's job can cause"
         return WithheldProposal(Ban.CAP, text)
     if cause is not None and cause.only_ordered and (short := purse.keeps_too_little(action)) is not None:
         return WithheldProposal(Ban.CAP, why_kept_for_faults(short))
+    if cause is not None and (ended := purse.cannot_end(action, cause)) is not None:
+        return WithheldProposal(Ban.CAP, f"{why_spent(ended)}; a launch waits until the old machine may be ended")
     spent = purse.take(action)
     return WithheldProposal(Ban.CAP, why_spent(spent)) if spent is not None else None
+
+
+def _hands_over(world: World, incident: Incident, action: Action) -> bool:
+    """Whether the step ends a machine whose successor is launched: half done, it would leave two of them."""
+    ends = isinstance(action, Terminate) and action.instance_id == incident.instance_id
+    return ends and replacement.launched(world, incident) is not None
 
 
 def brake_about(world: World, holding: Sequence[Brake], proposal: Proposal) -> Brake | None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from holdfast.decisions.common import brake_scopes
+from holdfast.decisions.common.wording import counted
 from holdfast.model.actions.action import Drain, Intent, IntentState, Requeue
 from holdfast.model.book import Book, Brake, World
 from holdfast.model.incidents.incident import IncidentState, RecoveryPhase
@@ -20,11 +21,7 @@ class HeldBack:
 
     @property
     def text(self) -> str:
-        return f"{_count(len(self.nodes), 'node')} to drain and {_count(len(self.jobs), 'running job')} to stop"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+        return f"{counted(len(self.nodes), 'node')} to drain and {counted(len(self.jobs), 'running job')} to stop"
 
 
 def held_back(book: Book, brake: Brake) -> HeldBack:

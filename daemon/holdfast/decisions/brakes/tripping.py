@@ -10,11 +10,12 @@ from holdfast.decisions.brakes.proposing import asked, policy_about
 from holdfast.decisions.common import node_incidents, slurm_view
 from holdfast.decisions.common.brake_scopes import BrakeScope, scopes
 from holdfast.decisions.common.budgets import COUNTED
+from holdfast.decisions.common.wording import are, counted
 from holdfast.decisions.death import evidence
 from holdfast.decisions.nodes import hands_off
 from holdfast.decisions.planned import notices
 from holdfast.model.actions.action import Action, Drain, HoldJob, Intent, IntentState, Proposal, Requeue, SetDown
-from holdfast.model.book import Brake, BrakeKind, World, at_set
+from holdfast.model.book import Brake, BrakeKind, World
 from holdfast.model.incidents.incident import Incident
 from holdfast.model.policies.lookback import BRAKE_LONG_S
 from holdfast.model.policies.policy import Mode
@@ -42,12 +43,11 @@ def _beyond(world: World, scope: BrakeScope, nodes: Iterable[str]) -> bool:
 def trip(world: World, proposals: tuple[Proposal, ...]) -> tuple[Brake, ...]:
     """Brakes that these proposals, or the suspect nodes behind them, trip now: of the site and of each node set with its own limits. One
     that holds already is not tripped again."""
-    holding = {name for name, brake in world.book.brakes.items() if brake.holds}
     tripped = (
         _tripped(world, proposals, kind, scope)
         for scope in scopes(world)
         for kind in BrakeKind
-        if at_set(kind.value, scope.name) not in holding
+        if not any(brake.holds for brake in scope.brakes(world, kind))
     )
     return tuple(brake for brake in tripped if brake is not None)
 
@@ -60,7 +60,10 @@ def _tripped(world: World, proposals: tuple[Proposal, ...], kind: BrakeKind, sco
             reason = _too_many_stops(world, proposals, scope)
         case BrakeKind.PLANNED_STOPS:
             reason = _too_many_planned(world, proposals, scope)
-    return None if reason is None else Brake(kind, world.now, reason, None, scope.name, scope.nodes(world))
+    if reason is None:
+        return None
+    known = scope.node_set is not None and world.view is not None
+    return Brake(kind, world.now, reason, None, scope.name, scope.nodes(world), nodes_known=known)
 
 
 def _too_many_suspects(world: World, proposals: tuple[Proposal, ...], kind: BrakeKind, scope: BrakeScope) -> str | None:
@@ -106,7 +109,7 @@ def _too_many_suspects(world: World, proposals: tuple[Proposal, ...], kind: Brak
         nodes = drained | {i.node for i in suspect if counts(i.id, i.node) and hands_off.holds(world, i) is None}
         if len(nodes) > most:
             return (
-                f"{len(nodes)} nodes{scope.of_set} are suspect within {window_s / 60:.0f} min, more than {most}: "
+                f"{counted(len(nodes), 'node')}{scope.of_set} {are(len(nodes))} suspect within {window_s / 60:.0f} min, more than {most}: "
                 "look for one cause"
             )
     return None
@@ -125,8 +128,7 @@ def _was_drained(world: World, incident_id: str, before: datetime) -> bool:
 def _is_news(world: World, kind: BrakeKind, scope: BrakeScope, incident_id: str) -> bool:
     """Whether the incident counts for the brake however old it is: Slurm may have been away, or Holdfast paused, for longer than the
     windows. Not one that an operator saw when they released the brake."""
-    incident, brake = world.book.incidents.get(incident_id), _known(world, kind, scope)
-    released_at = brake.released_at if brake is not None else None
+    incident, released_at = world.book.incidents.get(incident_id), _released_at(world, kind, scope)
     return incident is not None and (released_at is None or incident.opened_at > released_at)
 
 
@@ -160,9 +162,10 @@ def _too_many_planned(world: World, proposals: tuple[Proposal, ...], scope: Brak
         since = max(world.now - timedelta(seconds=window_s), released)
         nodes = {i.node for i in alone.values() if i.opened_at > since} | proposed
         if len(nodes) > most:
+            who = f"the agents of {counted(len(nodes), 'node')}{scope.of_set}"
             return (
-                f"{len(nodes)} nodes{scope.of_set} say within {window_s / 60:.0f} min that their machines go, more than {most}, "
-                "and the provider's API does not: look at what their agents read"
+                f"{who} say within {window_s / 60:.0f} min that machines go, more than {most}, "
+                "and the provider's API does not: look at what they read"
             )
     return None
 
@@ -193,7 +196,7 @@ def _too_many_stops(world: World, proposals: tuple[Proposal, ...], scope: BrakeS
     most = scope.stopped_nodes
     if most is not None and len(nodes) > most:
         return (
-            f"running jobs of {len(nodes)} nodes{scope.of_set} would be stopped because of findings within an hour, "
+            f"running jobs of {counted(len(nodes), 'node')}{scope.of_set} would be stopped because of findings within an hour, "
             f"more than {most}"
         )
     return None if scope.node_set is not None else _too_many_gpus(world, past, new)
@@ -266,12 +269,10 @@ def _gpus(world: World, action: Action) -> int:
     return sum(len(m) for m in job.gpu_indices.values()) if job is not None else 0
 
 
-def _known(world: World, kind: BrakeKind, scope: BrakeScope) -> Brake | None:
-    return world.book.brakes.get(at_set(kind.value, scope.name))
+def _released_at(world: World, kind: BrakeKind, scope: BrakeScope) -> datetime | None:
+    """When an operator last released it; None: never, as far as is known."""
+    return max((b.released_at for b in scope.brakes(world, kind) if b.released_at is not None), default=None)
 
 
 def _released(world: World, kind: BrakeKind, scope: BrakeScope) -> datetime:
-    brake = _known(world, kind, scope)
-    if brake is not None and brake.released_at is not None:
-        return brake.released_at
-    return world.now - timedelta(seconds=BRAKE_LONG_S)
+    return _released_at(world, kind, scope) or world.now - timedelta(seconds=BRAKE_LONG_S)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from holdfast.decisions.common import slurm_view
-from holdfast.model.book import Brake, World
+from holdfast.model.book import Brake, BrakeKind, World, at_set
 from holdfast.model.policies.lookback import BRAKE_LONG_S, BRAKE_SHORT_S
 from holdfast.model.policies.node_sets import NodeSet
 from holdfast.model.slurm.hostlist import compress
@@ -46,6 +46,14 @@ class BrakeScope:
         if self.node_set is None or world.view is None:
             return ""
         return compress([name for name, node in world.view.nodes.items() if self.node_set.has(name, node)])
+
+    def brakes(self, world: World, kind: BrakeKind) -> list[Brake]:
+        """Its own brakes of this kind, released ones too: that of its name, and those that tripped under a name which no set has any more
+        for exactly these nodes. Who renames a set has not looked for the cause."""
+        mine = world.book.brakes.get(at_set(kind.value, self.name))
+        names, nodes = {each.name for each in world.policy.nodes}, self.nodes(world)
+        others = (b for b in world.book.brakes.values() if b.kind is kind and b.node_set and b.node_set not in names)
+        return [*([mine] if mine is not None else []), *(b for b in others if nodes and b.nodes == nodes)]
 
 
 def scopes(world: World) -> tuple[BrakeScope, ...]:
@@ -86,5 +94,5 @@ def lost_set(world: World, brake: Brake) -> str:
     """What to say of a brake whose set is not in the settings any more; empty: it is, or it is the site's."""
     if not brake.node_set or any(each.name == brake.node_set for each in world.policy.nodes):
         return ""
-    held = brake.nodes or "every node"
+    held = "every node" if brake.had_all else brake.nodes or "no node"
     return f"set {brake.node_set!r} is no longer in the settings: until it is released the brake holds {held}"

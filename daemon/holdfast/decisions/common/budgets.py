@@ -5,12 +5,16 @@ Refused and failed steps do not count; each step allowed in this turn counts for
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 
-from holdfast.decisions.common import slurm_view
-from holdfast.model.actions.action import Action, Drain, IntentState, Launch
+from holdfast.decisions.common import node_incidents, slurm_view
+from holdfast.decisions.common.wording import counted
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import Action, Drain, IntentState, Launch, Terminate
 from holdfast.model.actions.budgets import BudgetKind, BudgetState, budget_of
 from holdfast.model.book import World
+from holdfast.model.incidents.incident import Incident, IncidentState
 from holdfast.model.policies.lookback import CAP_DAY_S, CAP_HOUR_S
 from holdfast.model.policies.node_sets import NodeSet
 from holdfast.model.policies.policy import RepairPolicy
@@ -115,10 +119,29 @@ class Purse:
     def __init__(self, world: World) -> None:
         self._world = world
         self._left: dict[tuple[BudgetKind, str], BudgetState] = {}
+        self._launched: set[str] = set()
+        """Nodes for which this turn launches."""
 
     def half_spent(self, action: Action) -> BudgetState | None:
-        """One of its budgets of which half of the hour's, or of the day's, steps are spent; None: none is."""
-        return next((state for state in self._states(action) if state.half_spent), None)
+        """One of its budgets of which half of the hour's, or of the day's, steps are spent; None: none is. What a launch is to end with
+        counts as well."""
+        ends = self._ends_left(action.target.node) if isinstance(action, Launch) else []
+        return next((state for state in (*self._states(action), *ends) if state.half_spent), None)
+
+    def cannot_end(self, action: Action, incident: Incident) -> BudgetState | None:
+        """The budget that leaves no end of the old machine to a launch, which would wait validated next to it; None: each does, or nothing
+        waits for one.
+
+        Ends that replacements under way have yet to take are theirs: one that is launched finishes. A dead machine serves no one, so that
+        its successor is not kept waiting."""
+        if not isinstance(action, Launch) or incident.dead or not _has_an_end_to_come(self._world, incident):
+            return None
+        return next((s for s in self._ends_left(action.node) if not s.has_room(action.node)), None)
+
+    def _ends_left(self, node: str | None) -> list[BudgetState]:
+        """Budgets of ended machines for a launch for this node; what other replacements under way will end is counted as ended."""
+        owing = {*_owing(self._world), *self._launched} - {node}
+        return [_with_owed(self._world, state, owing) for state in self._of(BudgetKind.ENDED, node)]
 
     def keeps_too_little(self, action: Action) -> BudgetState | None:
         """The budget of which an operator's order would leave less than half for faults, or less than one step; None: it leaves enough.
@@ -130,7 +153,7 @@ class Purse:
     def take(self, action: Action) -> BudgetState | None:
         """None, and one less is left in each of its budgets; or one that is spent."""
         node, states = action.target.node, self._states(action)
-        spent = next((s for s in states if not (s.steps_left if node in s.nodes else s.left)), None)
+        spent = next((s for s in states if not s.has_room(node)), None)
         if spent is not None:
             return spent
         for state in states:
@@ -138,6 +161,8 @@ class Purse:
             self._left[state.kind, state.node_set] = replace(
                 state, hour_spent=state.hour_spent + 1, day_spent=state.day_spent + 1, nodes=nodes
             )
+        if isinstance(action, Launch) and action.instead_of:
+            self._launched.add(action.node)
         return None
 
     def _states(self, action: Action) -> list[BudgetState]:
@@ -150,6 +175,32 @@ class Purse:
         sets = [s for s in limited if node is not None and _has(self._world, s, node)]
         site = self._left.get((kind, "")) or _state(self._world, kind)
         return [site, *(self._left.get((kind, s.name)) or _of_set(self._world, kind, s) for s in sets)]
+
+
+def _owing(world: World) -> frozenset[str]:
+    """Nodes of replacements that have begun to launch and have not ended the old machine."""
+    under_way = (IncidentState.REPAIRING, IncidentState.VALIDATING)
+    mine = (i for i in world.book.open_incidents() if i.state in under_way and node_incidents.acting(i))
+    return frozenset(i.node for i in mine if _has_an_end_to_come(world, i) and _launch_begun(world, i))
+
+
+def _launch_begun(world: World, incident: Incident) -> bool:
+    planned = world.book.planned(incident.id, steps.launch(incident.node, incident.repair_attempt))
+    return any(intent.state in COUNTED for intent in planned)
+
+
+def _has_an_end_to_come(world: World, incident: Incident) -> bool:
+    """Whether the machine with the fault is known, and no step to end it is counted yet."""
+    ends = (i for i in world.book.intents.values() if isinstance(i.action, Terminate) and i.state in COUNTED)
+    machine = incident.instance_id
+    return bool(machine) and not any(isinstance(i.action, Terminate) and i.action.instance_id == machine for i in ends)
+
+
+def _with_owed(world: World, state: BudgetState, owing: Iterable[str]) -> BudgetState:
+    named = [each for each in world.policy.nodes if each.name == state.node_set]
+    mine = frozenset(node for node in owing if not state.node_set or any(_has(world, each, node) for each in named))
+    hour, day = state.hour_spent + len(mine), state.day_spent + len(mine)
+    return replace(state, hour_spent=hour, day_spent=day, nodes=state.nodes | mine, owed=len(mine))
 
 
 def _leaves_half(state: BudgetState, node: str | None) -> bool:
@@ -176,13 +227,14 @@ def why_spent(state: BudgetState) -> str:
     if state.node_set:
         more = _more_of_set(state)
     if state.hour_spent >= state.hour_most:
-        said = f"{state.hour_spent} machines within an hour, at most {state.hour_most}"
+        said = f"{counted(state.hour_spent, 'machine')} within an hour, at most {state.hour_most}"
     elif state.day_spent >= state.day_most:
-        said = f"{state.day_spent} machines within a day, at most {state.day_most}"
+        said = f"{counted(state.day_spent, 'machine')} within a day, at most {state.day_most}"
     else:
-        said = f"machines of {len(state.nodes)} different nodes within a day, at most {state.nodes_most}"
+        said = f"machines of {counted(len(state.nodes), 'different node')} within a day, at most {state.nodes_most}"
         more = f"`holdfast budget extend {state.kind.value} --plus N --nodes N` allows more for a time"
-    return f"budget {state.name!r} is spent: {said}; {more}"
+    owed = f" ({state.owed} of them yet to be ended by replacements under way)" if state.owed else ""
+    return f"budget {state.name!r} is spent: {said}{owed}; {more}"
 
 
 def _more_of_set(state: BudgetState) -> str:

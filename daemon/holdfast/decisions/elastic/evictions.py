@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from holdfast.decisions.brakes.overtaking import overtakes
 from holdfast.decisions.brakes.planned_steps import forbids, restricts
 from holdfast.decisions.common import gpu_link, node_incidents, slurm_view
 from holdfast.decisions.common.elastic_jobs import ReplicaGroup, elastic_jobs, elastic_spec
@@ -157,8 +158,7 @@ def _overtaken(world: World, intent: Intent) -> bool:
     incident = world.book.incidents.get(intent.incident_id)
     if incident is not None and (incident.acknowledged or not incident.open):
         return True
-    tripped = (b.tripped_at for b in world.book.brakes_on(intent.incident_id))
-    return not isinstance(intent.action, SetDown) and any(intent.planned_at < at for at in tripped)
+    return overtakes(world.book, intent)
 
 
 def _stops(world: World, view: ClusterView, intent: Intent, run: GroupRun, job: Job | None) -> str | None:

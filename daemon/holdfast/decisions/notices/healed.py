@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, time, timedelta, tzinfo
 
+from holdfast.decisions.common.wording import counted
 from holdfast.model.book import Book
 from holdfast.model.incidents.incident import Incident, IncidentState, Recovery, RecoveryPhase
 from holdfast.model.notice import Matter, NoticeLevel, NoticeState, Topic
@@ -77,8 +78,8 @@ def digest(day: DigestDay) -> Matter:
     going = [i for i in day.incidents if i.open and i not in waits]
     back = sum(r.phase in (RecoveryPhase.RUNNING, RecoveryPhase.RESUMED) for r in day.recoveries)
     subject = (
-        f"{_count(len(opened), 'incident')} in 24 h, {len(repaired)} repaired; "
-        f"{_count(len(waits), 'incident')} waiting for an operator, {back} of {_count(len(day.recoveries), 'job')} run again"
+        f"{counted(len(opened), 'incident')} in 24 h, {len(repaired)} repaired; "
+        f"{counted(len(waits), 'incident')} waiting for an operator, {back} of {counted(len(day.recoveries), 'job')} run again"
     )
     held = [f"brake {b.name} holds: {b.reason}" for b in day.book.brakes.values() if b.released_at is None]
     late = [
@@ -101,7 +102,3 @@ def _section(title: str, lines: Iterable[str]) -> list[str]:
         return []
     more = [f"- and {len(all_lines) - _LISTED} more"] if len(all_lines) > _LISTED else []
     return [f"{title}:", *(f"- {line}" for line in all_lines[:_LISTED]), *more]
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from holdfast.decisions.common.budgets import COUNTED
 from holdfast.model.actions import steps
 from holdfast.model.book import Book
 from holdfast.model.conditions import Conditions
@@ -35,5 +36,13 @@ def is_over(book: Book, matter: Matter, conditions: Conditions | None = None) ->
     incident = book.incidents.get(matter.incident_id)
     if incident is None or not incident.open:
         return True
+    if matter.topic is Topic.BUDGET_SPENT:
+        return _step_taken(book, matter)
     lasts = _WHILE.get(matter.topic)
     return lasts is not None and incident.state not in lasts
+
+
+def _step_taken(book: Book, matter: Matter) -> bool:
+    """Whether the step that waited for a budget is under way, or done."""
+    taken = (i for i in book.intents_of(matter.incident_id) if i.state in COUNTED)
+    return any(steps.notify_budget(i.step).target == matter.target for i in taken)

@@ -90,6 +90,11 @@ TOPIC_TEXTS: Mapping[Topic, TopicText] = {
         "new steps of this kind wait until you release the brake.",
         "holdfast nodes; holdfast release KIND",
     ),
+    Topic.BUDGET_SPENT: TopicText(
+        "nodes wait for a budget",
+        "the step is taken as soon as the budget has one left.",
+        f"{_SHOW}; holdfast budget show; holdfast budget extend, or the budgets of the node set",
+    ),
     Topic.PROPOSAL: TopicText(
         "steps wait for an accept", "nothing is done without an accept.", f"{_SHOW}; holdfast proposals"
     ),

@@ -72,6 +72,8 @@ class BudgetState:
     """The one that holds now."""
     node_set: str = ""
     """The ``[[nodes]]`` table whose own budget it is; empty: the site's."""
+    owed: int = 0
+    """Of the machines that are counted: those that replacements under way have yet to end."""
 
     @property
     def name(self) -> str:
@@ -92,3 +94,7 @@ class BudgetState:
     def steps_left(self) -> int:
         """Machines that may still be taken now, of nodes that were counted already."""
         return max(0, min(self.hour_most - self.hour_spent, self.day_most - self.day_spent))
+
+    def has_room(self, node: str | None) -> bool:
+        """Whether one more machine may be taken now, of this node."""
+        return (self.steps_left if node in self.nodes else self.left) > 0

@@ -373,6 +373,11 @@ def notify_failing(step: Step) -> Step:
     return Step("Notify", f"failing.{step.text}")
 
 
+def notify_budget(step: Step) -> Step:
+    """That step has waited long for a budget."""
+    return Step("Notify", f"budget.{step.text}")
+
+
 def notify_not_shown() -> Step:
     """A node that is repaired but for its return is not in Slurm."""
     return Step("Notify", "not_shown")
