@@ -131,7 +131,7 @@ def _after_the_stop(world: World, recovery: Recovery, job: Job) -> tuple[Recover
         )
         events.append(_running_event(world, after, job))
     elif after.phase is RecoveryPhase.RESTARTING and job.state in slurm_view.ENDED | slurm_view.FAILED:
-        return replace(after, phase=RecoveryPhase.GONE, note=f"the job ended before it ran again: {job.state}"), events
+        return _not_back(after, job, f"the job ended before it ran again: {job.state}"), events
     elif after.phase is RecoveryPhase.RESTARTING and job.state == "PENDING":
         fewer = after.in_service_only or (job.fits_nowhere and bool(waiting.added_exclusions(after, job)))
         after = replace(after, in_service_only=fewer, note=waiting.why(job, after))
@@ -139,6 +139,10 @@ def _after_the_stop(world: World, recovery: Recovery, job: Job) -> tuple[Recover
         after, resumed = _resumption(world, after, job)
         events += resumed
     return after, events
+
+
+def _not_back(recovery: Recovery, job: Job, note: str) -> Recovery:
+    return replace(recovery, phase=RecoveryPhase.GONE, next_run_ended=job.state, note=note)
 
 
 def _record(world: World, job: Job) -> CheckpointRecord | None:
@@ -168,7 +172,7 @@ def _resumption(world: World, recovery: Recovery, job: Job) -> tuple[Recovery, l
     if record is None:
         return replace(recovery, phase=RecoveryPhase.RESUMED, note="the job reports no checkpoint"), []
     if job.state in slurm_view.ENDED | slurm_view.FAILED:
-        return replace(recovery, phase=RecoveryPhase.GONE, note=f"ended before it said it had resumed: {job.state}"), []
+        return _not_back(recovery, job, f"ended before it said it had resumed: {job.state}"), []
     waited = job.start_time is not None and world.now - job.start_time > timedelta(
         seconds=world.policy.job.resume_wait_s
     )
