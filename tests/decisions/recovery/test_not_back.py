@@ -77,6 +77,21 @@ def test_a_run_that_began_and_failed_is_not_said_to_have_had_no_start() -> None:
     assert "FAILED, exit code 1:0: " in mail.body
 
 
+@pytest.mark.parametrize(
+    ("code", "subjects"), [("0:53", ["runs again", "could not start again"]), ("1:0", ["runs again"])]
+)
+def test_a_run_that_slurm_showed_as_running_for_a_moment(code: str, subjects: list[str]) -> None:
+    """A job that reports nothing counts as back when it runs; that its script never started shows later."""
+    site, job = stopped()
+    job.excluded = ("n1", "n3", "n4")
+    site.run(10)
+    assert site.recovery(job.job_id).phase is RecoveryPhase.RESUMED
+    job.exit_code = code
+    site.slurm.finish(job, "FAILED")
+    site.run(60)
+    assert [m.subject for m in mails(site)] == [f"your job {job.job_id} {each}" for each in subjects]
+
+
 @pytest.mark.parametrize("state", ["CANCELLED", "COMPLETED", "PREEMPTED"])
 def test_no_mail_where_its_owner_ended_it_or_it_completed(state: str) -> None:
     site, job = stopped()

@@ -83,4 +83,6 @@ def _message(number: str, matters: Sequence[Matter], now: datetime, cluster: str
     body = "\n\n".join(texts)[:_BODY_MOST]
     topic = first.topic if len({each.topic for each in matters}) == 1 else Topic.SEVERAL
     carried = tuple(replace(each, body="") for each in matters)
-    return Message(number, now, first.level, topic, f"{prefix}{subject}"[:_SUBJECT_MOST], body, len(matters), matters=carried)
+    return Message(
+        number, now, first.level, topic, f"{prefix}{subject}"[:_SUBJECT_MOST], body, len(matters), matters=carried
+    )

@@ -7,14 +7,14 @@ from datetime import timedelta
 
 from holdfast.decisions.job_ends import run_ends
 from holdfast.decisions.recovery import owner_note
-from holdfast.decisions.recovery.started_again import Outlook, outlook
+from holdfast.decisions.recovery.started_again import Outlook, by_holdfast, outlook
 from holdfast.model.book import World
 from holdfast.model.incidents.incident import Incident, Recovery, RecoveryPhase
 from holdfast.model.jobs.job_ends import Again, Cause, JobEnd, Reading
 from holdfast.model.policies.lookback import STEP_HOUR_S
 from holdfast.model.slurm.cluster import ClusterView, Job
 
-_ITS_OWN = frozenset({"", "COMPLETED", "CANCELLED", "PREEMPTED", "REVOKED"})
+_ITS_OWN = frozenset({"", "COMPLETED", "CANCELLED", "PREEMPTED", "REQUEUED", "REVOKED"})
 """Ends that need no note: it completed, or its owner or an operator ended it."""
 _FINAL = frozenset(
     {Again.NO_FAULT, Again.FAULT_OVER, Again.NO_CONSENT, Again.CANNOT_BE_REQUEUED, Again.LEFT_ALONE, Again.FORGOTTEN}
@@ -53,14 +53,17 @@ def not_back(
     world: World, view: ClusterView, incident: Incident, recovery: Recovery, job: Job | None
 ) -> NotBack | None:
     """The end that the job's owner is to read of; None: there is none, it is still being read, or something starts the job again."""
-    if recovery.phase is not RecoveryPhase.GONE or recovery.next_run_ended in _ITS_OWN:
+    resumed = recovery.phase is RecoveryPhase.RESUMED  # of a job that reports nothing: as soon as it is seen to run
+    if not resumed and (recovery.phase is not RecoveryPhase.GONE or recovery.next_run_ended in _ITS_OWN):
         return None
     if job is None or not owner_note.in_the_next_run(recovery, job):
         return None
-    if not owner_note.started_for_it(world, incident, recovery):
+    if not by_holdfast(world, recovery):
         return None
     end = run_ends.shown(world, view, job)
     if end is None or end.reading is Reading.PENDING or world.now - end.ended_at >= timedelta(seconds=STEP_HOUR_S):
         return None
+    if resumed and end.cause is not Cause.NO_FILE:
+        return None  # it was back at work
     next_one = outlook(world, end, world.book.recovery_of(job.key, job.restarts))
     return NotBack(end, next_one) if next_one.again in _FINAL else None

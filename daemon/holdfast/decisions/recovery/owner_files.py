@@ -9,6 +9,7 @@ from datetime import timedelta
 from holdfast.decisions.common import node_agents
 from holdfast.decisions.recovery import owner_note
 from holdfast.decisions.recovery.not_back import not_back
+from holdfast.decisions.recovery.started_again import by_holdfast
 from holdfast.model.actions import steps
 from holdfast.model.actions.action import Proposal, SendOrder, Verb
 from holdfast.model.book import World
@@ -70,13 +71,11 @@ def _output(job: Job) -> str:
     return next((path for path in (job.stdout, job.stderr) if path and users_own(path)), "")
 
 
-def _lines(
-    world: World, view: ClusterView, incident: Incident, recovery: Recovery, job: Job
-) -> tuple[str, ...]:
+def _lines(world: World, view: ClusterView, incident: Incident, recovery: Recovery, job: Job) -> tuple[str, ...]:
     """What its owner is to read now; empty: nothing."""
     if recovery.phase is RecoveryPhase.RESUMED and job.state == "RUNNING":
         recent = job.start_time is not None and world.now - job.start_time < timedelta(seconds=STEP_HOUR_S)
-        if not recent or not owner_note.started_for_it(world, incident, recovery):
+        if not recent or not by_holdfast(world, recovery):
             return ()
         first = owner_note.recovered(world, incident, recovery, job)
         return (first, *owner_note.how_to_resume(world, recovery, job))

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from holdfast.decisions.recovery import owner_note
 from holdfast.decisions.recovery.not_back import not_back
+from holdfast.decisions.recovery.started_again import by_holdfast
 from holdfast.model.actions import steps
 from holdfast.model.actions.action import Notify, Proposal
 from holdfast.model.book import World
@@ -37,13 +38,17 @@ def mail(world: World, view: ClusterView) -> list[Proposal]:
 
 
 def _about(world: World, view: ClusterView, incident: Incident, recovery: Recovery, job: Job) -> list[Proposal]:
-    if recovery.phase is RecoveryPhase.RESUMED and _runs(world, incident, recovery, job):
+    if recovery.phase is RecoveryPhase.RESUMED and _runs(world, recovery, job):
         lines = (owner_note.recovered(world, incident, recovery, job), *owner_note.how_to_resume(world, recovery, job))
-        return _mail(world, incident, recovery, job, "recovered", f"your job {job.shown_id} runs again", "\n".join(lines))
+        return _mail(
+            world, incident, recovery, job, "recovered", f"your job {job.shown_id} runs again", "\n".join(lines)
+        )
     over = not_back(world, view, incident, recovery, job)
     if over is not None:
         lines = over.lines(world, incident, recovery)
-        return _mail(world, incident, recovery, job, "ended", f"your job {job.shown_id} {over.subject}", "\n".join(lines))
+        return _mail(
+            world, incident, recovery, job, "ended", f"your job {job.shown_id} {over.subject}", "\n".join(lines)
+        )
     if recovery.phase is RecoveryPhase.HELD and job.held:
         number = job.shown_id
         start = f"scontrol release {number}; scontrol update jobid={number} StartTime=now"
@@ -52,11 +57,11 @@ def _about(world: World, view: ClusterView, incident: Incident, recovery: Recove
     return []
 
 
-def _runs(world: World, incident: Incident, recovery: Recovery, job: Job) -> bool:
+def _runs(world: World, recovery: Recovery, job: Job) -> bool:
     """Whether this is the run after the recovery, and began within the time for which the store knows of the mail."""
     if job.state != "RUNNING" or not owner_note.in_the_next_run(recovery, job) or job.start_time is None:
         return False
-    return owner_note.started_for_it(world, incident, recovery) and world.now - job.start_time < timedelta(seconds=STEP_HOUR_S)
+    return by_holdfast(world, recovery) and world.now - job.start_time < timedelta(seconds=STEP_HOUR_S)
 
 
 def _mail(

@@ -8,13 +8,13 @@ from holdfast.decisions.common import attempted_steps, gpu_link, job_checkpoints
 from holdfast.decisions.common.consent import consent
 from holdfast.decisions.nodes.hands_off import HandsOff
 from holdfast.decisions.planned import notices
-from holdfast.decisions.recovery.started_again import by_holdfast
+from holdfast.decisions.recovery.started_again import by_holdfast, queued_again
 from holdfast.model.actions import steps
 from holdfast.model.actions.action import Proposal, TellOwner
 from holdfast.model.book import World
 from holdfast.model.elastic_jobs.elastic import declares_elastic
 from holdfast.model.ids import incident_of_reason
-from holdfast.model.incidents.incident import Incident, IncidentKind, Recovery, RecoveryPhase
+from holdfast.model.incidents.incident import Ground, Incident, IncidentKind, Recovery, RecoveryPhase
 from holdfast.model.jobs.opt_in import wants_notes, why_not
 from holdfast.model.slurm.cluster import ClusterView, Job
 
@@ -105,7 +105,7 @@ def _recovered(world: World, view: ClusterView, recovery: Recovery) -> list[Prop
     job, incident = view.jobs.get(recovery.job.job_id), world.book.incidents.get(recovery.incident_id)
     if job is None or incident is None or job.state != "RUNNING" or not wants_notes(job.comment):
         return []
-    if not in_the_next_run(recovery, job) or not started_for_it(world, incident, recovery):
+    if not in_the_next_run(recovery, job) or not by_holdfast(world, recovery):
         return []
     more = f"More: scontrol show job {job.shown_id}; {why_command(job)}"
     text = f"holdfast[{incident.id}]: {recovered(world, incident, recovery, job)}. {more}"
@@ -121,11 +121,6 @@ def _recovered(world: World, view: ClusterView, recovery: Recovery) -> list[Prop
 def in_the_next_run(recovery: Recovery, job: Job) -> bool:
     """Whether Slurm shows the run that the recovery led to."""
     return job.continues(recovery.job) and job.restarts == recovery.restarts_before + 1
-
-
-def started_for_it(world: World, incident: Incident, recovery: Recovery) -> bool:
-    """Whether the job was queued again for the incident's sake. Its owner may have done so, whom no note has to tell."""
-    return incident.dead or by_holdfast(world, recovery)
 
 
 def why_command(job: Job) -> str:
@@ -154,6 +149,20 @@ def cause(world: World, incident: Incident) -> str:
         return f"a hang ({incident.headline})"
     state = "is dead" if incident.dead else "was to go" if notices.planned(world, incident) else "had a fault"
     return f"node {incident.node}, which {state} ({incident.headline})"
+
+
+def why_stopped(world: World, incident: Incident, recovery: Recovery) -> str:
+    """What ended the run, and who queued its job again; empty: that was neither Holdfast nor the loss of the node."""
+    if not queued_again(recovery) or not by_holdfast(world, recovery, incident):
+        return ""
+    fault = cause(world, incident)
+    if recovery.via_down:
+        return f"it was on {fault}; Holdfast set the node DOWN, and Slurm queued the job again"
+    if recovery.ground in (None, Ground.NODE_LOST):
+        return f"it was on {fault}; Slurm queued the job again"
+    if recovery.ground is Ground.FAILED:
+        return f"it failed because of {fault}; Holdfast queued the job again"
+    return f"Holdfast stopped it because of {fault}"
 
 
 def saves_nothing(world: World, recovery: Recovery, job: Job) -> bool:

@@ -442,7 +442,8 @@ class Recovery:
     released_at: datetime | None = None
     """When the job, held for it, was seen to be released; None: it was not held, or is still, or has ended since."""
     next_run_ended: str = ""
-    """Slurm's state in which the next run ended before it was back at work, whether it started or not; empty: it did not."""
+    """Slurm's state in which the next run ended before it was back at work, whether it started or not (``REQUEUED``: it was queued again);
+    empty: it did not."""
     note: str = ""
 
     @property
