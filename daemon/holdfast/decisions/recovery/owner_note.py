@@ -176,7 +176,7 @@ def how_to_resume(world: World, recovery: Recovery, job: Job) -> tuple[str, ...]
     if not saves_nothing(world, recovery, job):
         return ()
     return (
-        "To resume from saves: holdfast checkpoint register DIR in the job's script, or the library holdfast_checkpoint (docs: checkpoints)",
+        "How: docs/checkpoints.md, by a line in the job's script or the library holdfast_checkpoint",
         f"Submitted without --open-mode=append, run {job.restarts} overwrites the output of run {recovery.restarts_before}",
     )
 
@@ -184,7 +184,8 @@ def how_to_resume(world: World, recovery: Recovery, job: Job) -> tuple[str, ...]
 def _from_where(world: World, recovery: Recovery, job: Job) -> str:
     step, reached = recovery.resumed_step, recovery.stopped_step
     if step is None and saves_nothing(world, recovery, job):
-        return f"It reported no checkpoint: unless it loads one itself, it began at step 0{_lost(world, recovery, job)}"
+        begun = f"unless it loads one itself, it began at step 0{_lost(world, recovery, job)}"
+        return f"It reported no checkpoint: {begun}. To resume from saves: holdfast checkpoint register DIR"
     if step is None:
         return "The job does not report from which step it continues"
     if reached is None:
