@@ -58,6 +58,7 @@ NOT_IN_THE_API: dict[type[Any], dict[str, str]] = {
         "via_down": "how the requeue is done; the actions SetDown and Requeue are in the timeline",
         "suspect": "the note says that the job itself is the suspect",
         "started_at": "the timeline of the recovery before, or squeue, has the start of the run",
+        "next_run_ended": "the note has Slurm's state of that run",
         "stopped_estimated": "the timeline says 'about' of the steps that were lost",
     },
     Finding: {

@@ -111,3 +111,15 @@ def test_ids_as_slurm_shows_them(asked: str, path: str, monkeypatch: pytest.Monk
 def test_what_is_no_id_is_refused(asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOLDFAST_TOKEN", "t")
     assert run(("why", asked)) == 2
+
+
+def test_a_recovery_says_what_ended_the_run_before_its_own_state() -> None:
+    known = {"id": "r", "job": {"cluster": "c", "job_id": 7, "submit_time": "2026-03-01T12:00:00Z"}, "uid": 1000}
+    known |= {"restarts_before": 0, "incident_id": "i1", "phase": "gone", "user": "ada", "note": "it failed"}
+    known |= {"nodes_before": ["n3"], "partition": "gpu", "gpus": 8, "created_at": "2026-03-01T12:00:00Z"}
+    cause = "Holdfast stopped it because of node n3, which had a fault (gpu.xid 79)"
+    assert _job(recoveries=[{**known, "cause": cause}])[1:] == [
+        f"  run 0: {cause}",
+        "    recovery gone for incident i1: it failed",
+    ]
+    assert _job(recoveries=[known])[1:] == ["  run 0: recovery gone for incident i1: it failed"]

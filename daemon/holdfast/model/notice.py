@@ -60,6 +60,8 @@ class Topic(StrEnum):
     JOB_HELD = "job_held"
     JOB_RECOVERED = "job_recovered"
     """A job runs again; to its owner."""
+    JOB_NOT_BACK = "job_not_back"
+    """A job was queued again, and its next run ended before it was back at work; to its owner."""
     FAILED_JOBS = "failed_jobs"
     """Jobs that failed, and pair probes that accuse no single node."""
     HEALED = "healed"
@@ -95,6 +97,7 @@ RUNBOOKS: Mapping[Topic, str] = {
     Topic.FILE_SYSTEM: "runbooks/job-stall.md",
     Topic.JOB_HELD: "runbooks/job-held.md",
     Topic.JOB_RECOVERED: "recovery.md",
+    Topic.JOB_NOT_BACK: "recovery.md",
     Topic.FAILED_JOBS: "recovery.md",
     Topic.HEALED: "notifications.md",
     Topic.DIGEST: "notifications.md",

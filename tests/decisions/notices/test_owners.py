@@ -46,7 +46,7 @@ def test_a_job_that_fails_each_minute_is_one_mail_for_each_pause() -> None:
     assert [at for at, _, _ in read] == [0, 900, 1800, 2700, 3600]
     assert sum(m.stands_for for _, _, m in read) == 60
     assert read[0][2].subject == "hpc: your job 0 runs again"
-    assert read[1][2].subject == "hpc: 15 notes about your jobs: your job 1 runs again"
+    assert read[1][2].subject == "hpc: 15 notes about your jobs: your job 1 runs again, and 14 more"
 
 
 def test_no_user_waits_for_another_and_none_reads_of_anothers_job() -> None:
@@ -117,6 +117,7 @@ def test_a_held_job_makes_the_mail_one_that_asks_for_something() -> None:
     state = took(("ada", matter(1)), ("ada", matter(2, held=True)))
     _, (message,) = owners.make(state, PAUSE_S, EPOCH)
     assert (message.level, message.topic) == (NoticeLevel.NEEDS_SOMEBODY, Topic.SEVERAL)
+    assert message.subject == "2 notes about your jobs: your job 2 runs again, and 1 more"
 
 
 def test_a_mailbox_that_fails_comes_after_those_that_were_not_tried() -> None:

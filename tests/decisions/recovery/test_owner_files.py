@@ -56,11 +56,19 @@ def test_each_recovery_is_one_order_to_the_node_that_the_script_runs_on() -> Non
         {"policy": POLICY},
         {"comment": "holdfast,holdfast-no-notes"},
         {"stdout": ""},
+        {"stdout": "/dev/null"},
+        {"stdout": "/dev/null", "stderr": "/proc/self/fd/2"},
         {"uid": 0},
     ],
 )
 def test_none_is_ordered_where_it_is_off_unwanted_or_has_no_place(changed: dict[str, Any]) -> None:
     assert notes(recovered(**changed)) == []
+
+
+def test_output_that_goes_nowhere_leaves_the_folder_of_the_error_output() -> None:
+    (note,) = notes(recovered(stdout="/home/ada/../../dev/null", stderr="/home/ada/job.err"))
+    assert isinstance(note.action, SendOrder)
+    assert note.action.args["path"] == "/home/ada/job.err"
 
 
 def test_a_users_words_are_printable_and_short() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from holdfast.decisions.recovery.owner_note import recovered
+from holdfast.decisions.recovery.owner_note import how_to_resume, recovered, stopped
+from holdfast.model.incidents.incident import IncidentKind
 from holdfast.model.jobs.opt_in import OptInMeaning, read_comment, wants_notes
 from support.simulated import Site
 from support.simulated.slurm import SimJob
@@ -35,7 +37,12 @@ def test_the_owner_of_a_job_that_runs_again_is_told_once() -> None:
         f"holdfast[{site.incident('n1').id}]: run 0 was stopped by node n1, which had a fault ("
     )
     assert "; run 1 started at 2026-03-01 12:" in job.admin_comment
-    assert job.admin_comment.endswith(f"why: holdfast why {job.job_id}")
+    assert job.admin_comment.endswith(
+        "It reported no checkpoint: unless it loads one itself, it began at step 0; run 0 had run 4 s. "
+        "To resume from saves: holdfast checkpoint register DIR. "
+        f"More: scontrol show job {job.job_id}; holdfast why {job.job_id} (needs a token of role user: ask the operator)"
+    )
+    assert len(job.admin_comment) < 500
     assert tells(site) == 1
 
 
@@ -73,11 +80,10 @@ def test_the_word_that_wants_no_notes_is_no_consent_and_no_refusal(
 @pytest.mark.parametrize(
     ("resumed", "reached", "estimated", "words"),
     [
-        (None, 90, False, "The job does not report from which step it continues."),
-        (60, None, False, "It continues from step 60."),
-        (60, 95, False, "It continues from step 60; 35 steps were lost."),
-        (60, 95, True, "It continues from step 60; about 35 steps were lost."),
-        (60, 50, False, "It continues from step 60; 0 steps were lost."),
+        (60, None, False, "It continues from step 60. Nothing has to be done"),
+        (60, 95, False, "It continues from step 60; 35 steps were lost. Nothing has to be done"),
+        (60, 95, True, "It continues from step 60; about 35 steps were lost. Nothing has to be done"),
+        (60, 50, False, "It continues from step 60; 0 steps were lost. Nothing has to be done"),
     ],
 )
 def test_from_where_it_continues(resumed: int | None, reached: int | None, estimated: bool, words: str) -> None:
@@ -85,4 +91,50 @@ def test_from_where_it_continues(resumed: int | None, reached: int | None, estim
     job = site.slurm.submit(1)
     site.run(2)
     before = replace(recovery(), resumed_step=resumed, stopped_step=reached, stopped_estimated=estimated)
-    assert words in recovered(incident(), before, site.slurm.job(job.job_id))
+    world = site.loop.observer.world()
+    assert recovered(world, incident(), before, site.slurm.job(job.job_id)).endswith(words)
+
+
+@pytest.mark.parametrize(
+    ("minutes", "comment", "words"),
+    [
+        (0.5, "", "it began at step 0; run 0 had run 30 s"),
+        (7, "", "it began at step 0; run 0 had run 7 min"),
+        (150, "", "it began at step 0; run 0 had run 2.5 h"),
+        (None, "", "unless it loads one itself, it began at step 0"),
+        (7, "elastic=1-2", "The job does not report from which step it continues"),
+    ],
+)
+def test_a_job_that_reports_no_checkpoint_is_not_told_that_nothing_has_to_be_done(
+    minutes: float | None, comment: str, words: str
+) -> None:
+    site = Site(2, warm=False)
+    job = site.slurm.submit(1, comment=comment)
+    site.run(2)
+    shown, world = site.slurm.job(job.job_id), site.loop.observer.world()
+    begun = shown.key.submit_time - timedelta(minutes=minutes) if minutes is not None else None
+    text = recovered(world, incident(), replace(recovery(), started_at=begun), shown)
+    assert words in text
+    assert "Nothing has to be done" not in text
+    lines = how_to_resume(world, recovery(), shown)
+    assert ("--open-mode=append" in "".join(lines)) == (not comment)
+
+
+def test_what_stopped_it_is_named_as_it_was() -> None:
+    world = Site(2, warm=False).loop.observer.world()
+    hang = replace(incident(), kind=IncidentKind.HANG)
+    assert stopped(world, hang, recovery()) == f"run 0 was stopped by a hang ({hang.headline})"
+    assert "which is dead" in stopped(world, replace(incident(), dead=True), recovery())
+
+
+def test_a_job_that_its_owner_queued_again_is_told_nothing() -> None:
+    """It did not opt in and ran on; the fault is not why it starts again."""
+    site = Site(4)
+    job = site.slurm.submit(1, exclusive=True)
+    site.run(2)
+    site.fault("n1")
+    site.run(10)
+    site.slurm.requeue(job.job_id)
+    site.run(200)
+    assert (job.state, job.restarts) == ("RUNNING", 1)
+    assert "was stopped by" not in job.admin_comment

@@ -47,7 +47,8 @@ def _fails_of_a_fault(site: Site, job: SimJob) -> None:
 def _why(site: Site, job: SimJob) -> WhyShape:
     number = job.job_id
     world = site.loop.observer.world()
-    shown = why_shape(number, site.store.job_ends(number), site.store.recoveries(job_id=number), world, None)
+    incidents = {i.id: i for i in site.store.incidents()}
+    shown = why_shape(number, site.store.job_ends(number), site.store.recoveries(job_id=number), world, None, incidents)
     assert shown is not None
     return shown
 

@@ -15,13 +15,12 @@ from holdfast.agent.orders.orders import OrderHandler, OrderResult, ReceivedOrde
 from holdfast.agent.orders.output import path_of
 from holdfast.agent.orders.verbs import job_id_of, number
 from holdfast.model.errors import Rejected, Unavailable
+from holdfast.model.jobs.output_path import users_own
 
 _DEADLINE_S, _DEADLINE_MAX_S = 5.0, 30.0
 _MARGIN_S = 3.0
 """Additional time for the start of the child and its answer."""
 _MOST_CHARS, _MOST_MARK = 2000, 200
-_PSEUDO = ("/dev", "/proc", "/sys", "/run")
-"""Output that goes there has no folder of the user's."""
 _WRITE = """
 uid, within_s, folder, name = sys.argv[1:]
 from holdfast_checkpoint.owner_file import MOST_BYTES, add_once
@@ -66,8 +65,9 @@ def _uid(args: Mapping[str, Any]) -> int:
 
 
 def _folder(args: Mapping[str, Any], host: str) -> str:
-    folder = os.path.dirname(os.path.normpath(path_of(args, host)))
-    if any(f"{folder}/".startswith(f"{each}/") for each in _PSEUDO):
+    path = path_of(args, host)
+    folder = os.path.dirname(os.path.normpath(path))
+    if not users_own(path):
         raise Rejected(f"the job's output goes to {folder}, which is no folder of its user's")
     return folder
 

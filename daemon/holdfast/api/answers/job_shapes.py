@@ -93,6 +93,14 @@ class JobEndShape(Shape):
     clues: list[ClueShape]
 
 
+class StoppedRunShape(RecoveryShape):
+    """A recovery, with what ended the run."""
+
+    cause: str = Field(
+        default="", description="What ended the run, and who queued the job again; empty: not Holdfast, or not known."
+    )
+
+
 class WhyShape(Shape):
     """Why runs of a job ended."""
 
@@ -116,7 +124,7 @@ class WhyShape(Shape):
     elements: list[str] = Field(
         default=[], description="Of an array: other elements that ended otherwise than well within the hour."
     )
-    recoveries: list[RecoveryShape]
+    recoveries: list[StoppedRunShape]
 
 
 class GroupShape(Shape):

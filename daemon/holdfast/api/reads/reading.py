@@ -216,7 +216,9 @@ def jobs_router(api: Api) -> APIRouter:
 
         def shown() -> WhyShape:
             ends, found = deps.store.job_ends(number), deps.store.recoveries(job_id=number)
-            known = why_shape(number, ends, found, deps.world(), caller_of(request).uid)
+            incidents = {n: deps.store.incident(n) for n in {r.incident_id for r in found}}
+            about = {n: incident for n, incident in incidents.items() if incident is not None}
+            known = why_shape(number, ends, found, deps.world(), caller_of(request).uid, about)
             if known is None:
                 raise ApiError(404, "not_found", f"Nothing is known of a job {job_id} of yours")
             return known

@@ -133,6 +133,8 @@ def _who(event: Event) -> str:
         return "Slurm" if detail.get("by") == "slurm" else str(detail.get("who") or detail.get("user") or "")
     if event.kind is _K.NODE_RESUMED_BY_OTHERS or detail.get(BY_OTHERS) is True:
         return ""
+    if event.kind is _K.JOB_STOPPED:
+        return {"slurm": "Slurm", "others": ""}.get(str(detail.get("by")), "Holdfast")
     return "" if event.kind in (_K.NODE_MACHINE, _K.INSTANCE_UP) else "Holdfast"
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 
-from holdfast.api.answers.job_shapes import JobEndShape, WhyShape
-from holdfast.api.answers.shapes import RecoveryShape
+from holdfast.api.answers.job_shapes import JobEndShape, StoppedRunShape, WhyShape
 from holdfast.decisions.job_ends import run_ends
+from holdfast.decisions.recovery.owner_note import why_stopped
 from holdfast.decisions.recovery.started_again import by_holdfast, now_says, outlook
 from holdfast.model.book import World
 from holdfast.model.elastic_jobs.elastic import declares_elastic
-from holdfast.model.incidents.incident import Recovery
+from holdfast.model.incidents.incident import Incident, Recovery
 from holdfast.model.jobs.job_ends import JobEnd
 from holdfast.model.slurm.cluster import Job
 
@@ -36,9 +36,15 @@ def _is(job: Job | JobEnd, array: int, task: int) -> bool:
 
 
 def why_shape(
-    job_id: int, ends: Sequence[JobEnd], recoveries: Sequence[Recovery], world: World | None, uid: int | None
+    job_id: int,
+    ends: Sequence[JobEnd],
+    recoveries: Sequence[Recovery],
+    world: World | None,
+    uid: int | None,
+    incidents: Mapping[str, Incident],
 ) -> WhyShape | None:
-    """Of the job that had this id last; None: nothing is known of one, or it is another user's. ``uid``: of the caller; None: of any."""
+    """Of the job that had this id last; None: nothing is known of one, or it is another user's. ``uid``: of the caller; None: of any.
+    ``incidents``: those of the recoveries."""
     job = world.view.jobs.get(job_id) if world is not None and world.view is not None else None
     owners = [job.uid] if job is not None else [e.uid for e in ends[-1:]] or [r.uid for r in recoveries[-1:]]
     if not owners or uid not in (None, owners[0]):
@@ -47,7 +53,7 @@ def why_shape(
     mine = _with_the_last(_same_job(owners[0], job, ends), job, world)
     before = {r.restarts_before: r for r in told}
     known = {e.restarts for e in mine} | {
-        r.restarts_before for r in told if world is not None and by_holdfast(world, r)
+        r.restarts_before for r in told if world is not None and by_holdfast(world, r, incidents.get(r.incident_id))
     }
     return WhyShape(
         job_id=job_id,
@@ -61,8 +67,13 @@ def why_shape(
         ends=[_end(world, e, before.get(e.restarts)) for e in mine],
         requeued=_requeued(job, known) if job is not None else [],
         elements=_elements(world, job, owners[0]),
-        recoveries=[RecoveryShape.model_validate(r) for r in told],
+        recoveries=[_stopped(world, r, incidents.get(r.incident_id)) for r in told],
     )
+
+
+def _stopped(world: World | None, recovery: Recovery, incident: Incident | None) -> StoppedRunShape:
+    cause = why_stopped(world, incident, recovery) if world is not None and incident is not None else ""
+    return StoppedRunShape.model_validate(recovery).model_copy(update={"cause": cause})
 
 
 def _requeued(job: Job, known: Collection[int]) -> list[int]:

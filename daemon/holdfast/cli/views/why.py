@@ -69,7 +69,10 @@ def why_lines(job: WhyShape) -> Iterator[str]:
         yield from _end_lines(end)
     for recovery in job.recoveries:
         note = f": {recovery.note}" if recovery.note else ""
-        yield f"  run {recovery.restarts_before}: recovery {recovery.phase} for incident {recovery.incident_id}{note}"
+        said = f"recovery {recovery.phase} for incident {recovery.incident_id}{note}"
+        yield f"  run {recovery.restarts_before}: {recovery.cause or said}"
+        if recovery.cause:
+            yield f"    {said}"
     if job.note and job.restarts is not None:
         yield f"  run {job.restarts}: {job.note}"
     if not (job.ends or job.recoveries or job.requeued or job.note):

@@ -96,7 +96,7 @@ class LostNode:
     one_cause: str | None
     """Many nodes that went silent together, this one among them, for people."""
     other_job: str | None
-    """Another job on the node that may not be stopped."""
+    """Another job on the node that may not be stopped, and why, for people."""
     taken_out: str | None
     """Another user who took the node out of service before it was DOWN, for people."""
 
@@ -225,10 +225,10 @@ def _faulty(run: FaultyRun) -> MayStop | MayNotStop:
 def _by_down(lost: LostNode) -> MayStop | MayNotStop:
     if lost.one_cause is not None:
         return MayNotStop(StopRefusal.ONE_CAUSE, lost.one_cause)
-    if lost.other_job is not None:
-        return MayNotStop(StopRefusal.OTHER_JOB, lost.other_job)
     if lost.run.unfenced:
         return MayNotStop(StopRefusal.UNFENCED)
+    if lost.other_job is not None:
+        return MayNotStop(StopRefusal.OTHER_JOB, lost.other_job)
     return MayStop() if lost.taken_out is None else MayNotStop(StopRefusal.TAKEN_OUT, lost.taken_out)
 
 

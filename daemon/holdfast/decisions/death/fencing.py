@@ -51,6 +51,17 @@ def keeps_waiting(world: World, view: ClusterView, incident: Incident, job: Job)
     return answer.kind if isinstance(answer, MayNotStop) else None
 
 
+def holds_up(world: World, view: ClusterView, incident: Incident, job: Job) -> str | None:
+    """Reason why this job keeps the dead node from being set DOWN under another, for the other's owner; None: it does not."""
+    match keeps_waiting(world, view, incident, job):
+        case None:
+            return None
+        case StopRefusal.UNFENCED:
+            return f"job {job.shown_id} is there as well, and its old run could still write until the node is confirmed off"
+        case _:
+            return f"job {job.shown_id} is there as well, and did not opt in: Slurm ends its run at SlurmdTimeout"
+
+
 def _slurm_never_would(world: World, incident: Incident) -> bool:
     """SlurmdTimeout is 0, and the node has been silent for as long as Slurm ships it: Slurm itself would never end the run."""
     never = world.background.slurmd_timeout_s == 0

@@ -28,10 +28,10 @@ def asked(world: World, incident: Incident) -> bool:
     return not early or incident.node in world.head
 
 
-def page(world: World, view: ClusterView, incident: Incident, waits: Iterable[int]) -> Notify:
-    """The message. ``waits``: the jobs that wait for the end of their old run."""
+def page(world: World, view: ClusterView, incident: Incident, waits: Iterable[str]) -> Notify:
+    """The message. ``waits``: ids, as people know them, of the jobs that wait for the end of their old run."""
     node, seen = incident.node, known(world, view, incident)
-    names = ",".join(map(str, waits))
+    names = ",".join(waits)
     body = (
         f"Job {names} waits to be restarted: its old run on {node} could still write, as its checkpoint library does not refuse that. "
         f"Holdfast ends no machine for this.\n"

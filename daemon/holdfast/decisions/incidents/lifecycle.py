@@ -209,10 +209,10 @@ def _why_not_down(world: World, view: ClusterView, incident: Incident) -> str:
     for job in view.jobs_on(incident.node):
         waits = fencing.keeps_waiting(world, view, incident, job)
         if waits is StopRefusal.NO_CONSENT:
-            return f"dead; job {job.key} did not opt in: waits until Slurm sets the node DOWN, at SlurmdTimeout"
+            return f"dead; job {job.shown_id} did not opt in: waits until Slurm sets the node DOWN, at SlurmdTimeout"
         if waits is StopRefusal.UNFENCED:
             return (
-                f"dead; the old run of job {job.key} could still write: make sure that the machine is off, then scontrol update "
+                f"dead; the old run of job {job.shown_id} could still write: make sure that the machine is off, then scontrol update "
                 f"nodename={incident.node} state=down (holdfast runbook cannot-fence); otherwise Slurm sets it DOWN at SlurmdTimeout"
             )
     return "dead; waits until it is set DOWN"

@@ -14,7 +14,8 @@ from holdfast.model.notice import Matter, Message, NoticeLevel, PendingAddress, 
 from holdfast.model.owner_mail import OwnerMails, OwnerMatter
 
 MOST_OF_A_USER, MOST_WAITING = 100, 5000
-"""Most matters that wait, of one user and in all; further ones are given up: AdminComment says the same."""
+"""Most matters that wait, of one user and in all; further ones are given up: ``holdfast why`` says the same, and AdminComment where the
+job runs or waits."""
 REMEMBERED_S = 7 * 86_400.0
 """A matter is not taken again within this."""
 _REMEMBERED_MOST = 20_000
@@ -87,13 +88,16 @@ def due(state: OwnerMails, now: datetime) -> tuple[tuple[Message, PendingAddress
 
 
 def _message(number: str, matters: Sequence[Matter], now: datetime, cluster: str) -> Message:
-    first, prefix = matters[0], f"{cluster}: " if cluster else ""
-    worst = any(each.level is NoticeLevel.NEEDS_SOMEBODY for each in matters)
-    level = NoticeLevel.NEEDS_SOMEBODY if worst else NoticeLevel.HEALED
-    subject = first.subject if len(matters) == 1 else f"{len(matters)} notes about your jobs: {first.subject}"
+    prefix = f"{cluster}: " if cluster else ""
+    first = next((each for each in matters if each.level is NoticeLevel.NEEDS_SOMEBODY), matters[0])
+    subject = first.subject
+    if len(matters) > 1:
+        subject = f"{len(matters)} notes about your jobs: {first.subject}, and {len(matters) - 1} more"
     texts = [each.body or each.subject for each in matters[:_LISTED]]
     texts += [f"- {each.subject}" for each in matters[_LISTED:]]
     body = "\n\n".join(texts)[:_BODY_MOST]
     topic = first.topic if len({each.topic for each in matters}) == 1 else Topic.SEVERAL
     carried = tuple(replace(each, body="") for each in matters)
-    return Message(number, now, level, topic, f"{prefix}{subject}"[:_SUBJECT_MOST], body, len(matters), matters=carried)
+    return Message(
+        number, now, first.level, topic, f"{prefix}{subject}"[:_SUBJECT_MOST], body, len(matters), matters=carried
+    )

@@ -112,6 +112,9 @@ TOPIC_TEXTS: Mapping[Topic, TopicText] = {
         f"scontrol release {{job}}; {_SHOW}",
     ),
     Topic.JOB_RECOVERED: TopicText("jobs run again", "nothing more.", _SHOW),
+    Topic.JOB_NOT_BACK: TopicText(
+        "jobs did not run again", "the job is not started again until its owner does so.", _SHOW
+    ),
     Topic.FAILED_JOBS: TopicText("jobs failed without a node to blame", "no node is drained for it.", _SHOW),
     Topic.HEALED: TopicText("nodes are back in service", "nothing more.", _SHOW),
     Topic.DIGEST: TopicText("daily summaries", "nothing.", "holdfast incidents"),

@@ -23,6 +23,7 @@ _ORDERED = frozenset(
 )
 _MAY_FAIL = _ORDERED - {RecoveryPhase.STOPPING}
 """Phases in which nothing was done to the run yet."""
+_REQUEUED = "REQUEUED"
 
 
 def follow_jobs(world: World) -> Change:
@@ -115,7 +116,8 @@ def _next_run_started(recovery: Recovery, job: Job) -> tuple[Recovery, list[Even
     added = (
         recovery.excluded_added if recovery.phase is RecoveryPhase.RUNNING else waiting.added_exclusions(recovery, job)
     )
-    return replace(recovery, phase=RecoveryPhase.GONE, excluded_added=added, note=note), []
+    after = replace(recovery, phase=RecoveryPhase.GONE, excluded_added=added, next_run_ended=_REQUEUED, note=note)
+    return after, []
 
 
 def _after_the_stop(world: World, recovery: Recovery, job: Job) -> tuple[Recovery, list[Event]]:
@@ -124,14 +126,14 @@ def _after_the_stop(world: World, recovery: Recovery, job: Job) -> tuple[Recover
     after = recovery
     if recovery.phase in _ORDERED:
         after = _with_progress(replace(recovery, phase=RecoveryPhase.RESTARTING, note=""), _record(world, job))
-        events.append(_stopped_event(world, after, _record(world, job)))
+        events.append(_stopped_event(world, recovery, after, _record(world, job)))
     if after.phase is RecoveryPhase.RESTARTING and job.state == "RUNNING":
         after = replace(
             after, phase=RecoveryPhase.RUNNING, excluded_added=waiting.added_exclusions(recovery, job), note=""
         )
         events.append(_running_event(world, after, job))
     elif after.phase is RecoveryPhase.RESTARTING and job.state in slurm_view.ENDED | slurm_view.FAILED:
-        return replace(after, phase=RecoveryPhase.GONE, note=f"the job ended before it ran again: {job.state}"), events
+        return _not_back(after, job, f"the job ended before it ran again: {job.state}"), events
     elif after.phase is RecoveryPhase.RESTARTING and job.state == "PENDING":
         fewer = after.in_service_only or (job.fits_nowhere and bool(waiting.added_exclusions(after, job)))
         after = replace(after, in_service_only=fewer, note=waiting.why(job, after))
@@ -139,6 +141,10 @@ def _after_the_stop(world: World, recovery: Recovery, job: Job) -> tuple[Recover
         after, resumed = _resumption(world, after, job)
         events += resumed
     return after, events
+
+
+def _not_back(recovery: Recovery, job: Job, note: str) -> Recovery:
+    return replace(recovery, phase=RecoveryPhase.GONE, next_run_ended=job.state, note=note)
 
 
 def _record(world: World, job: Job) -> CheckpointRecord | None:
@@ -168,7 +174,7 @@ def _resumption(world: World, recovery: Recovery, job: Job) -> tuple[Recovery, l
     if record is None:
         return replace(recovery, phase=RecoveryPhase.RESUMED, note="the job reports no checkpoint"), []
     if job.state in slurm_view.ENDED | slurm_view.FAILED:
-        return replace(recovery, phase=RecoveryPhase.GONE, note=f"ended before it said it had resumed: {job.state}"), []
+        return _not_back(recovery, job, f"ended before it said it had resumed: {job.state}"), []
     waited = job.start_time is not None and world.now - job.start_time > timedelta(
         seconds=world.policy.job.resume_wait_s
     )
@@ -186,14 +192,16 @@ def _reached(recovery: Recovery, record: CheckpointRecord) -> int | None:
     return record.reached_step if record.reached_step is not None else recovery.stopped_step
 
 
-def _stopped_event(world: World, recovery: Recovery, record: CheckpointRecord | None) -> Event:
+def _stopped_event(world: World, before: Recovery, recovery: Recovery, record: CheckpointRecord | None) -> Event:
+    by, how = _requeued_by(world, before)
     return Event(
         world.now,
         EventKind.JOB_STOPPED,
         recovery.incident_id,
         job=recovery.job.text,
-        text=f"job {recovery.job}: run {recovery.restarts_before} is over, requeued under the same id",
+        text=f"job {recovery.job}: run {recovery.restarts_before} is over, {how}",
         detail={
+            **by,
             "restarts": recovery.restarts_before,
             "gpus": recovery.gpus,
             "checkpoint_step": recovery.checkpoint_step,
@@ -201,6 +209,16 @@ def _stopped_event(world: World, recovery: Recovery, record: CheckpointRecord | 
             "stopped_step": recovery.stopped_step,
         },
     )
+
+
+def _requeued_by(world: World, recovery: Recovery) -> tuple[dict[str, str], str]:
+    """Who queued the job again where it was not Holdfast, as a detail of the event; and for people."""
+    incident = world.book.incidents.get(recovery.incident_id)
+    if _stop_ordered(world, recovery):
+        return {}, "requeued under the same id"
+    if incident is not None and incident.dead:
+        return {"by": "slurm"}, f"requeued under the same id by Slurm, as node {incident.node} died"
+    return {"by": "others"}, "requeued under the same id by its owner, an operator or Slurm, not by Holdfast"
 
 
 def _running_event(world: World, recovery: Recovery, job: Job) -> Event:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from holdfast.decisions.common import attempted_steps, gpu_link, slurm_view
+from datetime import timedelta
+
+from holdfast.decisions.common import attempted_steps, gpu_link, job_checkpoints, slurm_view
 from holdfast.decisions.common.consent import consent
 from holdfast.decisions.common.owner_words import fault_of
 from holdfast.decisions.nodes.hands_off import HandsOff
 from holdfast.decisions.planned import notices
+from holdfast.decisions.recovery.started_again import by_holdfast, queued_again
 from holdfast.model.actions import steps
 from holdfast.model.actions.action import Proposal, TellOwner
 from holdfast.model.book import World
+from holdfast.model.elastic_jobs.elastic import declares_elastic
 from holdfast.model.ids import incident_of_reason
-from holdfast.model.incidents.incident import Incident, Recovery, RecoveryPhase
+from holdfast.model.incidents.incident import Ground, Incident, IncidentKind, Recovery, RecoveryPhase
 from holdfast.model.jobs.opt_in import wants_notes, why_not
 from holdfast.model.slurm.cluster import ClusterView, Job
 
@@ -28,7 +32,7 @@ def runs_on(world: World, incident: Incident, job: Job) -> str:
     fault = "will go" if notices.planned(world, incident) else "has a fault"
     return (
         f"node {incident.node} {fault} ({fault_of(incident)}); the job did not opt in{why_not(job.comment)} "
-        f"and runs on; if it fails, it is not started again, and holdfast why {job.shown_id} says why"
+        f"and runs on; if it fails, it is not started again, and {why_command(job)} says why"
     )
 
 
@@ -100,10 +104,12 @@ def tell_recovered(world: World, view: ClusterView) -> list[Proposal]:
 
 def _recovered(world: World, view: ClusterView, recovery: Recovery) -> list[Proposal]:
     job, incident = view.jobs.get(recovery.job.job_id), world.book.incidents.get(recovery.incident_id)
-    again = job is not None and job.continues(recovery.job) and job.restarts == recovery.restarts_before + 1
-    if job is None or incident is None or not again or job.state != "RUNNING" or not wants_notes(job.comment):
+    if job is None or incident is None or job.state != "RUNNING" or not wants_notes(job.comment):
         return []
-    text = f"holdfast[{incident.id}]: {recovered(incident, recovery, job)}"
+    if not in_the_next_run(recovery, job) or not by_holdfast(world, recovery):
+        return []
+    more = f"More: scontrol show job {job.shown_id}; {why_command(job)}"
+    text = f"holdfast[{incident.id}]: {recovered(world, incident, recovery, job)}. {more}"
     there = job.admin_comment
     if there == text or (there and incident_of_reason(there) is None):  # rule prose: whether it is ours, word for word
         return []
@@ -113,24 +119,93 @@ def _recovered(world: World, view: ClusterView, recovery: Recovery) -> list[Prop
     return [Proposal(incident.id, step, TellOwner(job.key, text, instead_of=there), text, order=90)]
 
 
-def recovered(incident: Incident, recovery: Recovery, job: Job) -> str:
+def in_the_next_run(recovery: Recovery, job: Job) -> bool:
+    """Whether Slurm shows the run that the recovery led to."""
+    return job.continues(recovery.job) and job.restarts == recovery.restarts_before + 1
+
+
+def why_command(job: Job) -> str:
+    """The command that says more. It needs a token, which not every owner has."""
+    return f"holdfast why {job.shown_id} (needs a token of role user: ask the operator)"
+
+
+def recovered(world: World, incident: Incident, recovery: Recovery, job: Job) -> str:
     """Note to the owner of a job that runs again."""
     begun = f" at {job.start_time:%Y-%m-%d %H:%M:%S} UTC" if job.start_time is not None else ""
+    what_to_do = "" if recovery.resumed_step is None else ". Nothing has to be done"
     return (
-        f"run {recovery.restarts_before} was stopped by {_cause(incident)}; run {job.restarts} started{begun}. "
-        f"{_from_where(recovery)}. Nothing has to be done; why: holdfast why {job.shown_id}"
+        f"{stopped(world, incident, recovery)}; run {job.restarts} started{begun}. "
+        f"{_from_where(world, recovery, job)}{what_to_do}"
     )
 
 
-def _cause(incident: Incident) -> str:
-    return f"node {incident.node}, which {'is dead' if incident.dead else 'had a fault'} ({fault_of(incident)})"
+def stopped(world: World, incident: Incident, recovery: Recovery) -> str:
+    """Which run was stopped, and by what."""
+    return f"run {recovery.restarts_before} was stopped by {cause(world, incident)}"
 
 
-def _from_where(recovery: Recovery) -> str:
+def cause(world: World, incident: Incident) -> str:
+    """The node and its fault."""
+    if incident.kind is IncidentKind.HANG:
+        return f"a hang ({fault_of(incident)})"
+    state = "is dead" if incident.dead else "was to go" if notices.planned(world, incident) else "had a fault"
+    return f"node {incident.node}, which {state} ({fault_of(incident)})"
+
+
+def why_stopped(world: World, incident: Incident, recovery: Recovery) -> str:
+    """What ended the run, and who queued its job again; empty: that was neither Holdfast nor the loss of the node."""
+    if not queued_again(recovery) or not by_holdfast(world, recovery, incident):
+        return ""
+    fault = cause(world, incident)
+    if recovery.via_down:
+        return f"it was on {fault}; Holdfast set the node DOWN, and Slurm queued the job again"
+    if recovery.ground in (None, Ground.NODE_LOST):
+        return f"it was on {fault}; Slurm queued the job again"
+    if recovery.ground is Ground.FAILED:
+        return f"it failed because of {fault}; Holdfast queued the job again"
+    return f"Holdfast stopped it because of {fault}"
+
+
+def saves_nothing(world: World, recovery: Recovery, job: Job) -> bool:
+    """Whether the job has reported no checkpoint, so that its next run may have begun from nothing."""
+    none = job_checkpoints.checkpoint_of(world, job) is None and recovery.checkpoint_step is None
+    return none and recovery.resumed_step is None and not declares_elastic(job.comment)
+
+
+def how_to_resume(world: World, recovery: Recovery, job: Job) -> tuple[str, ...]:
+    """Lines for the owner of a job that has reported no checkpoint; for another none."""
+    if not saves_nothing(world, recovery, job):
+        return ()
+    return (
+        "How: docs/checkpoints.md, by a line in the job's script or the library holdfast_checkpoint",
+        f"Submitted without --open-mode=append, run {job.restarts} overwrites the output of run {recovery.restarts_before}",
+    )
+
+
+def _from_where(world: World, recovery: Recovery, job: Job) -> str:
     step, reached = recovery.resumed_step, recovery.stopped_step
+    if step is None and saves_nothing(world, recovery, job):
+        begun = f"unless it loads one itself, it began at step 0{_lost(world, recovery, job)}"
+        return f"It reported no checkpoint: {begun}. To resume from saves: holdfast checkpoint register DIR"
     if step is None:
         return "The job does not report from which step it continues"
     if reached is None:
         return f"It continues from step {step}"
     about = "about " if recovery.stopped_estimated else ""
     return f"It continues from step {step}; {about}{max(0, reached - step)} steps were lost"
+
+
+def _lost(world: World, recovery: Recovery, job: Job) -> str:
+    """For how long the run before had run; empty: not known. A requeue sets a new submit time."""
+    end = world.book.ends.get(recovery.run.text)
+    over, begun = end.ended_at if end is not None else job.key.submit_time, recovery.started_at
+    if begun is None or over <= begun:
+        return ""
+    return f"; run {recovery.restarts_before} had run {_span(over - begun)}"
+
+
+def _span(span: timedelta) -> str:
+    minutes = span.total_seconds() / 60
+    if minutes < 1:
+        return f"{span.total_seconds():.0f} s"
+    return f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.1f} h"

@@ -109,7 +109,7 @@ def _why_it_waits(incident: Incident, refused: MayNotStop) -> str:
         case StopRefusal.ONE_CAUSE:
             return f"waits: {refused.text}, one cause; until the power of {incident.node} is off"
         case StopRefusal.OTHER_JOB:
-            return f"waits until Slurm sets {incident.node} DOWN: job {refused.text} is there as well, and may not be stopped"
+            return f"waits until {incident.node} is set DOWN: {refused.text}"
         case StopRefusal.UNFENCED:
             return f"waits until {incident.node} is confirmed off: its old run could still write"
         case _:
@@ -312,13 +312,13 @@ class _Plan:
     def _lost(self, incident: Incident, job: Job) -> LostNode:
         group = common_cause.holds(self.world, incident, self._held)
         others = (j for j in self.view.jobs_on(incident.node) if j.key.job_id != job.key.job_id)
-        waits = next((j for j in others if fencing.keeps_waiting(self.world, self.view, incident, j)), None)
+        waits = (fencing.holds_up(self.world, self.view, incident, j) for j in others)
         node = self.view.nodes.get(incident.node)
         taken = node is not None and node_drains.drained_by_others(self.world, node) and not node.down
         return LostNode(
             run=fencing.run_on(self.world, self.view, incident, job),
             one_cause=group.text if group is not None else None,
-            other_job=str(waits.key) if waits is not None else None,
+            other_job=next((text for text in waits if text is not None), None),
             taken_out=f"{node.reason_user or 'another user'} took it out ({node.reason!r})" if node and taken else None,
         )
 

@@ -12,13 +12,14 @@ from holdfast.decisions.recovery import waiting
 from holdfast.model.actions import steps
 from holdfast.model.actions.action import Intent, IntentState, TellOwner
 from holdfast.model.book import World
-from holdfast.model.incidents.incident import Ground, IncidentKind, Recovery, RecoveryPhase
+from holdfast.model.incidents.incident import Ground, Incident, IncidentKind, Recovery, RecoveryPhase
 from holdfast.model.jobs.job_ends import Again, Cause, JobEnd, Reading
 from holdfast.model.jobs.opt_in import why_not
 from holdfast.model.policies.policy import Mode
 from holdfast.model.slurm.cluster import Job
 
 _AT_WORK = frozenset({RecoveryPhase.SAVING, RecoveryPhase.WAITING, RecoveryPhase.STOPPING, RecoveryPhase.RESTARTING})
+_QUEUED_AGAIN = frozenset({RecoveryPhase.RESTARTING, RecoveryPhase.RUNNING, RecoveryPhase.RESUMED})
 _RAN_AGAIN = frozenset({RecoveryPhase.RUNNING, RecoveryPhase.RESUMED})
 _MAY_BE_A_NODE = frozenset({Cause.NODE, Cause.UNKNOWN})
 _QUEUED = frozenset({Again.STARTED, Again.BY_OTHERS, Again.COMING, Again.HELD})
@@ -66,15 +67,27 @@ def _in_a_later_run(world: World, job: Job, recovery: Recovery | None) -> Again:
     return Again.STARTED if by_holdfast(world, recovery) else Again.BY_OTHERS
 
 
-def by_holdfast(world: World, recovery: Recovery) -> bool:
-    """Whether its requeue was Holdfast's, or followed the loss of the node. If its steps are forgotten, the ground shows it."""
+def by_holdfast(world: World, recovery: Recovery, incident: Incident | None = None) -> bool:
+    """Whether its requeue was Holdfast's, or followed the loss of the node. If its steps are forgotten, the ground shows it.
+
+    ``incident``: the recovery's, where the state snapshot may have forgotten it."""
+    incident = incident or world.book.incidents.get(recovery.incident_id)
     held = recovery.phase is RecoveryPhase.HELD  # of a running job that is a requeue, too
     if not held and (recovery.ground in (None, Ground.NODE_LOST) or recovery.via_down):
-        return recovery.ground is not None
+        return recovery.ground is not None or _lost_its_node(incident, recovery)
     if any(i.state is IntentState.DONE for i in (_holds if held else _requeues)(world, recovery)):
         return True
-    incident = world.book.incidents.get(recovery.incident_id)
     return incident is None or not incident.open
+
+
+def _lost_its_node(incident: Incident | None, recovery: Recovery) -> bool:
+    """Whether the run ended as its node died, before a ground for stopping it was found: Slurm queues such a job again."""
+    return incident is not None and incident.dead and queued_again(recovery)
+
+
+def queued_again(recovery: Recovery) -> bool:
+    """Whether the run that was affected is over, and the job was queued again after it."""
+    return recovery.phase in _QUEUED_AGAIN or recovery.next_run_ended != ""
 
 
 def _holds(world: World, recovery: Recovery) -> tuple[Intent, ...]:

@@ -91,7 +91,7 @@ def _held_up(world: World, view: ClusterView, incident: Incident) -> Choice | No
         who = node.reason_user or "somebody"
         return Choice(Rung.HUMAN, f"{who} drained the node ({node.reason!r}): theirs to repair and to resume")
     if not slurm_view.free_of_jobs(view, incident.node):
-        jobs = ",".join(str(j.key.job_id) for j in view.jobs_on(incident.node))
+        jobs = ",".join(j.shown_id for j in view.jobs_on(incident.node))
         return Choice(Rung.WAIT, f"waits for the end of job {jobs}" if jobs else "waits for the node to complete")
     if not incident.dead and (reboot := hands_off.reboot_to_come(world, incident.node)) is not None:
         return Choice(Rung.WAIT, f"{reboot.whose}: its repair waits for that")

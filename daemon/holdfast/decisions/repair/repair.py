@@ -105,7 +105,7 @@ def _step(
 def _unfenced(world: World, view: ClusterView, incident: Incident) -> list[Proposal]:
     """Notify an operator of a dead node under a job that consents and whose old run could still write."""
     waits = [
-        job.key.job_id
+        job.shown_id
         for job in view.jobs_on(incident.node)
         if fencing.keeps_waiting(world, view, incident, job) is StopRefusal.UNFENCED
     ]

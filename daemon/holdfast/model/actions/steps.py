@@ -423,7 +423,7 @@ def notify_held_job() -> Step:
 
 
 def notify_owner(job: JobKey, restarts: int, what: str) -> Step:
-    """Mail to the job's owner. ``restarts``: the run that was stopped; ``what``: ``recovered`` or ``held``."""
+    """Mail to the job's owner. ``restarts``: the run that was stopped; ``what``: ``recovered``, ``ended`` or ``held``."""
     return Step("Notify", f"owner.{_run(job, restarts)}.{what}")
 
 

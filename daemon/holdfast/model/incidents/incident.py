@@ -441,6 +441,9 @@ class Recovery:
     """What its job shares with others that run the same program (:func:`holdfast.decisions.job_ends.series.series_of`)."""
     released_at: datetime | None = None
     """When the job, held for it, was seen to be released; None: it was not held, or is still, or has ended since."""
+    next_run_ended: str = ""
+    """Slurm's state in which the next run ended before it was back at work, whether it started or not (``REQUEUED``: it was queued again);
+    empty: it did not."""
     note: str = ""
 
     @property

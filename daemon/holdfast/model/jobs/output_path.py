@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os.path
 import re
 from dataclasses import dataclass
 
 _PATTERN = re.compile(r"%(?P<width>\d{0,2})(?P<letter>[%AaJjNnstuxbr])")
 _ESCAPED = re.compile(r"\\(\\?)")
+_PSEUDO = ("/dev", "/proc", "/sys", "/run")
+"""Output that goes there has no folder of the user's."""
 _WIDTH_MAX = 10
 _NO_TASK = 4294967294
 """What slurmd puts in for ``%a`` of a job that is no array's element."""
@@ -37,6 +40,12 @@ def filled_in(path: str, of: OutputOf) -> str:
         return text.zfill(min(width, _WIDTH_MAX)) if width and text.isdigit() else text
 
     return _PATTERN.sub(value, path)
+
+
+def users_own(path: str) -> bool:
+    """Whether the file is in a folder that may be its user's, and not in one of the kernel's or the system's."""
+    folder = os.path.dirname(os.path.normpath(path))
+    return not any(f"{folder}/".startswith(f"{each}/") for each in _PSEUDO)
 
 
 def as_given(path: str) -> str:
