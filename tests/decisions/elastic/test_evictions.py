@@ -163,8 +163,8 @@ def test_a_brake_on_another_node_of_the_job_holds_the_eviction(
     stop = replace(REQUEUE, state=IntentState.PLANNED)
     brake = Brake(kind, T0 + timedelta(seconds=tripped_s), "many", None, "prod", nodes, nodes_known=True)
     of_the_job = recovery(72, job=JobKey("practice", 72, T0), nodes_before=("n1", "n7"))
-    book = {"brakes": {brake.name: brake}, "recoveries": {of_the_job.id: of_the_job}}
-    shown = world_of(view_of(*four_groups()), stop, **book)
+    recoveries = {of_the_job.id: of_the_job}
+    shown = world_of(view_of(*four_groups()), stop, brakes={brake.name: brake}, recoveries=recoveries)
     assert evicted(shown) == ([] if waits else [("0~72.0", "inc1")])
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.decisions.recovery import owner_files
-from holdfast.model.actions.action import Intent, SendOrder, Verb
+from holdfast.model.actions.action import Intent, Proposal, SendOrder, Verb
 from holdfast.model.book import World
 from holdfast.model.slurm.cluster import ClusterView
 from support.simulated import Site
@@ -88,7 +88,12 @@ def test_one_users_jobs_do_not_take_all_places(monkeypatch: pytest.MonkeyPatch) 
 def test_one_user_has_three_orders_about_files_on_a_node_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """An agent carries out four: all of them may hang in files of one user, and the others' would wait. Reads of output count too."""
     seen: list[tuple[World, ClusterView]] = []
-    monkeypatch.setattr(owner_files, "leave", lambda world, view: seen.append((world, view)) or [])
+
+    def sees(world: World, view: ClusterView) -> list[Proposal]:
+        seen.append((world, view))
+        return []
+
+    monkeypatch.setattr(owner_files, "leave", sees)
     site = Site(4, spares=("n4",), policy=ON)
     site.slurm.submit(2, comment="holdfast", exclusive=True, stdout="/home/ada/x.out")
     site.run(2)
@@ -97,6 +102,7 @@ def test_one_user_has_three_orders_about_files_on_a_node_at_a_time(monkeypatch: 
     monkeypatch.undo()
     world, view = next((w, v) for w, v in reversed(seen) if owner_files.leave(w, v))
     world, view = _six_times(world, view)
+    monkeypatch.setattr(owner_files, "by_holdfast", lambda *_: True)  # no step of Holdfast names the made-up jobs
     one_node = owner_files.leave(world, view)
     assert len(one_node) == len({p.step for p in one_node}) == 3
     order = one_node[0].action

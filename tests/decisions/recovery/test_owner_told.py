@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.decisions.common.owner_words import fault_of
 from holdfast.decisions.recovery.owner_note import how_to_resume, recovered, stopped
 from holdfast.model.incidents.incident import IncidentKind
 from holdfast.model.jobs.opt_in import OptInMeaning, read_comment, wants_notes
@@ -123,7 +124,7 @@ def test_a_job_that_reports_no_checkpoint_is_not_told_that_nothing_has_to_be_don
 def test_what_stopped_it_is_named_as_it_was() -> None:
     world = Site(2, warm=False).loop.observer.world()
     hang = replace(incident(), kind=IncidentKind.HANG)
-    assert stopped(world, hang, recovery()) == f"run 0 was stopped by a hang ({hang.headline})"
+    assert stopped(world, hang, recovery()) == f"run 0 was stopped by a hang ({fault_of(hang)})"
     assert "which is dead" in stopped(world, replace(incident(), dead=True), recovery())
 
 

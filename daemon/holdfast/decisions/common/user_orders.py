@@ -12,7 +12,7 @@ MOST_OF_A_USER_ON_A_NODE = 3
 _FILES = (Verb.OUTPUT, Verb.JOB_NOTE)
 
 
-def of_users_on_nodes(world: World) -> Counter[tuple[int, str | None]]:
+def of_users_on_nodes(world: World) -> Counter[tuple[object, str | None]]:
     """Orders about files in flight, by the user's id and the node."""
     orders = (i.action for i in world.book.intents.values() if not i.settled and isinstance(i.action, SendOrder))
     return Counter((order.args.get("uid"), order.node) for order in orders if order.verb in _FILES)
