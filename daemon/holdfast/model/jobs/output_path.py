@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os.path
 import re
 from dataclasses import dataclass
 
 _PATTERN = re.compile(r"%(?P<width>\d{0,2})(?P<letter>[%AaJjNnstuxbr])")
 _ESCAPED = re.compile(r"\\(\\?)")
-_PSEUDO = ("/dev", "/proc", "/sys", "/run")
+_PSEUDO = frozenset({"dev", "proc", "sys", "run"})
 """Output that goes there has no folder of the user's."""
 _WIDTH_MAX = 10
 _NO_TASK = 4294967294
@@ -44,8 +43,13 @@ def filled_in(path: str, of: OutputOf) -> str:
 
 def users_own(path: str) -> bool:
     """Whether the file is in a folder that may be its user's, and not in one of the kernel's or the system's."""
-    folder = os.path.dirname(os.path.normpath(path))
-    return not any(f"{folder}/".startswith(f"{each}/") for each in _PSEUDO)
+    folders: list[str] = []
+    for each in path.split("/"):
+        if each == "..":
+            folders = folders[:-1]
+        elif each not in ("", "."):
+            folders.append(each)
+    return len(folders) < 2 or not path.startswith("/") or folders[0] not in _PSEUDO
 
 
 def as_given(path: str) -> str:
