@@ -20,6 +20,7 @@ from holdfast.model.actions.action import Launch, Replace
 from holdfast.model.book import World
 from holdfast.model.incidents.incident import Incident, IncidentKind
 from holdfast.model.machine import ProviderView
+from holdfast.model.policies.policy import Mode
 from holdfast.model.slurm.cluster import ClusterView
 from holdfast_checks.result import Remedy, Severity
 from holdfast_checks.words import unknown_reads_as
@@ -87,8 +88,8 @@ def _held_up(world: World, view: ClusterView, incident: Incident) -> Choice | No
     node = view.nodes[incident.node]
     if node_drains.drained_by_others(world, node):
         if ordered_replacement.takes_over(incident, node):
-            return Choice(Rung.WAIT, f"takes over the drain of {node.reason_user or 'another user'}, as ordered")
-        who = node.reason_user or "somebody"
+            return Choice(Rung.WAIT, f"takes over the drain of {node_drains.who_drained(world, node)}, as ordered")
+        who = node_drains.who_drained(world, node)
         return Choice(Rung.HUMAN, f"{who} drained the node ({node.reason!r}): theirs to repair and to resume")
     if not slurm_view.free_of_jobs(view, incident.node):
         jobs = ",".join(str(j.key.job_id) for j in view.jobs_on(incident.node))
@@ -115,6 +116,9 @@ def _by_order(world: World, view: ClusterView, incident: Incident) -> Choice | N
         return Choice(
             Rung.HUMAN, f"the order is dropped, and another operator had drained the node: {incident.order_dropped}"
         )
+    policy = policy_of(incident.node, world)
+    if policy.never_touch or policy.mode is Mode.OBSERVE or world.book.paused is not None:
+        return Choice(Rung.WAIT, f"the order is dropped, and nothing is done to the node now: {incident.order_dropped}")
     return Choice(
         Rung.VALIDATE, f"the order is dropped, the node proves itself and is returned: {incident.order_dropped}"
     )
