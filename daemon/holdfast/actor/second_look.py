@@ -136,7 +136,7 @@ def outlived(book: Book, intent: Intent) -> IntentOutcome | None:
 
 def _of_a_dropped_order(incident: Incident, intent: Intent) -> bool:
     """Whether an order that is dropped by now calls for the step: the drain of a node in service, or a step at its machine that the
-    incident does not go on with."""
+    incident does not continue with."""
     if not incident.order_dropped or not incident.open:
         return False
     if isinstance(intent.action, Drain):

@@ -36,7 +36,7 @@ def other_machine(world: World, node: str, order: NodeOrder | MachineOrder) -> s
 
 
 def other_gpus(world: World, node: str, order: NodeOrder | MachineOrder) -> frozenset[str]:
-    """GPUs of the machine that the order names which were not there when it was given: somebody has exchanged a board. Empty: there are
+    """GPUs of the machine that the order names which were not there when it was given: a board was exchanged. Empty: there are
     none, or it is not known. A GPU that is missing was not exchanged."""
     record = world.book.nodes.get(node)
     if record is None or not order.gpus or record.instance_id != order.instance_id:

@@ -24,13 +24,13 @@ from holdfast.model.policies.policy import Mode
 from holdfast.model.slurm.cluster import ClusterView, Node
 
 _S = IncidentState
-LONGEST_PAUSE = timedelta(days=1)
-"""An order that a pause has held up for longer is dropped: whoever gave it has forgotten the node that is drained."""
+LONGEST_PAUSE = timedelta(days=1)  # rule undeclared-window: of open incidents, which are loaded whatever their age
+"""An order that a pause has held up for longer is dropped: its operator has forgotten the node that is drained for it."""
 _BEGUN = frozenset({IntentState.STARTED, IntentState.DONE})
 
 
 def follow(world: World, view: ClusterView, incident: Incident) -> Moved | None:
-    """Drop the order of an incident that is about something else by now, and let the node go of one that is dropped. None: neither.
+    """Drop the order of an incident that is about something else by now, and release the node of one that is dropped. None: neither.
 
     Of an incident that the order alone opened, an undrained node is left as it is, and so is one that another operator drained."""
     if replacement_begun(incident, world.book.intents_of(incident.id)) or incident.state not in NOT_BEGUN:
@@ -109,7 +109,7 @@ def _other_gpus(world: World, node: Node, order: MachineOrder) -> str | None:
         return None
     return (
         f"machine {order.instance_id} of {node.name} has other GPUs than when it was ordered ({len(new)} new, {new[0]}): "
-        "somebody exchanged a board; order it again if this one is to go"
+        "a board was exchanged; order it again if this one is to go"
     )
 
 

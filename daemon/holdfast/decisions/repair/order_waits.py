@@ -18,7 +18,7 @@ from holdfast.model.operators.node_orders import MachineOrder
 from holdfast.model.slurm.cluster import ClusterView
 
 LONGEST_UNTOLD = timedelta(minutes=15)
-"""A node that is out of service for an order and waits for longer is not what whoever ordered it expects."""
+"""A node that is out of service for an order and waits for longer is not what its operator expects."""
 _APART = (BrakeKind.TASK_DRAINS, BrakeKind.PLANNED_STOPS)
 """Brakes that hold what users and agents' notices cause."""
 

@@ -309,7 +309,7 @@ def tell_of_dropped_orders(world: World) -> Part:
 
 
 def _ended_by_operator(world: World, order: NodeOrder, why: OrderRefused) -> bool:
-    """Whether whoever gave the order gave another one in its place, or the node was released: no one has to act."""
+    """Whether the operator who gave the order gave another one in its place, or the node was released: no one has to act."""
     newest = [o for o in world.book.node_orders if o.node == order.node][-1]
     own = newest.by == order.by or newest.verb is OrderVerb.RELEASE
     return why.why is OrderRefusal.LATER_ORDER and own
