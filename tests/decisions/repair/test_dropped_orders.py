@@ -223,7 +223,7 @@ def test_an_order_does_not_outlive_days_in_which_nothing_may_be_done(
         site.slurm.finish(job, "COMPLETED")
     site.run(2 * 86400, step_s=300)
     assert (untouched(site), site.slurm.nodes[NODE].drain, len(set(dropped(site)))) == (True, True, 1)
-    assert change is pauses or "state=resume puts it back" in dropped(site)[0]
+    assert change is pauses or "stays drained: resume it in Slurm" in dropped(site)[0]
     acts_again(site)
     site.run(900, step_s=2)
     assert (untouched(site), site.slurm.nodes[NODE].drain, site.incident(NODE).open) == (True, False, False)

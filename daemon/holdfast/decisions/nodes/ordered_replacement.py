@@ -8,11 +8,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from holdfast.decisions.common import node_drains
+from holdfast.decisions.common.node_policy import policy_of
 from holdfast.decisions.nodes import slurm_drains
 from holdfast.model.actions.action import Intent
 from holdfast.model.book import World
 from holdfast.model.incidents.incident import Incident
 from holdfast.model.operators.node_orders import MachineOrder, NodeOrder
+from holdfast.model.policies.policy import Mode
 from holdfast.model.slurm.cluster import Node
 
 
@@ -49,6 +51,20 @@ def foreign_drain(world: World, node: Node, order: NodeOrder | MachineOrder) -> 
     if not node_drains.drained_by_others(world, node) or slurm_drains.recognised(world, node) is not None:
         return False
     return node.given_reason != order.over
+
+
+def banned(world: World, node: str) -> str | None:
+    """What the site's settings say against doing anything to the node, for people; None: nothing."""
+    policy = policy_of(node, world)
+    if policy.never_touch:
+        return policy.why
+    return f"observe mode ({policy.why})" if policy.mode is Mode.OBSERVE else None
+
+
+def no_return(world: World, node: str) -> str | None:
+    """Why Holdfast does not put the node of a dropped order back now, for people; None: it does."""
+    paused = f"paused by {world.book.paused}" if world.book.paused is not None else None
+    return banned(world, node) or paused
 
 
 def dropped_for(incident: Incident, why: str) -> Incident:

@@ -9,7 +9,6 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from holdfast.decisions.common import attempted_steps, node_drains
-from holdfast.decisions.common.node_policy import policy_of
 from holdfast.decisions.machines import serving_now
 from holdfast.decisions.nodes import ordered_replacement
 from holdfast.decisions.repair import repair_progress
@@ -20,7 +19,6 @@ from holdfast.model.book import World
 from holdfast.model.incidents.incident import Incident, IncidentState
 from holdfast.model.incidents.transitions import Moved, close, move, remark
 from holdfast.model.operators.node_orders import MachineOrder
-from holdfast.model.policies.policy import Mode
 from holdfast.model.slurm.cluster import ClusterView, Node
 
 _S = IncidentState
@@ -57,7 +55,7 @@ def _let_go(world: World, view: ClusterView, incident: Incident) -> Moved | None
     if incident.state is _S.OPEN:
         untouched = incident.only_ordered and not _being_drained(world, view, incident)
         return close(incident, world.now, text) if untouched else None
-    if incident.state is not _S.REPAIRING or no_return(world, incident.node) is not None:
+    if incident.state is not _S.REPAIRING or ordered_replacement.no_return(world, incident.node) is not None:
         return None
     again = replace(repair_progress.attempt_over(incident), rung="", validated_at=None)
     order = incident.order
@@ -76,27 +74,17 @@ def _being_drained(world: World, view: ClusterView, incident: Incident) -> bool:
     return view.read_at - latest.finished_at <= node_drains.VIEW_LAG
 
 
-def no_return(world: World, node: str) -> str | None:
-    """Why Holdfast does not put the node back now, for people; None: it does."""
-    policy = policy_of(node, world)
-    if policy.never_touch or policy.mode is Mode.OBSERVE:
-        mode = "never_touch" if policy.never_touch else "observe mode"
-        return f"{mode} ({policy.why}): it stays drained; scontrol update nodename={node} state=resume puts it back"
-    return f"Holdfast is paused by {world.book.paused}" if world.book.paused is not None else None
-
-
 def _void(world: World, node: Node, incident: Incident, order: MachineOrder) -> str | None:
     return _forbidden(world, node, order) or _other_gpus(world, node, order) or _overtaken(world, node, incident, order)
 
 
 def _forbidden(world: World, node: Node, order: MachineOrder) -> str | None:
     """What the site's settings, or a long pause, say against an order that was given before."""
-    policy, paused_at = policy_of(node.name, world), world.book.paused_at
-    if policy.never_touch or policy.mode is Mode.OBSERVE:
-        why = f"{'never_touch' if policy.never_touch else 'observe mode'} ({policy.why}) holds {node.name} since the order"
+    paused_at = world.book.paused_at
+    if (ban := ordered_replacement.banned(world, node.name)) is not None:
         out = node_drains.drained_by_us(world, node)
-        back = f"; it stays drained: scontrol update nodename={node.name} state=resume puts it back" if out else ""
-        return f"{why}{back}"
+        back = f"; {node.name} stays drained: resume it in Slurm, or it returns once that ends" if out else ""
+        return f"{ban}{back}"
     since = max(paused_at, order.at) if paused_at is not None else order.at
     if world.book.paused is not None and world.now - since > LONGEST_PAUSE:
         return f"Holdfast is paused for more than a day, by {world.book.paused}"

@@ -20,7 +20,6 @@ from holdfast.model.actions.action import Launch, Replace
 from holdfast.model.book import World
 from holdfast.model.incidents.incident import Incident, IncidentKind
 from holdfast.model.machine import ProviderView
-from holdfast.model.policies.policy import Mode
 from holdfast.model.slurm.cluster import ClusterView
 from holdfast_checks.result import Remedy, Severity
 from holdfast_checks.words import unknown_reads_as
@@ -116,9 +115,8 @@ def _by_order(world: World, view: ClusterView, incident: Incident) -> Choice | N
         return Choice(
             Rung.HUMAN, f"the order is dropped, and another operator had drained the node: {incident.order_dropped}"
         )
-    policy = policy_of(incident.node, world)
-    if policy.never_touch or policy.mode is Mode.OBSERVE or world.book.paused is not None:
-        return Choice(Rung.WAIT, f"the order is dropped, and nothing is done to the node now: {incident.order_dropped}")
+    if (held := ordered_replacement.no_return(world, incident.node)) is not None:
+        return Choice(Rung.WAIT, f"the order is dropped; the node is returned later ({held}): {incident.order_dropped}")
     return Choice(
         Rung.VALIDATE, f"the order is dropped, the node proves itself and is returned: {incident.order_dropped}"
     )

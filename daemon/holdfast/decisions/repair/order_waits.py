@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from holdfast.decisions.common import attempted_steps, brake_scopes, node_drains, slurm_view
 from holdfast.decisions.common.budgets import Purse, why_kept_for_faults, why_spent
 from holdfast.decisions.common.part import Part
-from holdfast.decisions.nodes import hands_off
-from holdfast.decisions.repair import dropped_orders, repair_progress
+from holdfast.decisions.nodes import hands_off, ordered_replacement
+from holdfast.decisions.repair import repair_progress
 from holdfast.model.actions import steps
 from holdfast.model.actions.action import Action, Launch, Notify, Proposal, Replace, Terminate
 from holdfast.model.book import BrakeKind, World
@@ -47,7 +47,7 @@ def _of(world: World, view: ClusterView, incident: Incident) -> Proposal | None:
     order, node = incident.order, view.nodes.get(incident.node)
     if order is None or node is None or not node_drains.drained_by_us(world, node):
         return None
-    if hands_off.holds(world, incident) is not None or dropped_orders.no_return(world, incident.node) is not None:
+    if hands_off.holds(world, incident) is not None or ordered_replacement.no_return(world, incident.node) is not None:
         return None
     step = steps.notify_order_waits(order.id)
     waits = _next(world, incident)
