@@ -330,8 +330,8 @@ def _notice(order: NodeOrder | MachineOrder, why: str, incident_id: str, *, with
     """``withdrawn``: by an operator, so that no one has to act."""
     subject = f"{order.node}: the order of {order.by} to replace its machine is not carried out: {why}"
     body = f"{subject}\nOrdered by {order.who_and_why}, of machine {order.instance_id}."
-    level = NoticeLevel.HEALED if withdrawn else NoticeLevel.NEEDS_SOMEBODY
-    notify = Notify(subject, body, level, Topic.ORDER_DROPPED, (order.node,))
+    notify = Notify(subject, body, NoticeLevel.NEEDS_SOMEBODY, Topic.ORDER_DROPPED, (order.node,))
+    notify = replace(notify, level=NoticeLevel.HEALED) if withdrawn else notify
     return Proposal(incident_id, steps.notify_order(order.id), notify, why, order=90)
 
 
