@@ -10,13 +10,16 @@ from typing import Any
 import pytest
 
 from decisions.repair.test_replace_orders import ID, NODE, OLD, ROOMY, a_site, dropped, order, until, untouched
+from holdfast.actor.second_look import outlived
 from holdfast.decisions.repair.replace_orders import waits_for
-from holdfast.model.actions.action import Launch, Replace
+from holdfast.model.actions import steps
+from holdfast.model.actions.action import Drain, IntentState, Launch, Replace
 from holdfast.model.actions.budgets import BudgetExtension, BudgetKind
-from holdfast.model.book import Brake, BrakeKind, Change
+from holdfast.model.actions.steps import Step
+from holdfast.model.book import Book, Brake, BrakeKind, Change
 from holdfast.model.event import EventKind
 from holdfast.model.incidents.incident import IncidentState
-from holdfast.model.operators.node_orders import NodeOrder, OrderVerb
+from holdfast.model.operators.node_orders import MachineOrder, NodeOrder, OrderVerb
 from holdfast.model.policies.node_sets import NodeSet
 from holdfast.model.policies.policy import Mode
 from holdfast.ports import Operation
@@ -24,6 +27,7 @@ from support.simulated import Site
 from support.simulated.provider import IN_PLACE
 from support.simulated.site import POLICY
 from support.simulated.slurm import SimJob
+from support.store_nouns import NOW, incident, intent
 
 _S = IncidentState
 TWO_A_DAY = replace(ROOMY, nodes=(NodeSet("prod", nodes="n[1-6]", budgets={"terminations_per_day": 2}),))
@@ -162,6 +166,36 @@ def test_the_close_of_an_order_whose_launch_has_begun_is_a_close() -> None:
     until(site, _S.VALIDATING)
     site.operate("close", site.incident(NODE).id)
     assert not site.incident(NODE).open
+
+
+def test_an_order_that_is_withdrawn_as_its_launch_begins_keeps_its_machine() -> None:
+    """The launch is begun all the same; what it brings is given back."""
+    site = a_site(3)
+
+    def closes(intent: Any, at: str) -> None:
+        if (intent.kind, at) == ("Launch", "planned"):
+            site.operate("close", site.incident(NODE).id)
+
+    site.at_boundary = closes
+    order(site)
+    site.run(900, step_s=2)
+    assert (OLD in site.provider.terminated, site.machine(NODE).instance_id) == (False, OLD)
+    assert (site.slurm.nodes[NODE].drain, site.incident(NODE).open, len(site.provider.terminated)) == (False, False, 1)
+
+
+@pytest.mark.parametrize("step", [steps.drain(NODE), steps.launch(NODE, 0), steps.replace(NODE, 0)])
+@pytest.mark.parametrize("why", ["", "withdrawn: close by ops"])
+def test_a_step_that_was_planned_is_not_begun_once_the_order_is_dropped(step: Step, why: str) -> None:
+    actions = {
+        "Drain": Drain(NODE, "holdfast[inc1]: x"),
+        "Launch": Launch(NODE, "inc1-0", OLD),
+        "Replace": Replace(NODE, OLD, "boot", "inc1-0", frozenset(), None),
+    }
+    kept = MachineOrder(ID, NODE, NOW, "ops", "", "", None, OLD)
+    state = _S.OPEN if step.kind == "Drain" else _S.REPAIRING
+    book = Book(incidents={"inc1": incident(state=state, by_order=True, order=kept, order_dropped=why)})
+    refused = outlived(book, intent(f"inc1/{step.text}/1", actions[step.kind]))
+    assert (refused.state if refused is not None else None) == (IntentState.REFUSED if why else None)
 
 
 @pytest.mark.parametrize("how", ["resumed in Slurm", "released"])

@@ -31,11 +31,13 @@ def follow(world: World, view: ClusterView, incident: Incident) -> Moved | None:
     """Drop the order of an incident that is about something else by now, and release the node of one that is dropped. None: neither.
 
     Of an incident that the order alone opened, an undrained node is left as it is, and so is one that another operator drained."""
-    if replacement_begun(incident, world.book.intents_of(incident.id)) or incident.state not in NOT_BEGUN:
-        return None
     order, node = incident.ordered, view.nodes[incident.node]
-    if order is None:
-        return _let_go(world, view, incident) if incident.only_ordered else None
+    if order is None and incident.only_ordered and not _exchanged(world, incident):
+        return _let_go(world, view, incident)  # what was launched as the order was withdrawn is given back
+    if order is None or incident.state not in NOT_BEGUN:
+        return None
+    if replacement_begun(incident, world.book.intents_of(incident.id)):
+        return None
     why = _void(world, node, incident, order)
     if why is None:
         return None
@@ -62,6 +64,12 @@ def _let_go(world: World, view: ClusterView, incident: Incident) -> Moved | None
     if incident.only_ordered and order is not None and order.over is not None:  # whoever drained it had a reason
         return move(again, _S.AWAITING_HUMAN, world.now, text)
     return move(again, _S.VALIDATING, world.now, f"{text}; it is tested, then returned")
+
+
+def _exchanged(world: World, incident: Incident) -> bool:
+    """Whether the machine is exchanged in place by now, or may be: what comes of it is tested as after any exchange."""
+    tries = world.book.attempts(incident.id, steps.replace(incident.node, incident.repair_attempt))
+    return any(i.state in _BEGUN for i in tries)
 
 
 def _being_drained(world: World, view: ClusterView, incident: Incident) -> bool:
