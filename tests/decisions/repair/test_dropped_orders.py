@@ -237,7 +237,10 @@ def pauses(site: Site) -> None:
 
 
 def acts_again(site: Site) -> None:
-    site.operate("resume") if site.book.paused else to(site)
+    if site.book.paused:
+        site.operate("resume")
+    else:
+        to(site)
 
 
 @pytest.mark.parametrize("change", [observes, forbids, pauses])
@@ -289,10 +292,12 @@ def test_nothing_is_drained_until_the_whole_order_can_be_paid(kind: BudgetKind) 
     (other,) = {BudgetKind.ENDED, BudgetKind.BOUGHT} - {kind}
     site = Site(4, policy=POLICY)
     site.run(2)
-    world = replace(site.loop.world, now=site.clock.now())
-    assert world.view is not None
+    seen = site.loop.world
+    assert seen is not None
+    assert seen.view is not None
+    world, view = replace(seen, now=site.clock.now()), seen.view
     asked = NodeOrder(ID, NODE, OrderVerb.REPLACE, site.clock.now(), "ops", "", "", None, OLD)
-    told = "; ".join(waits_for(world, world.view, asked))
+    told = "; ".join(waits_for(world, view, asked))
     assert all(f"budget extend {each.value} " in told for each in (kind, other)), "all that is too short is named"
     extend(site, kind)
     order(site)
@@ -354,10 +359,12 @@ def test_only_brakes_that_hold_the_node_are_named() -> None:
     brake = Brake(BrakeKind.DRAINS, site.clock.now(), "drill", None, "prod", "n[1-2]")
     site.store.commit(Change(brakes=(brake,)), lease.fence)
     site.run(2)
-    world = replace(site.loop.world, now=site.clock.now())
-    assert world.view is not None
+    seen = site.loop.world
+    assert seen is not None
+    assert seen.view is not None
+    world, view = replace(seen, now=site.clock.now()), seen.view
     of = {
-        n: waits_for(world, world.view, NodeOrder(ID, n, OrderVerb.REPLACE, world.now, "ops", "", "", None, machine))
+        n: waits_for(world, view, NodeOrder(ID, n, OrderVerb.REPLACE, world.now, "ops", "", "", None, machine))
         for n, machine in (("n1", "i-0001"), ("n5", "i-0005"))
     }
     assert of == {"n1": ("brake 'drains@prod' holds (holdfast release drains@prod)",), "n5": ()}
