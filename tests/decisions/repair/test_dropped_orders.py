@@ -186,7 +186,7 @@ def test_an_order_that_is_withdrawn_as_its_launch_begins_keeps_its_machine() -> 
 @pytest.mark.parametrize("step", [steps.drain(NODE), steps.launch(NODE, 0), steps.replace(NODE, 0)])
 @pytest.mark.parametrize("why", ["", "withdrawn: close by ops"])
 def test_a_step_that_was_planned_is_not_begun_once_the_order_is_dropped(step: Step, why: str) -> None:
-    actions = {
+    actions: dict[str, Drain | Launch | Replace] = {
         "Drain": Drain(NODE, "holdfast[inc1]: x"),
         "Launch": Launch(NODE, "inc1-0", OLD),
         "Replace": Replace(NODE, OLD, "boot", "inc1-0", frozenset(), None),
