@@ -511,7 +511,7 @@ def test_the_doctor_knows_a_missing_token_from_a_controller_that_is_down(
 def test_on_a_narrow_terminal_reasons_stand_below_the_table(
     holdfast: Any, site: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The column would be six characters wide beside ``DOWN+DRAIN+NOT_RESPONDING``, and a node as long as the screen."""
+    """The column would be six characters wide next to ``DOWN+DRAIN+NOT_RESPONDING``, and a node as long as the screen."""
     wide = holdfast("nodes", **site).out
     monkeypatch.setattr("holdfast.cli.views.reading.narrow", lambda: True)
     shown = holdfast("nodes", **site).out

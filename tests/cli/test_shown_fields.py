@@ -41,6 +41,8 @@ NOT_IN_THE_API: dict[type[Any], dict[str, str]] = {
         "drain_lost_at": "the note and the timeline say that slurmctld forgot the drain, and when",
         "job_uid": "whose job: `holdfast jobs` shows the job and its user",
         "by_job": "says which brake counts the drain, and the headline what was found",
+        "order_withdrawn": "whether people are called for it; order_dropped says who ended the order",
+        "earlier_orders": "the timeline has each order; the store takes none twice by this",
         "by_order": "the kind says that an order opened it, the check whether a finding leads by now",
         "code": "stands in the headline, after the check",
         "by_program": "says how many nodes with this fault make the job the suspect; the hold's reason names them",

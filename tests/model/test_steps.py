@@ -34,6 +34,7 @@ TEXTS = [
     (steps.release_for_operator("0h3k5d2m8x1q", "n1"), "ReleaseForOperator/n1.0h3k5d2m8x1q"),
     (steps.take_over_drain("0h3k5d2m8x1q", "n1"), "TakeOverDrain/n1.0h3k5d2m8x1q"),
     (steps.notify_order("0h3k5d2m8x1q"), "Notify/order.0h3k5d2m8x1q"),
+    (steps.notify_order_waits("0h3k5d2m8x1q"), "Notify/order_waits.0h3k5d2m8x1q"),
     (steps.keep_window("0h3k5d2m8x1q", 0xBEEF, HOUR), "KeepWindow/0h3k5d2m8x1q.0000beef.495012"),
     (steps.requeue(JOB, 2), "Requeue/4711r2"),
     (steps.requeue_rest(JOB, 2), "Requeue/4711r2.rest"),

@@ -6,13 +6,15 @@ import itertools
 
 import pytest
 
+from holdfast.model.actions.action import IntentState, Launch
 from holdfast.model.book import Change
 from holdfast.model.errors import Rejected
 from holdfast.model.event import EventKind
 from holdfast.model.incidents.incident import TRANSITIONS, IncidentState, MovedBy
+from holdfast.model.operators.node_orders import MachineOrder
 from holdfast.ports import Operation
 from holdfast.store import SqlStore
-from support.store_nouns import NOW, incident, later
+from support.store_nouns import NOW, incident, intent, later
 
 _S = IncidentState
 VERBS = {"close": _S.CLOSED, "retry": _S.REPAIRING}
@@ -51,3 +53,33 @@ def test_a_node_that_is_out_when_its_incident_is_closed_by_hand_is_remembered(
     node = incident().node
     record = store.load_book(later(6)).nodes.get(node)
     assert (record.out_for if record is not None else "") == ("" if in_service else "inc1")
+
+
+@pytest.mark.parametrize(
+    ("before", "launch", "withdrawn"),
+    [
+        (_S.OPEN, None, True),
+        (_S.CONTAINED, None, True),
+        (_S.REPAIRING, IntentState.FAILED, True),
+        (_S.REPAIRING, IntentState.STARTED, False),
+        (_S.VALIDATING, IntentState.DONE, False),
+        (_S.AWAITING_HUMAN, None, False),
+    ],
+)
+def test_to_close_an_order_that_has_not_begun_withdraws_it(
+    store: SqlStore, before: IncidentState, launch: IntentState | None, withdrawn: bool
+) -> None:
+    ordered = MachineOrder("0h3k5d2m8x1q", "n1", NOW, "ops", "board", "", None, "i-1", frozenset({"GPU-1"}))
+    waits = incident(state=before, state_since=NOW, by_order=True, order=ordered)
+    begun = [intent("inc1/Launch/n1.0/1", Launch("n1", "inc1-0", "i-1"), state=launch)] if launch is not None else []
+    store.commit(Change(incidents=(waits,), intents=tuple(begun)), fence=0)
+    close = Operation("close", "ada", "inc1", "drill")
+    store.operate(close, later(5))
+    found = store.incident("inc1")
+    assert found is not None
+    assert (found.open, found.order_withdrawn, found.order) == (withdrawn, withdrawn, ordered)
+    if withdrawn:
+        assert (found.state, found.order_dropped) == (before, "withdrawn: close by ada: drill")
+        store.operate(close, later(6))
+        assert store.incident("inc1") is not None
+        assert not store.load_book(later(7)).incidents["inc1"].open, "a second order closes it"

@@ -11,6 +11,7 @@ from holdfast.actor.carry_out import AT_NODES
 from holdfast.decisions.brakes.overtaking import overtakes
 from holdfast.decisions.common import node_incidents
 from holdfast.decisions.nodes.hands_off import in_window
+from holdfast.model.actions import steps
 from holdfast.model.actions.action import (
     Action,
     AdoptSpare,
@@ -98,6 +99,8 @@ def outlived(book: Book, intent: Intent) -> IntentOutcome | None:
     action = intent.action
     if intent.state is not IntentState.PLANNED or incident is None:
         return None
+    if _of_a_dropped_order(incident, intent):
+        return IntentOutcome(IntentState.REFUSED, f"the order was dropped meanwhile: {incident.order_dropped}")
     ends = isinstance(action, _NOT_AFTER_THE_END) or _of_the_dead(action) or _of_its_own_machine(incident, action)
     if (_of_the_dead(action) and not incident.dead) or _of_the_silent(action, incident):
         return HEARD_AGAIN
@@ -105,6 +108,20 @@ def outlived(book: Book, intent: Intent) -> IntentOutcome | None:
         return None
     how = "taken over" if incident.acknowledged else "closed"
     return IntentOutcome(IntentState.REFUSED, f"the incident was {how} meanwhile: {incident.note}")
+
+
+def _of_a_dropped_order(incident: Incident, intent: Intent) -> bool:
+    """Whether an order that is dropped by now calls for the step: the drain of a node in service, or a step at its machine that the
+    incident does not continue with."""
+    if not incident.order_dropped or not incident.open:
+        return False
+    if isinstance(intent.action, Drain):
+        return incident.only_ordered and incident.state is IncidentState.OPEN
+    current = (
+        steps.launch(incident.node, incident.repair_attempt),
+        steps.replace(incident.node, incident.repair_attempt),
+    )
+    return isinstance(intent.action, Launch | Replace) and (incident.only_ordered or intent.step not in current)
 
 
 def _of_its_own_machine(incident: Incident, action: Action) -> bool:

@@ -35,6 +35,7 @@ def replacing_router(api: Api) -> APIRouter:
             new_order(deps, request, name, OrderVerb.REPLACE, wanted.reason, wanted.ticket),
             over=_drain_named(node, wanted.over),
             instance_id=wanted.machine or _machine_of(world, name),
+            gpus=_gpus_of(world, name),
         )
         no = refused(world, view, order) or _again(world, order)
         if no is not None and no.why is not OrderRefusal.OBSERVE:
@@ -79,6 +80,11 @@ def _machine_of(world: World, name: str) -> str:
     return record.instance_id if record is not None else ""
 
 
+def _gpus_of(world: World, name: str) -> frozenset[str]:
+    record = world.book.nodes.get(name)
+    return record.gpu_uuids if record is not None else frozenset()
+
+
 def _again(world: World, order: NodeOrder) -> OrderRefused | None:
     """Another order of the node that the loop has not taken up yet."""
     waiting = [o for o in world.book.node_orders if o.node == order.node and o.due(order.at) and not _seen(world, o)]
@@ -93,4 +99,4 @@ def _seen(world: World, order: NodeOrder) -> bool:
     mine = (steps.drain_for_operator, steps.release_for_operator)
     planned = (*(step(order.id, order.node) for step in mine), steps.notify_order(order.id))
     dealt_with = any(world.book.planned(UPKEEP, step) for step in planned)
-    return dealt_with or any(i.order is not None and i.order.id == order.id for i in world.book.incidents.values())
+    return dealt_with or any(i.has_taken(order.id) for i in world.book.incidents.values())

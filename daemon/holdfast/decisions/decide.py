@@ -12,7 +12,7 @@ from holdfast.decisions.machines import dispute_notices, orphans
 from holdfast.decisions.nodes import maintenance_windows, node_orders, stays_down_notices
 from holdfast.decisions.planned import ending
 from holdfast.decisions.recovery import held_notices, recover
-from holdfast.decisions.repair import cleanup, drain, pair_probes, readmit, repair, replace_orders
+from holdfast.decisions.repair import cleanup, drain, order_waits, pair_probes, readmit, repair, replace_orders
 from holdfast.decisions.silence import ask_witnesses, frozen_notices, silence_notices
 from holdfast.decisions.spares import order_spare_checks, refill
 from holdfast.model.actions.action import Proposal
@@ -39,6 +39,7 @@ def decide(world: World) -> Decision:
         maintenance_windows.keep_windows(world),
         node_orders.carry_out_orders(world),
         replace_orders.tell_of_dropped_orders(world),
+        order_waits.tell_of_waiting_orders(world),
         drain.contain(world),
         read_output.read_outputs(world),
         recover.recover(world),

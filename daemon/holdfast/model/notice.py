@@ -48,6 +48,8 @@ class Topic(StrEnum):
     MAINTENANCE_WINDOW = "maintenance_window"
     ORDER_DROPPED = "order_dropped"
     """An operator's order to replace a machine that is not carried out."""
+    ORDER_WAITS = "order_waits"
+    """A node that is drained for such an order, which a brake or a budget holds up."""
     STEP_FAILING = "step_failing"
     BRAKE = "brake"
     BUDGET_SPENT = "budget_spent"
@@ -87,6 +89,7 @@ RUNBOOKS: Mapping[Topic, str] = {
     Topic.SPARES_SHORT: "runbooks/spares-short.md",
     Topic.MAINTENANCE_WINDOW: "maintenance.md",
     Topic.ORDER_DROPPED: "repair.md",
+    Topic.ORDER_WAITS: "repair.md",
     Topic.STEP_FAILING: "runbooks/step-failing.md",
     Topic.BRAKE: "runbooks/brake.md",
     Topic.BUDGET_SPENT: "runbooks/budget-spent.md",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
 from sqlalchemy import Connection, select
 
+from holdfast.model.actions.action import Intent
+from holdfast.model.actions.order_progress import may_be_withdrawn
 from holdfast.model.errors import NotFound, Rejected
 from holdfast.model.event import Event, EventKind
 from holdfast.model.incidents.incident import Incident, IncidentState, MovedBy
@@ -17,7 +19,7 @@ from holdfast.model.operators.maintenance import Windows
 from holdfast.model.operators.proposals import Answer, Said, answered, parse_id
 from holdfast.model.operators.suppression import check_suppression
 from holdfast.ports import Operation
-from holdfast.store import nodes, rows
+from holdfast.store import nodes, queries, rows
 from holdfast.store import tables as t
 from holdfast.store.books import (
     MAINTENANCE,
@@ -63,6 +65,8 @@ def _close(connection: Connection, operation: Operation, at: datetime) -> None:
     """Close an incident. Its findings of a lasting state stay live: the agent repeats them every ten minutes, which must not count as
     new. They count as new after they were cleared, in another boot, or at a higher severity; a repeated event always does."""
     incident = _move(connection, operation, at)
+    if incident.open:
+        return
     f = t.findings.c
     over = t.findings.update().where(f.incident_id == incident.id, f.live, ~f.sticky)
     connection.execute(over.values(live=False))
@@ -74,9 +78,9 @@ def _retry(connection: Connection, operation: Operation, at: datetime) -> None:
 
 def _move(connection: Connection, operation: Operation, at: datetime) -> Incident:
     before = _open_incident(connection, operation)
-    incident, events = moved(before, operation, at)
+    incident, events = moved(before, operation, at, queries.intents(connection, before.id, _MOST_STEPS))
     _write(connection, incident)
-    if leaves_out(before, operation):
+    if not incident.open and leaves_out(before, operation):
         nodes.await_return(connection, incident.node, incident.id)
     rows.append(connection, events)
     return incident
@@ -209,8 +213,23 @@ def _open_incident(connection: Connection, operation: Operation) -> Incident:
     return incident
 
 
-def moved(incident: Incident, operation: Operation, at: datetime) -> Moved:
-    """An open incident after an operator's ``close`` or ``retry``, with its events. Raises Rejected where its state does not allow it."""
+_MOST_STEPS = 1000
+"""Newest steps of an incident that its end may depend on."""
+
+
+def moved(incident: Incident, operation: Operation, at: datetime, intents: Iterable[Intent]) -> Moved:
+    """An open incident after an operator's ``close`` or ``retry``, with its events. ``intents``: its own. Raises Rejected where its state
+    does not allow it.
+
+    The end of an order to replace a machine, of which nothing irreversible has begun, withdraws it: the node drained for it is tested and
+    put back by Holdfast, and then the incident closes. A drain that it took over from an operator stays."""
+    if operation.verb == "close" and incident.ordered is not None and may_be_withdrawn(incident, intents):
+        order = incident.ordered
+        why = f"withdrawn: close by {_who_and_why(operation)}"
+        incident = replace(incident, order_dropped=why, order_withdrawn=True)
+        if order.over is None:
+            note = f"{why}; the node is put back into service once it has passed its tests"
+            return replace(incident, note=note), [_event(operation, EventKind.OPERATOR, at, incident)]
     retry = operation.verb == "retry"
     if retry and incident.state is not IncidentState.AWAITING_HUMAN:
         raise Rejected(

@@ -418,16 +418,20 @@ class MemoryStore:
 
     def _close(self, operation: Operation, at: datetime) -> None:
         self._move(operation, at)
-        self._bury({operation.target}, states=False)
+        if not self._incidents[operation.target].open:
+            self._bury({operation.target}, states=False)
 
     def _move(self, operation: Operation, at: datetime) -> None:
         before = self._open(operation.target)
-        incident, events = operations.moved(before, operation, at)
+        incident, events = operations.moved(before, operation, at, self._of_incident(before.id))
         self._operated(incident)
-        if operations.leaves_out(before, operation):
+        if not incident.open and operations.leaves_out(before, operation):
             record = self._nodes.get(incident.node) or NodeRecord(incident.node)
             self._nodes[incident.node] = replace(record, out_for=incident.id)
         self._append(e for e in events if e.kind is not EventKind.OPERATOR)
+
+    def _of_incident(self, incident_id: str) -> list[Intent]:
+        return [i for i in self._intents.values() if i.incident_id == incident_id]
 
     def _answered(self, operation: Operation, at: datetime) -> None:
         incident, _ = operations.proposal_answered(self._open(parse_id(operation.target)[0]), operation, at)

@@ -84,7 +84,7 @@ def operating_router(api: Api) -> APIRouter:
 
     @router.post("/v1/incidents/{incident_id}/close", responses=answers(404, 409))
     async def close(request: Request, incident_id: IncidentIdInPath, word: Word = NO_WORD) -> Done:
-        """Close it by hand."""
+        """Close it by hand. Of an order to replace a machine that has not begun: withdraw it, and the node is put back."""
         return await with_incident(request, "close", word, incident_id)
 
     @router.post("/v1/incidents/{incident_id}/retry", responses=answers(404, 409))

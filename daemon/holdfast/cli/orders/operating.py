@@ -55,7 +55,7 @@ def ack(incident_id: IncidentIdArgument, reason: Reason = "", url: Url = None) -
 
 
 def close(incident_id: IncidentIdArgument, reason: Reason = "", url: Url = None) -> None:
-    """Close an incident by hand."""
+    """Close an incident by hand; of an order to replace a machine that has not begun: withdraw it, and the node is put back."""
     _incident("close", incident_id, reason, url)
 
 

@@ -216,11 +216,15 @@ def unpaid(world: World, purse: Purse, proposal: Proposal) -> WithheldProposal |
     if users and (half := purse.half_spent(action)) is not None:
         text = f"half of budget {half.name} is spent: the rest is for faults that no user's job can cause"
         return WithheldProposal(Ban.CAP, text)
-    if cause is not None and cause.only_ordered and (short := purse.keeps_too_little(action)) is not None:
-        return WithheldProposal(Ban.CAP, why_kept_for_faults(short))
+    again = isinstance(action, Drain) and cause is not None and cause.drain_lost_at is not None  # slurmctld forgot it
+    ordered = cause is not None and cause.only_ordered and not again
+    if ordered and (short := purse.short_for_order(action, proposal.incident_id)):
+        return WithheldProposal(Ban.CAP, "; ".join(map(why_kept_for_faults, short)))
     if cause is not None and (ended := purse.cannot_end(action, cause)) is not None:
         return WithheldProposal(Ban.CAP, f"{why_spent(ended)}; a launch waits until the old machine may be ended")
     spent = purse.take(action)
+    if ordered and spent is None:
+        purse.promise(action, proposal.incident_id)
     return WithheldProposal(Ban.CAP, why_spent(spent)) if spent is not None else None
 
 

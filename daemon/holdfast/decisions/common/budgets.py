@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from holdfast.decisions.common import node_incidents, slurm_view
 from holdfast.decisions.common.wording import counted
 from holdfast.model.actions import steps
-from holdfast.model.actions.action import Action, Drain, IntentState, Launch, Terminate
+from holdfast.model.actions.action import Action, Drain, Intent, IntentState, Launch, Replace, Terminate
 from holdfast.model.actions.budgets import BudgetKind, BudgetState, budget_of
 from holdfast.model.book import World
 from holdfast.model.incidents.incident import Incident, IncidentState
@@ -113,6 +113,46 @@ def _numbers(policy: RepairPolicy, kind: BudgetKind) -> tuple[int, int]:
             return policy.launches_per_hour, policy.launches_per_day
 
 
+@dataclass(frozen=True, slots=True)
+class _Promise:
+    """What an order that was begun is still to spend."""
+
+    node: str
+    kinds: frozenset[BudgetKind]
+
+
+_UNDER_WAY = frozenset({IncidentState.OPEN, IncidentState.CONTAINED, IncidentState.REPAIRING, IncidentState.VALIDATING})
+
+
+def _whole_order(world: World) -> tuple[BudgetKind, ...]:
+    return (BudgetKind.ENDED, BudgetKind.BOUGHT) if world.can.launch_first else (BudgetKind.ENDED,)
+
+
+def _promises(world: World) -> dict[str, _Promise]:
+    """By incident: orders whose node is drained for them, and that have not spent everything yet. One that waits for an operator, or is
+    dropped before its machine was launched, keeps nothing from others."""
+    found: dict[str, _Promise] = {}
+    for incident in world.book.open_incidents():
+        if not incident.only_ordered or incident.acknowledged or incident.state not in _UNDER_WAY:
+            continue
+        counted = [i for i in world.book.intents_of(incident.id) if i.state in COUNTED]
+        kinds = frozenset(_whole_order(world)) - _spent_by(incident, counted)
+        begun = any(isinstance(i.action, Drain) for i in counted)
+        if begun and kinds and (incident.ordered is not None or BudgetKind.BOUGHT not in kinds):
+            found[incident.id] = _Promise(incident.node, kinds)
+    return found
+
+
+def _spent_by(incident: Incident, counted: Iterable[Intent]) -> frozenset[BudgetKind]:
+    """Budgets that the present attempt of an order has spent."""
+    attempt = (
+        steps.launch(incident.node, incident.repair_attempt),
+        steps.replace(incident.node, incident.repair_attempt),
+        steps.terminate(incident.instance_id),
+    )
+    return frozenset(kind for i in counted if i.step in attempt and (kind := budget_of(i.action)) is not None)
+
+
 class Purse:
     """Budgets that one turn may still spend. A budget is counted when the first step requests it: most turns request none."""
 
@@ -121,6 +161,7 @@ class Purse:
         self._left: dict[tuple[BudgetKind, str], BudgetState] = {}
         self._launched: set[str] = set()
         """Nodes for which this turn launches."""
+        self._promised: dict[str, _Promise] | None = None
 
     def half_spent(self, action: Action) -> BudgetState | None:
         """One of its budgets of which half of the hour's, or of the day's, steps are spent; None: none is. What a launch is to end with
@@ -143,12 +184,48 @@ class Purse:
         owing = {*_owing(self._world), *self._launched} - {node}
         return [_with_owed(self._world, state, owing) for state in self._of(BudgetKind.ENDED, node)]
 
-    def keeps_too_little(self, action: Action) -> BudgetState | None:
-        """The budget of which an operator's order would leave less than half for faults, or less than one step; None: it leaves enough.
-        What a launch or a drain is to end with counts as well: nothing is begun that would wait half done."""
-        kinds = {budget_of(action)} | ({BudgetKind.ENDED} if isinstance(action, Launch | Drain) else set())
-        states = (state for kind in BudgetKind if kind in kinds for state in self._of(kind, action.target.node))
-        return next((s for s in states if not _leaves_half(s, action.target.node)), None)
+    def short_for_order(self, action: Action, incident_id: str = "") -> tuple[BudgetState, ...]:
+        """The budgets of which an operator's order would leave less than half for faults, or less than one step; empty: all leave enough.
+
+        What a drain or a launch leads to counts as well, and what the orders that were begun before are still to spend (those of
+        ``incident_id`` apart): nothing is begun that would wait half done. The end of what was launched is never kept back."""
+        node = action.target.node
+        states = [s for kind in self._leads_to(action) for s in self._of(kind, node)]
+        others = [p for number, p in self._promises().items() if number != incident_id]
+        return tuple(s for s in (self._with(state, others) for state in states) if not _leaves_half(s, node))
+
+    def promise(self, action: Action, incident_id: str) -> None:
+        """An order is begun with this step: what it leads to is kept for it from the others of this turn."""
+        kinds = frozenset(self._leads_to(action)) - {budget_of(action)}
+        if action.target.node is not None and kinds:
+            self._promises()[incident_id] = _Promise(action.target.node, kinds)
+
+    def _leads_to(self, action: Action) -> tuple[BudgetKind, ...]:
+        match action:
+            case Launch():
+                return BudgetKind.ENDED, BudgetKind.BOUGHT
+            case Replace():
+                return (BudgetKind.ENDED,)
+            case Drain():
+                return _whole_order(self._world)
+            case _:
+                return ()
+
+    def _promises(self) -> dict[str, _Promise]:
+        if self._promised is None:
+            self._promised = _promises(self._world)
+        return self._promised
+
+    def _with(self, state: BudgetState, promises: Iterable[_Promise]) -> BudgetState:
+        """The budget as it is once these orders are carried out."""
+        sets = [s for s in self._world.policy.nodes if s.name == state.node_set]
+        mine = [p.node for p in promises if state.kind in p.kinds and all(_has(self._world, s, p.node) for s in sets)]
+        return replace(
+            state,
+            hour_spent=state.hour_spent + len(mine),
+            day_spent=state.day_spent + len(mine),
+            nodes=state.nodes | frozenset(mine),
+        )
 
     def take(self, action: Action) -> BudgetState | None:
         """None, and one less is left in each of its budgets; or one that is spent."""
@@ -217,7 +294,7 @@ def why_kept_for_faults(state: BudgetState) -> str:
     return (
         f"what is left of budget {state.name!r} is kept for faults: an operator's order may use half of it "
         f"({state.hour_spent} of {state.hour_most} machines within an hour, {state.day_spent} of {state.day_most} within a day, "
-        f"{len(state.nodes)} of {state.nodes_most} different nodes); {more}"
+        f"{len(state.nodes)} of {state.nodes_most} different nodes, what orders that were begun will take included); {more}"
     )
 
 

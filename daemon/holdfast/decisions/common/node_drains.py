@@ -11,6 +11,7 @@ from holdfast.model.actions.action import Action, Drain, Intent, IntentState, Se
 from holdfast.model.book import NodeMark, World
 from holdfast.model.ids import has_slurms_words, held_reason, incident_of_reason, is_reason, without_slurms_words
 from holdfast.model.incidents.incident import Incident
+from holdfast.model.operators.node_orders import order_of
 from holdfast.model.slurm.cluster import ClusterView, Node
 
 VIEW_LAG = timedelta(seconds=3)
@@ -79,6 +80,12 @@ def _reasons(action: Action, incident_id: str) -> tuple[str, ...]:
 def drained_by_others(world: World, node: Node) -> bool:
     """Whether an operator or another tool took it out of service: they have to return it."""
     return drained_by(world, node) is DrainedBy.FOREIGN
+
+
+def who_drained(world: World, node: Node) -> str:
+    """Who took the node out of service, for people: the operator who ordered it through Holdfast, else Slurm's user."""
+    order = order_of(world.book.node_orders, node.name, node.reason)
+    return order.by if order is not None else node.reason_user or "another user"
 
 
 def drained_by_us(world: World, node: Node) -> bool:

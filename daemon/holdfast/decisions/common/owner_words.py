@@ -19,11 +19,11 @@ def fault_of(incident: Incident) -> str:
     check = f"{incident.check} {incident.code}".strip()
     if incident.goes_at is not None:
         return f"{names(check, 2)} at {incident.goes_at:%Y-%m-%d %H:%M:%S} UTC"
-    _, _, rest = incident.headline.partition(f"{check} ")
+    _, _, rest = incident.headline.partition(f"{check} ")  # rule prose: shortened to be shown
     return names(f"{check} {rest.partition(': ')[0]}")
 
 
-def names(text: str, most: int = _MOST) -> str:
+def names(given: str, most: int = _MOST) -> str:
     """Those of the first ``most`` words that are names."""
-    found = (word for word in text.split()[:most] if len(word) <= _LONGEST and _NAME.fullmatch(word))
+    found = (word for word in given.split()[:most] if len(word) <= _LONGEST and _NAME.fullmatch(word))
     return " ".join(found) or "unnamed"

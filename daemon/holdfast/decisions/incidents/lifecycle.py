@@ -15,8 +15,15 @@ from holdfast.decisions.incidents import correlate
 from holdfast.decisions.incidents.in_service import in_service
 from holdfast.decisions.machines import replacement, serving_now
 from holdfast.decisions.machines.machine_proof import refused_unproven
-from holdfast.decisions.nodes import hands_off, ordered_replacement, returns, slurm_drains, stays_down
-from holdfast.decisions.repair import failed_launches, machine_gone, not_shown, repair_progress, validation
+from holdfast.decisions.nodes import hands_off, returns, slurm_drains, stays_down
+from holdfast.decisions.repair import (
+    dropped_orders,
+    failed_launches,
+    machine_gone,
+    not_shown,
+    repair_progress,
+    validation,
+)
 from holdfast.decisions.repair.ladder import Rung, choose, next_allowed, next_rung
 from holdfast.decisions.repair.repair import evidence_settled
 from holdfast.decisions.repair.steps_done import done
@@ -40,7 +47,7 @@ def follow_incidents(world: World) -> Change:
     events: list[Event] = []
     for incident in world.book.open_incidents():
         after, seen = _follow(world, view, incident)
-        after = ordered_replacement.ended(world, incident, after)
+        after = dropped_orders.ended(world, incident, after)
         if after == incident:
             continue
         incidents.append(after)
@@ -81,7 +88,7 @@ def _follow_node(world: World, view: ClusterView, incident: Incident) -> Moved:
         incident = replace(incident, drain_lost_at=None)
     if (held := _held(world, view, incident)) is not None:
         return held
-    if (void := ordered_replacement.drop_void(world, view, incident)) is not None:
+    if (void := dropped_orders.follow(world, view, incident)) is not None:
         return void
     if (other := machine_gone.exchanged(world, view, incident)) is not None:
         return other
@@ -271,7 +278,9 @@ def machine_touched(world: World, incident: Incident) -> bool:
 
 def _taken_over(world: World, incident: Incident, node: Node) -> Moved:
     """Another user took the node over while it was being repaired: what was launched for it is given back (the attempt is over)."""
-    note = f"{node.reason_user or 'another user'} took the node over ({node.reason!r}): theirs to repair and to resume"
+    note = (
+        f"{node_drains.who_drained(world, node)} took the node over ({node.reason!r}): theirs to repair and to resume"
+    )
     return move(repair_progress.attempt_over(incident), _S.AWAITING_HUMAN, world.now, note)
 
 

@@ -84,6 +84,11 @@ TOPIC_TEXTS: Mapping[Topic, TopicText] = {
         "nothing more for this order.",
         "holdfast node history {node}; order it again if it still holds: holdfast node replace {node}",
     ),
+    Topic.ORDER_WAITS: TopicText(
+        "orders to replace a machine wait",
+        "the order is carried out once nothing holds it.",
+        f"{_SHOW}; holdfast budget show; holdfast incident close, to withdraw the order",
+    ),
     Topic.STEP_FAILING: TopicText("steps fail repeatedly", "the step is tried again while it is due.", _SHOW),
     Topic.BRAKE: TopicText(
         "brakes hold",

@@ -46,11 +46,17 @@ def contain(world: World) -> Part:
         if node_incidents.acting(incident)
         and incident.state in _CONTAINABLE
         and incident.node in view.nodes
+        and not _of_a_dropped_order(incident)
         and hands_off.holds(world, incident) is None
         and not (incident.state is IncidentState.OPEN and hands_off.nothing_left(world, incident))
         for proposal in _contain(world, view, incident)
     ]
     return Part(tuple(proposals))
+
+
+def _of_a_dropped_order(incident: Incident) -> bool:
+    """Its node has not been drained, and need not be."""
+    return incident.state is IncidentState.OPEN and incident.only_ordered and incident.ordered is None
 
 
 def _contain(world: World, view: ClusterView, incident: Incident) -> list[Proposal]:
@@ -92,7 +98,7 @@ def _take_over(world: World, view: ClusterView, incident: Incident) -> list[Prop
     if not world.may_try(incident.id, step):
         return []
     action = TakeOverDrain(node.name, slurm_reason(incident.id, incident.headline), order.over)
-    why = f"{order.who_and_why}; in the place of {node.reason_user or 'another user'}'s drain {node.reason!r}"
+    why = f"{order.who_and_why}; in the place of {node_drains.who_drained(world, node)}'s drain {node.reason!r}"
     return [Proposal(incident.id, step, action, why)]
 
 

@@ -87,8 +87,8 @@ def _held_up(world: World, view: ClusterView, incident: Incident) -> Choice | No
     node = view.nodes[incident.node]
     if node_drains.drained_by_others(world, node):
         if ordered_replacement.takes_over(incident, node):
-            return Choice(Rung.WAIT, f"takes over the drain of {node.reason_user or 'another user'}, as ordered")
-        who = node.reason_user or "somebody"
+            return Choice(Rung.WAIT, f"takes over the drain of {node_drains.who_drained(world, node)}, as ordered")
+        who = node_drains.who_drained(world, node)
         return Choice(Rung.HUMAN, f"{who} drained the node ({node.reason!r}): theirs to repair and to resume")
     if not slurm_view.free_of_jobs(view, incident.node):
         jobs = ",".join(j.shown_id for j in view.jobs_on(incident.node))
@@ -115,6 +115,8 @@ def _by_order(world: World, view: ClusterView, incident: Incident) -> Choice | N
         return Choice(
             Rung.HUMAN, f"the order is dropped, and another operator had drained the node: {incident.order_dropped}"
         )
+    if (held := ordered_replacement.no_return(world, incident.node)) is not None:
+        return Choice(Rung.WAIT, f"the order is dropped; the node is returned later ({held}): {incident.order_dropped}")
     return Choice(
         Rung.VALIDATE, f"the order is dropped, the node proves itself and is returned: {incident.order_dropped}"
     )

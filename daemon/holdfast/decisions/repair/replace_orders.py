@@ -10,16 +10,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from holdfast.decisions.common import node_incidents, slurm_view
-from holdfast.decisions.common.budgets import Purse, why_kept_for_faults
+from holdfast.decisions.common import node_drains, node_incidents, slurm_view
 from holdfast.decisions.common.node_policy import policy_of
 from holdfast.decisions.common.part import Part
 from holdfast.decisions.nodes import hands_off, ordered_replacement
-from holdfast.decisions.repair import ladder, repair_progress
+from holdfast.decisions.repair import ladder, order_waits, repair_progress
 from holdfast.decisions.spares.pool import spare_pool
 from holdfast.model.actions import steps
-from holdfast.model.actions.action import Launch, Notify, Proposal, Replace
-from holdfast.model.book import BrakeKind, Change, World
+from holdfast.model.actions.action import Drain, Notify, Proposal
+from holdfast.model.book import Change, World
 from holdfast.model.event import Event, EventKind
 from holdfast.model.ids import UPKEEP, NewId
 from holdfast.model.incidents.incident import ABOUT_JOBS, NOT_OF_A_NODE, Incident, IncidentKind, IncidentState, MovedBy
@@ -34,6 +33,8 @@ CHECK = "operator.replace"
 """Shown as the check of an incident that an order opened."""
 STEP = "ReplaceOrder"
 """Kind in the event of an order that is not carried out."""
+_MOST_EARLIER = 100
+"""Earlier orders that an incident remembers; each is kept for an hour."""
 _MAY_BE_DIRECTED = frozenset({IncidentState.OPEN, IncidentState.CONTAINED, IncidentState.AWAITING_HUMAN})
 
 
@@ -130,6 +131,9 @@ def _machine(world: World, _view: ClusterView, order: NodeOrder) -> OrderRefused
         text = f"which machine serves {order.node} is not known: its agent has to report first (holdfast doctor)"
         return OrderRefused(OrderRefusal.OTHER_MACHINE, text)
     other = ordered_replacement.other_machine(world, order.node, order)
+    if other is None and ordered_replacement.other_gpus(world, order.node, order):
+        text = f"machine {order.instance_id} of {order.node} has other GPUs than when it was ordered: look, then order it again"
+        return OrderRefused(OrderRefusal.OTHER_MACHINE, text)
     if other is None:
         return None
     text = f"machine {other} serves {order.node} now, not {order.instance_id}: look, then order it again if that one is to go"
@@ -139,7 +143,7 @@ def _machine(world: World, _view: ClusterView, order: NodeOrder) -> OrderRefused
 def _drained(world: World, view: ClusterView, order: NodeOrder) -> OrderRefused | None:
     node = view.nodes[order.node]
     if ordered_replacement.foreign_drain(world, node, order):
-        who, reason = node.reason_user or "another user", node.reason or "no reason given"
+        who, reason = node_drains.who_drained(world, node), node.reason or "no reason given"
         text = f'{order.node} is drained by {who}: theirs; to take this very drain over: --over "{reason}"'
         return OrderRefused(OrderRefusal.DRAINED_BY_OTHERS, text)
     if order.over is not None and node.given_reason != order.over:
@@ -189,15 +193,7 @@ _ASKED: tuple[_Asked, ...] = (_unknown, _forbidden, _cannot, _spare, _in_hands, 
 def waits_for(world: World, view: ClusterView, order: NodeOrder) -> tuple[str, ...]:
     """What holds the order up now, for the operator who gives it; empty: it begins at once."""
     found = [f"Holdfast is paused by {world.book.paused}"] if world.book.paused is not None else []
-    holding = [b.kind for b in world.book.brakes.values() if b.released_at is None]
-    apart = (BrakeKind.TASK_DRAINS, BrakeKind.PLANNED_STOPS)  # those hold what users and agents' notices cause
-    found += [f"brake {kind.value!r} holds (holdfast release {kind.value})" for kind in holding if kind not in apart]
-    launch = Launch(order.node, order.id, order.instance_id)
-    action = (
-        launch if world.can.launch_first else Replace(order.node, order.instance_id, "", order.id, frozenset(), None)
-    )
-    short = Purse(world).keeps_too_little(action)
-    found += [why_kept_for_faults(short)] if short is not None else []
+    found += order_waits.held_by(world, Drain(order.node, ""))
     jobs = ",".join(str(j.key.job_id) for j in view.jobs_on(order.node))
     return (*found, *([f"job {jobs} is not stopped: it runs to its end"] if jobs else []))
 
@@ -223,8 +219,7 @@ def take_orders(world: World, new_id: NewId) -> Change:
 
 def _untaken(world: World) -> list[NodeOrder]:
     orders = [o for o in world.book.node_orders if o.verb is OrderVerb.REPLACE]
-    taken = {i.order.id for i in world.book.incidents.values() if i.order is not None} if orders else set()
-    return [o for o in orders if o.id not in taken]
+    return [o for o in orders if not any(i.has_taken(o.id) for i in world.book.incidents.values())]
 
 
 def _verdict(world: World, order: NodeOrder) -> OrderRefused | None:
@@ -261,16 +256,31 @@ def _opened(world: World, order: NodeOrder, new_id: NewId) -> Moved:
         check=CHECK,
         headline=f"{CHECK}: ordered by {order.who_and_why}",
         fault_at=world.now,
-        order=order.for_machine,
+        order=_kept(world, order),
     )
     return open_incident(new, IncidentState.OPEN, world.now)
+
+
+def _kept(world: World, order: NodeOrder) -> MachineOrder:
+    """As the incident keeps it; one of an older release says nothing of the machine's GPUs."""
+    record, kept = world.book.nodes.get(order.node), order.for_machine
+    known = record.gpu_uuids if record is not None and record.instance_id == order.instance_id else frozenset[str]()
+    return replace(kept, gpus=order.gpus or known)
 
 
 def _directed(world: World, incident: Incident, order: NodeOrder) -> Moved:
     """The incident goes for the replacement from here on. One that waits for an operator begins its attempts afresh, under a new number, so
     that people are notified again of what fails again."""
     machine = incident.instance_id or order.instance_id
-    new = replace(incident, order=order.for_machine, order_dropped="", instance_id=machine)
+    earlier = (*incident.earlier_orders, *([incident.order.id] if incident.order is not None else []))[-_MOST_EARLIER:]
+    new = replace(
+        incident,
+        order=_kept(world, order),
+        order_dropped="",
+        order_withdrawn=False,
+        earlier_orders=earlier,
+        instance_id=machine,
+    )
     text = f"replacement ordered by {order.who_and_why}"
     detail = {"who": order.by, "verb": "replace_node", "reason": order.reason, "ticket": order.ticket}
     if incident.state is not IncidentState.AWAITING_HUMAN:
@@ -292,10 +302,17 @@ def tell_of_dropped_orders(world: World) -> Part:
         why = _verdict(world, order)
         if why is None or not world.may_try(UPKEEP, steps.notify_order(order.id)):
             continue
-        proposals.append(_notice(order, why.text, UPKEEP))
+        proposals.append(_notice(order, why.text, UPKEEP, withdrawn=_ended_by_operator(world, order, why)))
         if not world.book.planned(UPKEEP, steps.notify_order(order.id)):
             events.append(_not_done(world, order, why))
     return Part(tuple(proposals), events=tuple(events))
+
+
+def _ended_by_operator(world: World, order: NodeOrder, why: OrderRefused) -> bool:
+    """Whether the operator who gave the order gave another one in its place, or the node was released: no one has to act."""
+    newest = [o for o in world.book.node_orders if o.node == order.node][-1]
+    own = newest.by == order.by or newest.verb is OrderVerb.RELEASE
+    return why.why is OrderRefusal.LATER_ORDER and own
 
 
 def _of_dropped(world: World, incident: Incident) -> Proposal | None:
@@ -306,13 +323,15 @@ def _of_dropped(world: World, incident: Incident) -> Proposal | None:
     number = incident.id if incident.open else UPKEEP  # what is closed counts as over: no message would be sent
     if not all(world.may_try(each, steps.notify_order(order.id)) for each in (incident.id, UPKEEP)):
         return None
-    return _notice(order, incident.order_dropped, number)
+    return _notice(order, incident.order_dropped, number, withdrawn=incident.order_withdrawn)
 
 
-def _notice(order: NodeOrder | MachineOrder, why: str, incident_id: str) -> Proposal:
+def _notice(order: NodeOrder | MachineOrder, why: str, incident_id: str, *, withdrawn: bool) -> Proposal:
+    """``withdrawn``: by an operator, so that no one has to act."""
     subject = f"{order.node}: the order of {order.by} to replace its machine is not carried out: {why}"
     body = f"{subject}\nOrdered by {order.who_and_why}, of machine {order.instance_id}."
     notify = Notify(subject, body, NoticeLevel.NEEDS_SOMEBODY, Topic.ORDER_DROPPED, (order.node,))
+    notify = replace(notify, level=NoticeLevel.HEALED) if withdrawn else notify
     return Proposal(incident_id, steps.notify_order(order.id), notify, why, order=90)
 
 

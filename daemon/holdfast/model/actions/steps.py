@@ -130,6 +130,11 @@ def notify_order(order_id: str) -> Step:
     return Step("Notify", f"order.{order_id}")
 
 
+def notify_order_waits(order_id: str) -> Step:
+    """The node is drained for the order to replace its machine, and a brake or a budget holds it up: once for each order."""
+    return Step("Notify", f"order_waits.{order_id}")
+
+
 def release_for_operator(order_id: str, node: str) -> Step:
     """An operator's order to put a node back."""
     return Step("ReleaseForOperator", f"{node}.{order_id}")

@@ -273,6 +273,10 @@ class Incident:
     """Operator's order to replace the node's machine that opened or directs it; None: there was none."""
     order_dropped: str = ""
     """Reason why that order is not carried out (any more), for people; empty: it is in force while the incident is open."""
+    order_withdrawn: bool = False
+    """An operator ended that order (closed its incident, put its node back): people are informed, and no one has to act."""
+    earlier_orders: tuple[str, ...] = ()
+    """Ids of the orders to replace that it has taken before that one: none is taken twice."""
     note: str = ""
     """Reason for this state, for people: shown on ``holdfast nodes`` and ``incident show``."""
     proposals: tuple[ProposalRecord, ...] = ()
@@ -313,6 +317,10 @@ class Incident:
     def ordered(self) -> MachineOrder | None:
         """The order to replace that is in force; None: there is none."""
         return self.order if self.open and not self.order_dropped else None
+
+    def has_taken(self, order_id: str) -> bool:
+        """Whether it carries this order out, or did before a newer one."""
+        return order_id in self.earlier_orders or (self.order is not None and self.order.id == order_id)
 
     @property
     def only_ordered(self) -> bool:

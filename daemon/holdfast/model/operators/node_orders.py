@@ -52,6 +52,8 @@ class NodeOrder:
     drain that Holdfast takes over; None: it takes over none."""
     instance_id: str = ""
     """Of a replacement: the machine that the operator saw. The order is about no other."""
+    gpus: frozenset[str] = frozenset()
+    """Of a replacement: UUIDs of that machine's GPUs, as known when the order was given; empty: not known."""
 
     @property
     def slurm_reason(self) -> str:
@@ -73,7 +75,9 @@ class NodeOrder:
     @property
     def for_machine(self) -> MachineOrder:
         """What an incident keeps of an order to replace."""
-        return MachineOrder(self.id, self.node, self.at, self.by, self.reason, self.ticket, self.over, self.instance_id)
+        return MachineOrder(
+            self.id, self.node, self.at, self.by, self.reason, self.ticket, self.over, self.instance_id, self.gpus
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +92,7 @@ class MachineOrder:
     ticket: str
     over: NodeReason | None
     instance_id: str
+    gpus: frozenset[str] = frozenset()
 
     @property
     def who_and_why(self) -> str:
