@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
@@ -13,8 +14,10 @@ from holdfast.model.errors import Rejected
 from holdfast.model.incidents.incident import Incident, IncidentState
 from holdfast_checks.result import Remedy, Severity
 from support.simulated import Site
+from support.simulated.machines import Machine
 from support.simulated.provider import NOTHING
 from support.simulated.site import POLICY
+from support.simulated.slurm import SimNode
 
 _S = IncidentState
 
@@ -227,3 +230,29 @@ def test_a_watched_incident_ends_with_its_machine() -> None:
     site.run(600, step_s=2)
     assert [i.state for i in site.store.incidents(node="n1")] == [IncidentState.CLOSED] * 2
     assert any("no longer serves" in i.note for i in site.store.incidents(node="n1"))
+
+
+@pytest.mark.parametrize("announced", [False, True])
+def test_a_successor_whose_slurmd_is_there_before_the_old_machine_is_ended_returns(
+    monkeypatch: pytest.MonkeyPatch, announced: bool
+) -> None:
+    """A spot machine goes before its replacement is validated, which has the node's name by then: no other slurmd will ever start."""
+    site = Site(2)
+    plain, since = site._register, list[datetime]()
+
+    def register(node: SimNode, machine: Machine) -> None:
+        plain(node, machine)
+        if node.name == "n1" and site.provider.tokens:
+            since.append(site.clock.now().replace(microsecond=0) + timedelta(seconds=2))
+            node.slurmd_started = since[0]
+
+    monkeypatch.setattr(site, "_register", register)
+    if announced:
+        goes = {"notice": "interruption", "goes_at": (site.clock.now() + timedelta(seconds=1)).isoformat()}
+        site.fault("n1", check="cloud.interruption", component="node", code="terminate", minor=None, evidence=goes)
+        assert _mended(site).state is _S.CLOSED, site.story()
+    else:
+        site.fault("n1")
+        assert _mended(site).state is not _S.CLOSED, "it may be the old machine's"
+        assert _mended(site, seconds=1000).state is _S.CLOSED
+    assert not site.slurm.nodes["n1"].drain

@@ -270,11 +270,20 @@ def _hand_over(world: World, view: ClusterView, incident: Incident, new: str) ->
 
 
 def _slurmd_is_new(world: World, view: ClusterView, incident: Incident) -> bool:
-    """Whether Slurm is in contact with a slurmd that is not the old machine's."""
+    """Whether Slurm is in contact with a slurmd that is not the old machine's.
+
+    A machine that goes by itself (spot) may be gone before its end is ordered: the slurmd that was seen then is its successor's already. It
+    is, if it started after the announced time, or still responds long after the end."""
     node = view.nodes[incident.node]
+    if not node.responding or node.slurmd_start_time is None:
+        return False
     terminated = attempted_steps.done(world.book.attempts(incident.id, steps.terminate(incident.instance_id)))
-    before = terminated.action.slurmd_started_at if terminated and isinstance(terminated.action, Terminate) else None
-    return node.responding and node.slurmd_start_time not in (None, before)
+    if terminated is None or not isinstance(terminated.action, Terminate):
+        return True
+    if node.slurmd_start_time != terminated.action.slurmd_started_at:
+        return True
+    after_it_went = incident.goes_at is not None and node.slurmd_start_time >= incident.goes_at
+    return after_it_went or world.now - terminated.planned_at > timedelta(seconds=repair_progress.STEADY_S)
 
 
 def _slurmd_start(view: ClusterView, incident: Incident) -> datetime | None:
