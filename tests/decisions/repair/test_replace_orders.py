@@ -186,6 +186,19 @@ def test_what_is_refused_leaves_a_trace_once(why: OrderRefusal) -> None:
     assert len(dropped(site)) == 1
 
 
+def test_a_dead_node_whose_machine_runs_is_not_promised_to_be_replaced() -> None:
+    """Its network is gone: the provider shows it running, and what runs on it may still write."""
+    site = a_site()
+    site.machine(NODE).cut_off, site.machine(NODE).unreachable_by = True, {"n2", "n3", "n4"}
+    until(site, _S.AWAITING_HUMAN, seconds=2400)
+    order(site)
+    site.run(30)
+    (said,) = dropped(site)
+    assert "running with its checks passing" in said
+    assert "power it off there, then order it again" in said
+    assert untouched(site)
+
+
 def test_a_node_that_is_being_repaired_is_not_ordered_again() -> None:
     site = a_site(4)
     repaired(site)

@@ -13,8 +13,10 @@ from enum import StrEnum
 from holdfast.decisions.common import node_drains, node_incidents, slurm_view
 from holdfast.decisions.common.node_policy import policy_of
 from holdfast.decisions.common.part import Part
+from holdfast.decisions.death.verdict import Consequence
 from holdfast.decisions.nodes import hands_off, ordered_replacement
 from holdfast.decisions.repair import ladder, order_waits, repair_progress
+from holdfast.decisions.silence import may_touch
 from holdfast.decisions.spares.pool import spare_pool
 from holdfast.model.actions import steps
 from holdfast.model.actions.action import Drain, Notify, Proposal
@@ -152,10 +154,22 @@ def _drained(world: World, view: ClusterView, order: NodeOrder) -> OrderRefused 
     return None
 
 
-def _at_work(world: World, _view: ClusterView, order: NodeOrder) -> OrderRefused | None:
+def _at_work(world: World, view: ClusterView, order: NodeOrder) -> OrderRefused | None:
     """What the node's open incidents say."""
     mine = [i for i in world.book.open_on(order.node) if i.kind not in ABOUT_JOBS]
-    return next((found for i in mine if (found := _of_incident(i, order)) is not None), None)
+    refusals = (_of_incident(i, order) or _not_ended(world, view, i) for i in mine)
+    return next((found for found in refusals if found is not None), None)
+
+
+def _not_ended(world: World, view: ClusterView, incident: Incident) -> OrderRefused | None:
+    """A node that is dead to Slurm while its provider shows the machine running: the end of it would be refused later."""
+    if not may_touch.about_silence(world, incident):
+        return None
+    why = may_touch.why_not(world, view, incident, Consequence.END_MACHINE, None)
+    if why is None or why.why is not may_touch.TouchReason.RUNNING:
+        return None
+    text = "the provider shows its machine running with its checks passing: power it off there, then order it again"
+    return OrderRefused(OrderRefusal.AT_WORK, text)
 
 
 def _of_incident(incident: Incident, order: NodeOrder) -> OrderRefused | None:
