@@ -31,7 +31,7 @@ def test_each_stage_is_run_once_by_its_name() -> None:
 
     turn(_world(), lambda _: "inc", 1, around=around)
     assert tuple(seen) == STAGES
-    assert len(set(STAGES)) == len(STAGES) == 22
+    assert len(set(STAGES)) == len(STAGES) == 23
 
 
 def test_what_a_stage_raises_names_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -242,12 +242,15 @@ def test_a_machine_that_may_have_been_given_a_name_is_left_alone(state: IntentSt
     assert orphans(seen).proposals == ()
 
 
-def test_a_human_is_told_once_of_a_machine_that_nobody_knows() -> None:
+def test_a_human_is_told_of_a_machine_that_nobody_knows_and_again_a_day_later() -> None:
     site = Site(2)
     site.provider.launch("n1", incident="1kjmmb3pg00z", token="of-another-life")
-    site.run(2 * 86_400, step_s=300)
+    site.run(86_400, step_s=300)
     told = [text for text in site.notices.sent if "serves nothing" in text]
     assert told == ["i-0003 runs and serves nothing"]
+    site.run(86_400, step_s=300)
+    told = [text for text in site.notices.sent if "serves nothing" in text]
+    assert told == ["i-0003 runs and serves nothing"] * 2, "notify.repeat_s: it still needs an operator"
     assert (site.provider.candidates(), site.provider.terminated) == ({"i-0003"}, {})
 
 
