@@ -272,8 +272,8 @@ def _hand_over(world: World, view: ClusterView, incident: Incident, new: str) ->
 def _slurmd_is_new(world: World, view: ClusterView, incident: Incident) -> bool:
     """Whether Slurm is in contact with a slurmd that is not the old machine's.
 
-    A machine that its provider takes away (spot) may be gone before its end is ordered: the slurmd that was seen then is its successor's already. It
-    is, if it started after the announced time, or still responds long after the end."""
+    A machine that its provider takes away (spot) may be gone before its end is ordered: the slurmd that was seen then is its successor's
+    already. It is, if it started after the announced time, or still responds long after the end."""
     node = view.nodes[incident.node]
     if not node.responding or node.slurmd_start_time is None:
         return False
