@@ -107,7 +107,7 @@ def test_both_halves_run_at_the_same_time_and_are_printed_one_after_the_other(tm
     ("others", "slurm", "arguments", "code", "runs"),
     [
         (_FAILS.format(name="a"), _PASSES, (), 1, 3),  # once more, and again in vain
-        ("".join(_FAILS.format(name=n) for n in "abcdef"), _PASSES, (), 1, 2),  # too many for that
+        ("".join(_FAILS.format(name=n) for n in "abcdefghijklm"), _PASSES, (), 1, 2),  # too many for that
         ("", _PASSES, (), 0, 1),  # the other half has no test
         (_PASSES, _FAILS.format(name="a"), ("-k", "passes"), 0, 1),
         (_PASSES, _PASSES, ("-k", "nothing"), 5, 0),

@@ -386,7 +386,7 @@ def test_a_job_that_goes_on_before_its_stop_is_left_alone() -> None:
             site.slurm.away = True
 
     site.at_boundary = goes_on
-    site.run(64)
+    site.run(64, step_s=1)
     site.at_boundary = lambda _intent, _moment: None
     site.slurm.away = False
     assert job.state == "RUNNING"
