@@ -46,11 +46,14 @@ def test_a_job_on_a_dead_node_that_was_put_back_during_its_repair_is_not_hurt() 
 
 
 def test_a_new_fault_of_a_node_that_was_put_back_is_a_new_incident_though_a_machine_is_still_to_be_ended() -> None:
-    site = Site(3, policy=replace(POLICY, repair=replace(POLICY.repair, terminations_per_hour=0)))
+    site = Site(3)
     site.fault("n1")
-    site.run(50)
+    site.run(5)
+    while site.incident("n1").state is not _S.VALIDATING:
+        site.run(1)
     first = site.incident("n1")
-    assert first.state is _S.VALIDATING
+    site.policy = replace(POLICY, repair=replace(POLICY.repair, terminations_per_hour=0))
+    site.start_controller()
     site.slurm.operator_resumes("n1")
     site.run(5)
     assert site.store.incident(first.id) is not None
