@@ -24,7 +24,7 @@ from support.rooms import T0, socket_of
 READER = """
 import sys
 from holdfast.clock import SystemClock
-from holdfast.controller import quorum_watch
+from holdfast.controller.quorum import quorum_watch
 from holdfast.controller.quorum.quorum_link import QuorumLink
 from holdfast.model.book import Book, World
 from holdfast.model.policies.policy import Policy
