@@ -240,7 +240,7 @@ class Incident:
     goes_at: datetime | None = None
     """When the provider takes the machine away (spot, maintenance, end of a capacity block); None: it does not."""
     notice: str = ""
-    """Key of the provider's notice that it is about (:func:`holdfast.decisions.planned.planned.key_of`); empty: it is about an agent's
+    """Key of the provider's notice that it is about (:func:`holdfast.decisions.planned.notices.key_of`); empty: it is about an agent's
     evidence."""
     job: str = ""
     """Run of a job that failed or hangs without a finding, where that is what it is about, as text (:attr:`run`); empty: of none."""
