@@ -252,10 +252,7 @@ def _sign_in(router: APIRouter, board: Dashboard) -> None:
             user = proxied_user(request.scope)
             html = board.pages.text("sign_in.html", problem=error.message, next=where, proxied=user, out=False)
             return HTMLResponse(html, status_code=error.status)
-        board.sessions.end(request.scope.get(SECRET, ""))
-        answer = RedirectResponse(where, 303)
-        set_cookie(answer, board.sessions.begin(session.token, read_only=session.read_only), request.scope["scheme"])
-        return answer
+        return _begun(board, request, session, where)
 
     @router.post("/ui/sign-out")
     async def sign_out(request: Request) -> Response:
@@ -283,9 +280,15 @@ async def _let_in(board: Dashboard, request: Request, user: str, where: str) -> 
     caller = await board.api.auth.caller(Request({**request.scope, SHOWN_TOKEN: token}))
     board.api.readers.ask(caller)
     log.info("event=dashboard_sign_in by=%s role=%s proxied=yes", caller.name, caller.role.value)
+    return _begun(board, request, BrowserSession(token, 0.0, proxied=user), where)
+
+
+def _begun(board: Dashboard, request: Request, wanted: BrowserSession, where: str) -> Response:
+    """A new session with these rights, in place of the one that the browser has; then on to a page of ours."""
     board.sessions.end(request.scope.get(SECRET, ""))
+    secret = board.sessions.begin(wanted.token, read_only=wanted.read_only, proxied=wanted.proxied)
     answer = RedirectResponse(where, 303)
-    set_cookie(answer, board.sessions.begin(token, read_only=False, proxied=user), request.scope["scheme"])
+    set_cookie(answer, secret, request.scope["scheme"])
     return answer
 
 
